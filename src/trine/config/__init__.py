@@ -1,0 +1,1 @@
+"""Files people write: cluster descriptions, presets, settings, variability tables. Strict readers; no scheduling."""

@@ -1,0 +1,19 @@
+"""Quirks of the published simulators, by name. All are off unless a preset or ``--set compat.NAME=true`` turns them on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Compat:
+    """Each flag reproduces one behaviour of published code so that results can be compared per job."""
+
+    wall_attained: bool = False
+    """Remaining time is the ideal run time less the wall seconds run, whatever was really done (PAL)."""
+    keep_evictions: bool = False
+    """Jobs stopped for a job that then does not fit stay stopped for the round (PAL, sticky placements)."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(f.name for f in fields(cls))

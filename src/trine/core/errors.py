@@ -1,0 +1,37 @@
+"""The errors a person can mend. Everything else that is raised is a bug and may show a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrineError(Exception):
+    """Base of all errors whose message is meant for the person at the terminal."""
+
+
+class InputError(TrineError):
+    """Bad input: says where, what was found and what is expected, in one sentence.
+
+    ``where`` is a file, ``file:line`` or an option; ``field`` the column or key concerned.
+    """
+
+    def __init__(self, where: str, found: str, expected: str, field: str = "") -> None:
+        self.where, self.found, self.expected, self.field = where, found, expected, field
+        place = f"{where}: {field}" if field else where
+        super().__init__(f"{place}: {found}; expected {expected}")
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
+        return type(self), (self.where, self.found, self.expected, self.field)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What a person who typed ``word`` may have meant, as ``" (did you mean 'x'?)"`` or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def unknown_name(where: str, what: str, word: str, known: Iterable[str], field: str = "") -> InputError:
+    """An ``InputError`` for a name that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    return InputError(where, f"unknown {what} {word!r}{nearest(word, names)}", f"one of {', '.join(names)}", field)

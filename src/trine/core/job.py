@@ -1,0 +1,54 @@
+"""A job: a gang of GPUs, an amount of work, and what is known of it. All times are seconds, as floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job that needs ``gpus`` GPUs at once for ``steps`` steps.
+
+    ``step_s`` is the time of one step of the whole gang on a median GPU of the reference type, packed; it does not
+    depend on where the job runs (the performance model does). ``None`` means that only a throughput table can tell.
+    """
+
+    id: str
+    submit_s: float
+    gpus: int
+    steps: float
+    step_s: float | None = 1.0
+    model: str = ""
+    user: str = ""
+    group: str = ""
+    """Virtual cluster, queue or entity the job is charged to."""
+    app_class: str = ""
+    """Variability class ('A' is the most sensitive); empty means unknown."""
+    batch_size: int | None = None
+    priority: float = 0.0
+    """Larger goes first, before any policy's own order."""
+    weight: float = 1.0
+    deadline_s: float | None = None
+    """Absolute time, on the same clock as ``submit_s``."""
+    gpu_types: tuple[str, ...] = ()
+    """GPU types the job may use; empty means any."""
+    restore_s: float | None = None
+    """Seconds before work goes on after a stop; ``None`` takes the run's setting."""
+    migration_s: float | None = None
+    """As ``restore_s`` when the job is moved to other GPUs; ``None`` takes the run's setting."""
+    checkpoint_every_s: float | None = None
+    """Work since the last multiple is lost at a stop; 0 means a checkpoint is taken at the stop itself."""
+    tracked: bool = True
+    """Background jobs load the cluster but appear in no metric."""
+    line: int = 0
+    """Line of the input file, for error messages; 0 when there is none."""
+
+    @property
+    def ideal_s(self) -> float | None:
+        """Run time alone on reference GPUs, seconds; ``None`` if it takes a throughput table to know."""
+        return None if self.step_s is None else self.steps * self.step_s
+
+    @property
+    def gpu_time_s(self) -> float | None:
+        """GPU-seconds the job takes on reference GPUs."""
+        return None if self.step_s is None else self.steps * self.step_s * self.gpus

@@ -1,0 +1,57 @@
+"""Finds the classes that live one per file in a package: dropping a file in is all it takes to add one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from trine.core.errors import InputError, unknown_name
+
+T = TypeVar("T")
+
+
+def discover(package: str, base: type[T]) -> dict[str, type[T]]:
+    """All concrete subclasses of ``base`` defined in the modules of ``package``, by their ``name``."""
+    found: dict[str, type[T]] = {}
+    root = importlib.import_module(package)
+    for info in sorted(pkgutil.iter_modules(root.__path__), key=lambda i: i.name):
+        found.update(_defined_in(importlib.import_module(f"{package}.{info.name}"), base))
+    return dict(sorted(found.items()))
+
+
+def find(package: str, base: type[T], what: str, name: str, where: str) -> type[T]:
+    """The class called ``name``, or the one in the file ``name`` if it ends in ``.py``."""
+    if name.endswith(".py"):
+        return _from_file(Path(name), base, what, where)
+    known = discover(package, base)
+    if name not in known:
+        raise unknown_name(where, what, name, known)
+    return known[name]
+
+
+def _defined_in(module: ModuleType, base: type[T]) -> dict[str, type[T]]:
+    return {
+        cls.__dict__["name"]: cls
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and issubclass(cls, base) and cls.__module__ == module.__name__ and "name" in cls.__dict__
+    }
+
+
+def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
+    spec = importlib.util.spec_from_file_location(f"trine_user_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise InputError(where, f"no file {path}", f"a Python file that defines a {what}")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(str(path), f"{type(error).__name__}: {error}", f"a Python file that defines a {what}") from error
+    found = list(_defined_in(module, base).values())
+    if len(found) != 1:
+        raise InputError(str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}")
+    return found[0]

@@ -1,0 +1,93 @@
+"""What a simulation hands to reports: one record per job, run segments, a summary. Plain values, no behaviour of the world."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trine.core.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One line of ``jobs.csv``. Times in seconds on the trace's clock."""
+
+    job_id: str
+    submit_s: float
+    start_s: float
+    finish_s: float
+    jct_s: float
+    wait_s: float
+    """Seconds without GPUs between submission and finish, waits after preemptions included."""
+    gpus: int
+    model: str
+    user: str
+    preemptions: int
+    migrations: int
+    tier: str
+    """The widest tier the job ever ran at: gpu, node, rack or network."""
+    slowdown: float
+    """JCT over the ideal run time; 1 is perfect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch during which a job held the same GPUs."""
+
+    job_id: str
+    start_s: float
+    end_s: float
+    gpus: tuple[int, ...]
+    tier: str
+    slowdown: float
+    """Step time here over the step time on reference GPUs, packed."""
+    started: str
+    ended: str
+    """Codes of the reasons for the start and the end."""
+    tracked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The object that ``--json`` prints: keys and meaning are a contract."""
+
+    jobs: int
+    finished: int
+    jct_mean_s: float
+    jct_p50_s: float
+    jct_p95_s: float
+    jct_p99_s: float
+    makespan_s: float
+    wait_mean_s: float
+    wait_p95_s: float
+    utilization: float
+    preemptions: int
+    migrations: int
+    lost_work_s: float
+    comm_gpu_s: float
+    cost: float
+    rounds: int
+    sim_cpu_s: float
+    policy: str
+    placement: str
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def results(self) -> dict[str, Any]:
+        """All but the processor time: the part that is equal in every repetition."""
+        return {k: v for k, v in asdict(self).items() if k != "sim_cpu_s"}
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All that one simulated run produced."""
+
+    summary: Summary
+    jobs: list[JobRecord]
+    segments: list[Segment]
+    cluster: Cluster
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """Sentences a reader must know: skipped rows, assumed values."""

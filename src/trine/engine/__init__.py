@@ -1,0 +1,1 @@
+"""The scheduler: events in, decisions with reasons out. A pure state machine: no I/O, no clock, no threads."""

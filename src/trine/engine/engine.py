@@ -1,0 +1,256 @@
+"""The scheduler itself: one method per transition, driven by events, answering with decisions.
+
+It never asks for the time and never touches the world: the simulator and the executors drive the same code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trine.core.cluster import Cluster
+from trine.core.compat import Compat
+from trine.core.errors import TrineError
+from trine.core.job import Job
+from trine.core.reason import Reason, Why
+from trine.engine import reasons
+from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
+from trine.engine.handover import Handover, HandoverError
+from trine.engine.plan import Gpus, Plan, Planner
+from trine.engine.table import JobTable, State
+from trine.perf.model import PerfModel
+from trine.placement.base import Placement
+from trine.placement.free import FreeIndex
+from trine.policy.base import Policy
+from trine.policy.view import Ints, View
+
+_STORY_LENGTH = 20_000
+
+
+class EngineError(TrineError):
+    """A bug in trine, a policy or a placement: carries the story of the job concerned."""
+
+
+@dataclass
+class Engine:
+    """Events in (``handle``), decisions out."""
+
+    cluster: Cluster
+    policy: Policy
+    placement: Placement
+    perf: PerfModel
+    strict: bool | None = None
+    """Head-of-line blocking; ``None`` leaves it to the policy."""
+    compat: Compat = field(default_factory=Compat)
+
+    def __post_init__(self) -> None:
+        self.table = JobTable()
+        self.free = FreeIndex(self.cluster)
+        self.assigned: dict[int, Gpus] = {}
+        """GPUs by job number, as planned."""
+        self.handover = Handover(self.cluster.gpu_count)
+        """Who holds which GPUs, as the world last confirmed."""
+        self.settled = False
+        """The last round changed nothing, so that deciding again without an event would change nothing either."""
+        self.blocked_by = -1
+        self.held_back = Why.NOT_DECIDED
+        self.refusals: dict[int, Reason] = {}
+        self.considered: Ints = np.zeros(0, dtype=np.int64)
+        self._active: Ints = np.zeros(0, dtype=np.int64)
+        self._arrived: list[int] = []
+        self._finished = 0
+        self._compacted = 0
+        self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
+        self._capacity = np.array([p.capacity for p in self.free.pools], dtype=np.int64)
+        self._planner = Planner(
+            self.table,
+            self.free,
+            self.assigned,
+            self.placement,
+            self.perf,
+            self.policy.strict if self.strict is None else self.strict,
+            self.policy.preemptive,
+            self.compat.keep_evictions,
+        )
+        self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
+            Submitted: self._submitted,
+            Tick: self._tick,
+            Started: self._started,
+            Stopped: self._stopped,
+            Finished: self._finished_job,
+        }
+
+    def handle(self, event: Event) -> list[Decision]:
+        """Take note of one event; the decisions are to be carried out in order."""
+        return self._handlers[type(event)](event)
+
+    # -- transitions ---------------------------------------------------------------------------------------------
+
+    def _submitted(self, event: Submitted) -> list[Decision]:
+        job = event.job
+        types = self.perf.types_for(job)
+        if not types:
+            raise EngineError(f"job {job.id} can never run: {reasons.never_fits(job, self.perf)}")
+        slot = self.table.add(job, self.perf.ideal_s(job), sum(1 << t for t in types))
+        self._arrived.append(slot)
+        self.settled = False
+        self._tell(event.now, slot, "submitted")
+        return []
+
+    def _tick(self, event: Tick) -> list[Decision]:
+        """Rank, plan, and emit the stops and those starts that need not wait for a stop."""
+        self._admit()
+        if not len(self._active):
+            self.settled = True
+            return []
+        view = self.view(event.now)
+        ranking = self.policy.rank(view)
+        slots = self._active[ranking.order]
+        plan = self._planner.plan(slots, ranking.pools)
+        self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
+        self.considered = slots
+        self.settled = not plan.stops and not plan.starts
+        return self._stop_decisions(event.now, plan) + self._start_decisions(event.now, plan)
+
+    def _started(self, event: Started) -> list[Decision]:
+        slot, table = event.slot, self.table
+        self._expect(slot, State.STARTING)
+        table.state[slot] = State.RUNNING
+        table.rate[slot] = event.rate
+        table.work_from_s[slot] = event.work_from_s
+        table.run_from_s[slot] = event.now
+        return []
+
+    def _stopped(self, event: Stopped) -> list[Decision]:
+        slot, table = event.slot, self.table
+        self._expect(slot, State.STOPPING)
+        if event.done < table.done[slot]:
+            raise self._error(slot, f"work shrank from {table.done[slot]} to {event.done} steps")
+        table.done[slot] = event.done
+        table.attained_s[slot] += event.now - table.run_from_s[slot]
+        table.idle_from_s[slot] = event.now
+        table.rate[slot] = 0.0
+        table.state[slot] = State.STARTING if slot in self.assigned else State.WAITING
+        return self._release(event.now, slot)
+
+    def _finished_job(self, event: Finished) -> list[Decision]:
+        slot, table = event.slot, self.table
+        self._expect(slot, State.RUNNING)
+        table.state[slot] = State.FINISHED
+        table.done[slot] = table.steps[slot]
+        table.attained_s[slot] += event.now - table.run_from_s[slot]
+        table.running[slot] = False
+        table.finished[slot] = True
+        self.free.give(self.assigned.pop(slot))
+        self._finished += 1
+        self.settled = False
+        self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
+        self._tell(event.now, slot, "finished")
+        return self._release(event.now, slot)
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def _stop_decisions(self, now: float, plan: Plan) -> list[Decision]:
+        decisions: list[Decision] = []
+        going_on = {slot for slot, _ in plan.starts} if plan.stops else set()
+        for slot in plan.stops:
+            del self.assigned[slot]
+            self.table.running[slot] = False
+            if self.handover.waits(slot):
+                self._forget_start(slot)
+                continue
+            moves = slot in going_on
+            self.table.state[slot] = State.STOPPING
+            self._tell(now, slot, "told to move" if moves else "told to stop")
+            decisions.append(Stop(slot, self.table.epoch[slot], moves, reasons.stop(self.table.jobs[slot], moves)))
+        return decisions
+
+    def _forget_start(self, slot: int) -> None:
+        self.handover.cancel(slot)
+        self.table.state[slot] = State.STOPPING if slot in self.handover.holding else State.WAITING
+
+    def _start_decisions(self, now: float, plan: Plan) -> list[Decision]:
+        table = self.table
+        decisions: list[Decision] = []
+        for slot, gpus in plan.starts:
+            self.assigned[slot] = gpus
+            table.running[slot] = True
+            table.run_from_s[slot] = now
+            table.pool[slot] = self.free.type_of(gpus)
+            if self.handover.claim(slot, gpus):
+                decisions.append(self._start(now, slot))
+            elif table.state[slot] is State.WAITING:
+                table.state[slot] = State.STARTING
+        return decisions
+
+    def _start(self, now: float, slot: int) -> Start:
+        table, gpus = self.table, self.assigned[slot]
+        try:
+            self.handover.take(slot, gpus)
+        except HandoverError as error:
+            raise self._error(slot, str(error)) from error
+        table.state[slot] = State.STARTING
+        table.epoch[slot] += 1
+        self._tell(now, slot, "started on GPUs", gpus)
+        return Start(slot, table.epoch[slot], gpus, reasons.start(table.jobs[slot], table.epoch[slot], gpus, self.cluster))
+
+    def _release(self, now: float, slot: int) -> list[Decision]:
+        """The job let go of its GPUs: start those that waited only for them."""
+        return [self._start(now, waiter) for waiter in self.handover.release(slot)]
+
+    # -- queries -------------------------------------------------------------------------------------------------
+
+    def view(self, now: float) -> View:
+        """What a policy sees now."""
+        free = np.array([p.total for p in self.free.pools], dtype=np.int64)
+        return View(now, self._active, self.table, free, self._capacity, self.compat)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self.table) - self._finished - len(self.assigned)
+
+    @property
+    def can_wait(self) -> bool:
+        """Deciding again before the next event would change nothing."""
+        if not self.settled:
+            return False
+        if not self.placement.sticky and not self.placement.repeatable:
+            return not self.assigned
+        if not self.policy.changes_with_time:
+            return True
+        return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
+
+    def explain(self, slot: int) -> Reason:
+        """Why the job is in the state it is in, in words."""
+        return reasons.explain(self, slot)
+
+    def story(self, slot: int) -> list[str]:
+        """What happened to the job, oldest first (the last transitions of the whole cluster are kept)."""
+        return [f"{now:g} s: {what} {gpus or ''}".rstrip() for now, who, what, gpus in self._story if who == slot]
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Bring the list of active jobs up to date, in order of arrival."""
+        if self._finished != self._compacted:
+            self._active = self._active[~self.table.finished[self._active]]
+            self._compacted = self._finished
+        if self._arrived:
+            self._active = np.concatenate((self._active, np.array(self._arrived, dtype=np.int64)))
+            self._arrived.clear()
+
+    def _tell(self, now: float, slot: int, what: str, gpus: Gpus = ()) -> None:
+        self._story.append((now, slot, what, gpus))
+
+    def _expect(self, slot: int, state: State) -> None:
+        found = self.table.state[slot]
+        if found is not state:
+            raise self._error(slot, f"is {found.name.lower()} where {state.name.lower()} was expected")
+
+    def _error(self, slot: int, what: str) -> EngineError:
+        story = "; ".join(self.story(slot)) or "no story kept"
+        return EngineError(f"job {self.table.jobs[slot].id}: {what}. Its story: {story}")

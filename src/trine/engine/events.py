@@ -1,0 +1,69 @@
+"""What goes into the engine and what comes out. The simulator and the executors speak only these words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trine.core.job import Job
+from trine.core.reason import Reason
+
+
+class Submitted(NamedTuple):
+    """A job has arrived."""
+
+    now: float
+    job: Job
+
+
+class Tick(NamedTuple):
+    """Time to decide: a round boundary, or a moment at which something changed."""
+
+    now: float
+
+
+class Started(NamedTuple):
+    """A start decision was carried out; work begins at ``work_from_s`` at the expected rate (steps/s)."""
+
+    now: float
+    slot: int
+    rate: float
+    work_from_s: float
+
+
+class Stopped(NamedTuple):
+    """A stop decision was carried out, the GPUs are free, ``done`` steps are safe."""
+
+    now: float
+    slot: int
+    done: float
+
+
+class Finished(NamedTuple):
+    """A job has done all its work and released its GPUs."""
+
+    now: float
+    slot: int
+
+
+Event = Submitted | Tick | Started | Stopped | Finished
+
+
+class Start(NamedTuple):
+    """Run job ``slot`` on ``gpus``. Idempotent on (slot, epoch)."""
+
+    slot: int
+    epoch: int
+    gpus: tuple[int, ...]
+    reason: Reason
+
+
+class Stop(NamedTuple):
+    """Stop job ``slot``; ``moves`` tells that it goes on elsewhere at once (a migration, not a preemption)."""
+
+    slot: int
+    epoch: int
+    moves: bool
+    reason: Reason
+
+
+Decision = Start | Stop

@@ -1,0 +1,72 @@
+"""What must hold after every step, whatever the policy and the placement. Checked in tests and with ``validate=true``."""
+
+from __future__ import annotations
+
+from trine.engine.engine import Engine, EngineError
+from trine.engine.table import State
+
+_WITH_GPUS = {State.STARTING, State.RUNNING}
+
+
+def check(engine: Engine) -> None:
+    """Raise ``EngineError`` with the story of the job concerned if an invariant is broken."""
+    _check_gangs(engine)
+    _check_no_gpu_twice(engine)
+    _check_states(engine)
+    _check_free_index(engine)
+    _check_work(engine)
+
+
+def _fail(engine: Engine, slot: int, what: str) -> EngineError:
+    job = engine.table.jobs[slot]
+    return EngineError(f"invariant broken: job {job.id}: {what}. Its story: {'; '.join(engine.story(slot)) or 'none kept'}")
+
+
+def _check_gangs(engine: Engine) -> None:
+    for book in (engine.assigned, engine.handover.holding):
+        for slot, gpus in book.items():
+            if len(set(gpus)) != engine.table.jobs[slot].gpus:
+                raise _fail(engine, slot, f"has GPUs {gpus}, its gang is {engine.table.jobs[slot].gpus}")
+            if len({engine.cluster.type_of(g) for g in gpus}) != 1:
+                raise _fail(engine, slot, f"has GPUs of several types: {gpus}")
+
+
+def _check_no_gpu_twice(engine: Engine) -> None:
+    owner: dict[int, int] = {}
+    for slot, gpus in engine.assigned.items():
+        for g in gpus:
+            if g in owner:
+                raise _fail(engine, slot, f"GPU {g} is also assigned to job {engine.table.jobs[owner[g]].id}")
+            owner[g] = slot
+    held = {g: slot for slot, gpus in engine.handover.holding.items() for g in gpus}
+    for g, slot in enumerate(engine.handover.holder):
+        if held.get(g, -1) != slot:
+            raise EngineError(f"invariant broken: GPU {g} is held by job number {slot}, the book says {held.get(g, -1)}")
+
+
+def _check_states(engine: Engine) -> None:
+    for slot, state in enumerate(engine.table.state):
+        assigned = slot in engine.assigned
+        if bool(engine.table.running[slot]) != assigned:
+            raise _fail(engine, slot, f"assigned is {assigned}, the table says {bool(engine.table.running[slot])}")
+        if state in _WITH_GPUS and not assigned:
+            raise _fail(engine, slot, f"is {state.name.lower()} without GPUs")
+        if state in (State.WAITING, State.FINISHED) and (assigned or slot in engine.handover.holding):
+            raise _fail(engine, slot, f"is {state.name.lower()} and has GPUs")
+        if state is State.RUNNING and engine.handover.holding.get(slot) != engine.assigned[slot]:
+            raise _fail(engine, slot, "runs on other GPUs than it was given")
+
+
+def _check_free_index(engine: Engine) -> None:
+    used = {g for gpus in engine.assigned.values() for g in gpus}
+    free = {g for pool in engine.free.pools for g in pool.gpus()}
+    if used & free or len(used) + len(free) != engine.cluster.gpu_count:
+        lost = sorted(set(range(engine.cluster.gpu_count)) - used - free)[:8]
+        raise EngineError(f"invariant broken: GPUs both free and assigned {sorted(used & free)[:8]}, neither {lost}")
+
+
+def _check_work(engine: Engine) -> None:
+    table = engine.table
+    for slot in range(len(table)):
+        if not 0 <= table.done[slot] <= table.steps[slot] * (1 + 1e-9):
+            raise _fail(engine, slot, f"has done {table.done[slot]} of {table.steps[slot]} steps")

@@ -1,0 +1,228 @@
+"""Turns an order of jobs into GPU assignments, on the index of free GPUs, before anything is stopped.
+
+Two ways: keep what runs and fit the others in, stopping lower ranks where that makes room (sticky placements), or
+place everybody anew in order (the others). Both leave the index of free GPUs as the plan wants it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+
+from trine.core.job import Job
+from trine.core.reason import Reason
+from trine.engine.table import JobTable
+from trine.perf.model import PerfModel
+from trine.placement.base import Placement
+from trine.placement.free import FreeIndex
+from trine.policy.view import Ints
+
+Gpus = tuple[int, ...]
+
+
+@dataclass
+class Plan:
+    """Who loses GPUs and who gets which. A job in both moves."""
+
+    stops: list[int] = field(default_factory=list)
+    starts: list[tuple[int, Gpus]] = field(default_factory=list)
+    blocked_by: int = -1
+    """The job at which a strict order ended, or -1."""
+    refusals: dict[int, Reason] = field(default_factory=dict)
+    """What the placement itself said, for jobs it refused although there were enough GPUs."""
+
+
+@dataclass
+class Planner:
+    """Plans one round at a time; ``assigned`` and ``free`` belong to the engine and are updated here."""
+
+    table: JobTable
+    free: FreeIndex
+    assigned: dict[int, Gpus]
+    placement: Placement
+    perf: PerfModel
+    strict: bool
+    preemptive: bool
+    keep_evictions: bool = False
+
+    def plan(self, slots: Ints, pools: Ints | None) -> Plan:
+        """``slots``: job numbers in order of rank; ``pools``: wanted GPU type of each, or -1."""
+        if self.placement.sticky:
+            return _StickyRound(self, slots, pools).run()
+        return self._replace_all(slots, pools)
+
+    def pools_for(self, slot: int, wanted: int) -> Sequence[int]:
+        return (wanted,) if wanted >= 0 else self.perf.types_for(self.table.jobs[slot])
+
+    def try_place(self, job: Job, pools: Sequence[int], plan: Plan, slot: int) -> Gpus | None:
+        """GPUs from the first type that has room, marked as taken; ``None`` if there are none."""
+        for index in pools:
+            pool = self.free.pools[index]
+            if pool.total < job.gpus:
+                continue
+            found = self.placement.place(job, pool)
+            if isinstance(found, Reason):
+                plan.refusals[slot] = found
+                continue
+            pool.take(found)
+            return tuple(found)
+        return None
+
+    def _replace_all(self, slots: Ints, pools: Ints | None) -> Plan:
+        """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same."""
+        plan = Plan()
+        before = dict(self.assigned)
+        for gpus in before.values():
+            self.free.give(gpus)
+        after = self._place_in_order(slots, pools, plan)
+        plan.stops = [slot for slot, gpus in before.items() if after.get(slot) != gpus]
+        plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
+        return plan
+
+    def _place_in_order(self, slots: Ints, pools: Ints | None, plan: Plan) -> dict[int, Gpus]:
+        after: dict[int, Gpus] = {}
+        wanted = pools.tolist() if pools is not None else None
+        smallest = _smallest_behind(self.table.gpus[slots])
+        left = self.free.total
+        for i, slot in enumerate(slots.tolist()):
+            if left < smallest[i]:
+                break
+            job = self.table.jobs[slot]
+            gpus = self.try_place(job, self.pools_for(slot, wanted[i] if wanted else -1), plan, slot)
+            if gpus is not None:
+                after[slot] = tuple(sorted(gpus))
+                left -= job.gpus
+            elif self.strict:
+                plan.blocked_by = slot
+                break
+        return after
+
+
+def _smallest_behind(gpus: Ints) -> list[int]:
+    """For each position the smallest gang from there on."""
+    reverse: list[int] = np.minimum.accumulate(gpus[::-1]).tolist()
+    return reverse[::-1]
+
+
+class _StickyRound:
+    """One round of a sticky placement: a walk down the order over the jobs that wait."""
+
+    def __init__(self, planner: Planner, slots: Ints, pools: Ints | None) -> None:
+        self.planner, self.slots = planner, slots
+        self.wanted = pools.tolist() if pools is not None else None
+        self.plan = Plan()
+        self.evicted: list[int] = []
+        """Positions of jobs stopped so far, descending: they stand in line again when the walk reaches them."""
+        self.before: dict[int, Gpus] = {}
+        self._stack_victims()
+
+    def _stack_victims(self) -> None:
+        """Running jobs by GPU type, lowest rank on top, with their cumulated GPUs."""
+        table, count = self.planner.table, len(self.planner.free.pools)
+        self.victims: list[list[int]] = [[] for _ in range(count)]
+        self.victim_gpus: list[list[int]] = [[0] for _ in range(count)]
+        if not self.planner.preemptive:
+            return
+        running = np.flatnonzero(table.running[self.slots])
+        for pool in range(count):
+            mine = running[table.pool[self.slots[running]] == pool] if count > 1 else running
+            self.victims[pool] = mine.tolist()
+            self.victim_gpus[pool] = [0, *accumulate(table.gpus[self.slots[mine]].tolist())]
+
+    def run(self) -> Plan:
+        waiting = np.flatnonzero(~self.planner.table.running[self.slots])
+        gpus = self.planner.table.gpus[self.slots[waiting]]
+        at = 0
+        while True:
+            at = self._next_that_may_fit(gpus, waiting, at)
+            position = self._next_position(waiting, at)
+            if position < 0:
+                break
+            if at < len(waiting) and position == waiting[at]:
+                at += 1
+            else:
+                self.evicted.pop()
+            if not self._serve(position) and self.planner.strict:
+                self.plan.blocked_by = int(self.slots[position])
+                break
+        return self._finish()
+
+    def _next_that_may_fit(self, gpus: Ints, waiting: Ints, at: int) -> int:
+        """Skip waiting jobs that are larger than all they could get; exact, since that only shrinks down the order."""
+        if self.planner.strict or at >= len(waiting):
+            return at
+        most = max(self._obtainable(pool, int(waiting[at])) for pool in range(len(self.planner.free.pools)))
+        if gpus[at] <= most:
+            return at
+        fitting = gpus[at:] <= most
+        step = int(fitting.argmax())
+        return at + step if fitting[step] else len(waiting)
+
+    def _next_position(self, waiting: Ints, at: int) -> int:
+        first = int(waiting[at]) if at < len(waiting) else -1
+        if self.evicted and (first < 0 or self.evicted[-1] < first):
+            return self.evicted[-1]
+        return first
+
+    def _obtainable(self, pool: int, position: int) -> int:
+        """Free GPUs plus those of running jobs that rank behind ``position``."""
+        stack, cumulated = self.victims[pool], self.victim_gpus[pool]
+        behind = cumulated[len(stack)] - cumulated[bisect_right(stack, position)] if stack else 0
+        return self.planner.free.pools[pool].total + behind
+
+    def _serve(self, position: int) -> bool:
+        """Place the job at ``position``, stopping lower ranks if that is what it takes."""
+        planner, slot = self.planner, int(self.slots[position])
+        job = planner.table.jobs[slot]
+        pools = planner.pools_for(slot, self.wanted[position] if self.wanted else -1)
+        gpus = planner.try_place(job, pools, self.plan, slot)
+        if gpus is None:
+            gpus = self._make_room(job, slot, position, pools)
+        if gpus is None:
+            return False
+        self.plan.starts.append((slot, tuple(sorted(gpus))))
+        return True
+
+    def _make_room(self, job: Job, slot: int, position: int, pools: Sequence[int]) -> Gpus | None:
+        """Stop jobs from the end of the order until the gang fits; undo all of it if it never does."""
+        for pool in pools:
+            if self._obtainable(pool, position) < job.gpus and not self.planner.keep_evictions:
+                continue
+            stopped: list[int] = []
+            stack = self.victims[pool]
+            while stack and stack[-1] > position:
+                stopped.append(self._evict(pool))
+                gpus = self.planner.try_place(job, (pool,), self.plan, slot)
+                if gpus is not None:
+                    return gpus
+            if not self.planner.keep_evictions:
+                self._undo(pool, stopped)
+        return None
+
+    def _evict(self, pool: int) -> int:
+        position = self.victims[pool].pop()
+        slot = int(self.slots[position])
+        self.before[slot] = self.planner.assigned[slot]
+        self.planner.free.pools[pool].give(self.before[slot])
+        # The types' stacks interleave: keep the list of evicted positions descending.
+        self.evicted.insert(bisect_right(self.evicted, -position, key=lambda p: -p), position)
+        return position
+
+    def _undo(self, pool: int, stopped: list[int]) -> None:
+        for position in reversed(stopped):
+            slot = int(self.slots[position])
+            self.planner.free.pools[pool].take(self.before.pop(slot))
+            self.evicted.remove(position)
+            self.victims[pool].append(position)
+
+    def _finish(self) -> Plan:
+        """A job that was stopped on paper and got the very same GPUs back simply goes on."""
+        starts = dict(self.plan.starts)
+        unchanged = {slot for slot, gpus in self.before.items() if starts.get(slot) == gpus}
+        self.plan.starts = [(slot, gpus) for slot, gpus in self.plan.starts if slot not in unchanged]
+        self.plan.stops = [slot for slot in self.before if slot not in unchanged]
+        return self.plan

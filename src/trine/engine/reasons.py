@@ -1,0 +1,87 @@
+"""The sentences behind decisions and waits. Reasons of waiting jobs are made when asked for, not every round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trine.core.cluster import Cluster
+from trine.core.job import Job
+from trine.core.reason import Reason, Why
+from trine.engine.table import State
+from trine.perf.model import PerfModel
+
+if TYPE_CHECKING:
+    from trine.engine.engine import Engine
+
+
+def start(job: Job, epoch: int, gpus: tuple[int, ...], cluster: Cluster) -> Reason:
+    where = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''} on node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
+    nodes = len({cluster.node_of[g] for g in gpus}) if len(gpus) > 1 else 1
+    if nodes > 1:
+        where = f"{len(gpus)} GPUs on {nodes} nodes"
+    verb, code = ("starts", Why.PLACED) if epoch == 1 else ("resumes", Why.RESUMED)
+    return Reason(code, f"job {job.id} {verb} on {where}.", {"gpus": len(gpus), "nodes": nodes})
+
+
+def stop(job: Job, moves: bool) -> Reason:
+    if moves:
+        return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
+    return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
+
+
+def never_fits(job: Job, perf: PerfModel) -> str:
+    """Why no GPU type of the cluster can ever hold the job."""
+    cluster = perf.cluster
+    pools = ", ".join(f"{count} {kind}" for kind, count in cluster.gpus_by_type.items())
+    if job.gpu_types and not set(job.gpu_types) & set(cluster.types):
+        return f"it asks for GPU type {' or '.join(job.gpu_types)}, the cluster has {', '.join(cluster.types)}"
+    if all(count < job.gpus for count in cluster.gpus_by_type.values()):
+        return f"it asks for {job.gpus} GPUs, the cluster has {pools}"
+    if job.step_s is None:
+        return f"the speed of model {job.model!r} on {job.gpus} GPUs of {', '.join(cluster.types)} is not known"
+    return f"no type of the cluster ({pools}) can hold its {job.gpus} GPUs of model {job.model!r}"
+
+
+def explain(engine: Engine, slot: int) -> Reason:
+    """Why a job waits or runs where it does."""
+    job, state = engine.table.jobs[slot], engine.table.state[slot]
+    if state is State.FINISHED:
+        return Reason(Why.FINISHED, f"job {job.id} has finished.")
+    if slot in engine.assigned:
+        if engine.handover.waits(slot):
+            return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
+        return start(job, engine.table.epoch[slot], engine.assigned[slot], engine.cluster)
+    return _why_waiting(engine, slot, job)
+
+
+def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
+    if slot in engine.refusals:
+        return engine.refusals[slot]
+    free = {pool.gpu_type: pool.total for pool in engine.free.pools}
+    counts: dict[str, float] = {"needed": job.gpus, **{f"free_{t}": n for t, n in free.items()}}
+    idle = ", ".join(f"{n} {t}" for t, n in free.items())
+    considered = engine.considered
+    if slot not in considered:
+        if engine.held_back is Why.RESERVED and len(considered):
+            return Reason(
+                Why.RESERVED,
+                f"job {job.id} waits: starting it now could delay the reservation of the first job in line.",
+                counts,
+                "It starts when it reaches the head of the queue, or when it would end before the reservation.",
+            )
+        return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", counts, "It is ranked then.")
+    if engine.blocked_by >= 0 and engine.blocked_by != slot:
+        head = engine.table.jobs[engine.blocked_by]
+        return Reason(
+            Why.HEAD_OF_LINE,
+            f"job {job.id} waits behind job {head.id}, which needs {head.gpus} GPUs; {idle} are free.",
+            counts,
+            f"Nobody overtakes under this policy: job {head.id} must start first.",
+        )
+    ahead = considered.tolist().index(slot)
+    return Reason(
+        Why.NO_FREE_GPUS,
+        f"job {job.id} needs {job.gpus} GPUs at once, {idle} are free, {ahead} jobs rank before it.",
+        counts | {"ahead": ahead},
+        "It starts when enough GPUs of one type are free and nobody before it wants them.",
+    )

@@ -1,0 +1,76 @@
+"""The engine's job table: one column per property, so that ranking thousands of jobs is a few array operations."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from trine.core.job import Job
+from trine.policy.view import Flags, Floats, Ints
+
+_START_CAPACITY = 1024
+
+
+class State(IntEnum):
+    """A job is in exactly one of these."""
+
+    WAITING = 0
+    STARTING = 1
+    """GPUs are assigned; their last holder, or the job's own old run, has not let go yet."""
+    RUNNING = 2
+    STOPPING = 3
+    """Told to stop; still holds its GPUs."""
+    FINISHED = 4
+
+
+class JobTable:
+    """All jobs ever submitted, by job number (``slot``). Satisfies ``policy.view.JobColumns``."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.state: list[State] = []
+        self.epoch: list[int] = []
+        """Number of starts so far: a lease is bound to its epoch."""
+        self.submit_s: Floats = np.zeros(_START_CAPACITY)
+        self.gpus: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
+        self.priority: Floats = np.zeros(_START_CAPACITY)
+        self.ideal_s: Floats = np.zeros(_START_CAPACITY)
+        self.steps: Floats = np.zeros(_START_CAPACITY)
+        self.done: Floats = np.zeros(_START_CAPACITY)
+        self.rate: Floats = np.zeros(_START_CAPACITY)
+        self.work_from_s: Floats = np.zeros(_START_CAPACITY)
+        self.attained_s: Floats = np.zeros(_START_CAPACITY)
+        self.run_from_s: Floats = np.zeros(_START_CAPACITY)
+        self.idle_from_s: Floats = np.zeros(_START_CAPACITY)
+        self.running: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
+        """GPUs are assigned to the job (whether or not it got hold of them yet)."""
+        self.finished: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
+        self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
+        self.allowed: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def add(self, job: Job, ideal_s: float, allowed: int) -> int:
+        """A new waiting job; returns its number."""
+        slot = len(self.jobs)
+        if slot == len(self.gpus):
+            self._double()
+        self.jobs.append(job)
+        self.state.append(State.WAITING)
+        self.epoch.append(0)
+        self.submit_s[slot] = job.submit_s
+        self.idle_from_s[slot] = job.submit_s
+        self.gpus[slot] = job.gpus
+        self.priority[slot] = job.priority
+        self.ideal_s[slot] = ideal_s
+        self.steps[slot] = job.steps
+        self.allowed[slot] = allowed
+        return slot
+
+    def _double(self) -> None:
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                fill = -1 if name == "pool" else 0
+                setattr(self, name, np.concatenate((column, np.full_like(column, fill))))

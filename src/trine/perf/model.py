@@ -1,0 +1,112 @@
+"""The performance model: how fast a job runs on a concrete set of GPUs, and which GPU types suit it.
+
+The simulator advances jobs with it, placements choose with it, explanations and estimates quote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trine.core.cluster import Cluster, Tier
+from trine.core.job import Job
+from trine.perf.throughput import ThroughputTable
+from trine.perf.variability import VariabilityTable
+
+
+class Speed(NamedTuple):
+    """Speed of a job on a set of GPUs."""
+
+    steps_per_s: float
+    chip: float
+    """Slowdown by the slowest chip, 1 on a median GPU."""
+    network: float
+    """Slowdown by the tier, 1 inside a node."""
+    tier: Tier
+
+
+@dataclass(frozen=True)
+class LocalityPenalty:
+    """Slowdown of a gang by tier: inside a node, across nodes of a rack, across racks."""
+
+    node: float = 1.0
+    rack: float = 1.0
+    network: float = 1.0
+
+    @classmethod
+    def across_nodes(cls, penalty: float) -> LocalityPenalty:
+        """One penalty as soon as a gang spans two nodes, wherever they are."""
+        return cls(1.0, penalty, penalty)
+
+    def by_tier(self) -> tuple[float, float, float, float]:
+        return (1.0, self.node, self.rack, self.network)
+
+
+@dataclass
+class PerfModel:
+    """Rate = base(type, gang) / (slowest chip for the job's class x penalty of the tier)."""
+
+    cluster: Cluster
+    variability: VariabilityTable
+    penalty: LocalityPenalty = field(default_factory=LocalityPenalty)
+    throughputs: ThroughputTable = field(default_factory=ThroughputTable)
+    _types: dict[tuple[str, int, float | None, tuple[str, ...]], tuple[int, ...]] = field(default_factory=dict, init=False)
+    _step_s: dict[tuple[str, int, float | None], tuple[float, ...]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._by_tier = self.penalty.by_tier()
+        type_index = {t: i for i, t in enumerate(self.cluster.types)}
+        self._type_of_node = [type_index[n.gpu_type] for n in self.cluster.nodes]
+
+    def speed(self, job: Job, gpus: Sequence[int]) -> Speed:
+        """Speed on ``gpus``; a gang over several types runs at the pace of the slowest."""
+        node_of = self.cluster.node_of
+        slowdowns = self.variability.slowdown(job.app_class)
+        step_s = self.step_s_by_type(job)
+        if len(gpus) == 1:
+            chip = slowdowns[gpus[0]]
+            return Speed(1.0 / (step_s[self._type_of_node[node_of[gpus[0]]]] * chip), chip, 1.0, Tier.GPU)
+        chip = max([slowdowns[g] for g in gpus])
+        nodes = {node_of[g] for g in gpus}
+        tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
+        network = self._by_tier[tier]
+        base_s = max([step_s[self._type_of_node[n]] for n in nodes])
+        return Speed(1.0 / (base_s * chip * network), chip, network, tier)
+
+    def step_s_by_type(self, job: Job) -> tuple[float, ...]:
+        """Seconds per step on a median GPU, packed, for each type of the cluster; ``inf`` where it does not fit."""
+        key = (job.model, job.gpus, job.step_s)
+        known = self._step_s.get(key)
+        if known is None:
+            known = self._step_s[key] = tuple(self._base_step_s(job, t) for t in self.cluster.types)
+        return known
+
+    def _base_step_s(self, job: Job, gpu_type: str) -> float:
+        rate = self.throughputs.rate(job.model, job.gpus, gpu_type)
+        if rate is None:
+            return float("inf") if job.step_s is None else job.step_s
+        return 1.0 / rate if rate > 0 else float("inf")
+
+    def types_for(self, job: Job) -> tuple[int, ...]:
+        """Indices of the GPU types that can ever hold the job, fastest first (ties: order of the cluster)."""
+        key = (job.model, job.gpus, job.step_s, job.gpu_types)
+        known = self._types.get(key)
+        if known is None:
+            known = self._types[key] = self._rank_types(job)
+        return known
+
+    def _rank_types(self, job: Job) -> tuple[int, ...]:
+        step_s = self.step_s_by_type(job)
+        pools = self.cluster.gpus_by_type
+        fits = [
+            i
+            for i, t in enumerate(self.cluster.types)
+            if pools[t] >= job.gpus and step_s[i] != float("inf") and (not job.gpu_types or t in job.gpu_types)
+        ]
+        return tuple(sorted(fits, key=lambda i: step_s[i]))
+
+    def ideal_s(self, job: Job) -> float:
+        """Run time on median GPUs of the best type of this cluster, packed, seconds; ``inf`` if it can never run."""
+        types = self.types_for(job)
+        return job.steps * self.step_s_by_type(job)[types[0]] if types else float("inf")

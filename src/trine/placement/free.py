@@ -1,0 +1,116 @@
+"""An incremental index of free GPUs: a decision costs microseconds, not a scan of the cluster.
+
+Nodes are bits of one integer per number of free GPUs, GPUs of a node bits of a small one, so that "the lowest node
+with exactly three free GPUs" is two machine-level operations at any cluster size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from trine.core.cluster import Cluster
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Positions of the set bits, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class FreePool:
+    """Free GPUs of one type. ``take`` and ``give`` undo each other exactly."""
+
+    def __init__(self, cluster: Cluster, gpu_type: str) -> None:
+        self.cluster = cluster
+        self.gpu_type = gpu_type
+        self.first_gpu = cluster.first_gpu
+        self.node_of = cluster.node_of
+        self.largest_node = max((n.gpus for n in cluster.nodes if n.gpu_type == gpu_type), default=0)
+        self.total = 0
+        self.free_on: list[int] = [0] * len(cluster.nodes)
+        """Bit mask of free GPUs by node; bit i is GPU ``first_gpu[node] + i``."""
+        self.nodes_with: list[int] = [0] * (self.largest_node + 1)
+        """Bit mask of nodes by number of free GPUs."""
+        for i, node in enumerate(cluster.nodes):
+            if node.gpu_type == gpu_type:
+                self.nodes_with[0] |= 1 << i
+                self._set(i, 0, (1 << node.gpus) - 1)
+        self.capacity = self.total
+
+    def _set(self, node: int, before: int, after: int) -> None:
+        old, new = before.bit_count(), after.bit_count()
+        self.free_on[node] = after
+        if old != new:
+            bit = 1 << node
+            self.nodes_with[old] ^= bit
+            self.nodes_with[new] ^= bit
+            self.total += new - old
+
+    def _by_node(self, gpus: Iterable[int]) -> dict[int, int]:
+        masks: dict[int, int] = {}
+        for g in gpus:
+            node = self.node_of[g]
+            masks[node] = masks.get(node, 0) | 1 << (g - self.first_gpu[node])
+        return masks
+
+    def take(self, gpus: Iterable[int]) -> None:
+        """Mark ``gpus`` as used; taking one twice is a bug."""
+        for node, mask in self._by_node(gpus).items():
+            free = self.free_on[node]
+            if free & mask != mask:
+                raise AssertionError(f"GPU taken twice on node {node}: free {free:b}, wanted {mask:b}")
+            self._set(node, free, free ^ mask)
+
+    def give(self, gpus: Iterable[int]) -> None:
+        """Mark ``gpus`` as free again; giving one twice is a bug."""
+        for node, mask in self._by_node(gpus).items():
+            free = self.free_on[node]
+            if free & mask:
+                raise AssertionError(f"GPU freed twice on node {node}: free {free:b}, given {mask:b}")
+            self._set(node, free, free | mask)
+
+    def lowest(self, node: int, count: int) -> list[int]:
+        """The ``count`` lowest free GPU ids of ``node``."""
+        first, mask, found = self.first_gpu[node], self.free_on[node], []
+        for _ in range(count):
+            low = mask & -mask
+            found.append(first + low.bit_length() - 1)
+            mask ^= low
+        return found
+
+    def nodes_by_most_free(self) -> Iterator[int]:
+        """Nodes with free GPUs, most first, then by id."""
+        for count in range(self.largest_node, 0, -1):
+            yield from bits(self.nodes_with[count])
+
+    def gpus(self) -> list[int]:
+        """All free GPU ids, ascending."""
+        return [
+            self.first_gpu[n] + i for n, mask in enumerate(self.free_on) if mask for i in bits(mask)
+        ]
+
+
+class FreeIndex:
+    """The free GPUs of a cluster, one pool per GPU type."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.pools = [FreePool(cluster, t) for t in cluster.types]
+        position = {t: i for i, t in enumerate(cluster.types)}
+        self._pool_of_node = [position[n.gpu_type] for n in cluster.nodes]
+        self._node_of = cluster.node_of
+
+    def type_of(self, gpus: Sequence[int]) -> int:
+        """Pool index of a gang, which keeps to one type."""
+        return self._pool_of_node[self._node_of[gpus[0]]]
+
+    def take(self, gpus: Sequence[int]) -> None:
+        self.pools[self.type_of(gpus)].take(gpus)
+
+    def give(self, gpus: Sequence[int]) -> None:
+        self.pools[self.type_of(gpus)].give(gpus)
+
+    @property
+    def total(self) -> int:
+        return sum(p.total for p in self.pools)

@@ -1,0 +1,61 @@
+"""The interface of a policy. Most are a sort key: derive from ``KeyPolicy`` and write ten lines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trine.core.reason import Why
+from trine.policy.view import Floats, Ints, View
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Positions in the view, first served first. Jobs left out do not run unless they run already and nobody needs their GPUs."""
+
+    order: Ints
+    pools: Ints | None = None
+    """Index of the wanted GPU type, aligned with ``order``; -1 or ``None`` leaves it to the performance model."""
+    held_back: Why = Why.NOT_DECIDED
+    """Why the jobs that are left out wait."""
+
+
+class Policy(ABC):
+    """Orders the active jobs, running and waiting. A subclass is a dataclass whose fields are its parameters."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str] = ""
+    preemptive: ClassVar[bool] = True
+    """A job may be stopped for one that ranks before it."""
+    strict: ClassVar[bool] = False
+    """Nobody overtakes: the first job that does not fit ends the round."""
+    changes_with_time: ClassVar[bool] = True
+    """The order may change although no job arrived or finished."""
+
+    @abstractmethod
+    def rank(self, view: View) -> Ranking:
+        """The order in which jobs are offered GPUs now."""
+
+    def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
+        """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""
+
+
+class KeyPolicy(Policy):
+    """A policy that is a sort key: smallest first, ties in order of arrival, the job's priority before everything."""
+
+    @abstractmethod
+    def key(self, view: View) -> Floats | tuple[Floats, ...]:
+        """One column, or several from the most to the least significant."""
+
+    def rank(self, view: View) -> Ranking:
+        keys = self.key(view)
+        columns = keys if isinstance(keys, tuple) else (keys,)
+        if view.priority.any():
+            columns = (-view.priority, *columns)
+        if len(columns) == 1:
+            return Ranking(np.argsort(columns[0], kind="stable"))
+        return Ranking(np.lexsort(columns[::-1]))

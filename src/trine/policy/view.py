@@ -1,0 +1,123 @@
+"""What a policy sees: the active jobs as aligned columns, read-only, at one moment."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trine.core.compat import Compat
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class JobColumns(Protocol):
+    """The engine's job table, as far as a policy may read it. One entry per job ever seen, by job number."""
+
+    submit_s: Floats
+    gpus: Ints
+    priority: Floats
+    ideal_s: Floats
+    steps: Floats
+    done: Floats
+    rate: Floats
+    work_from_s: Floats
+    attained_s: Floats
+    run_from_s: Floats
+    idle_from_s: Floats
+    running: Flags
+    pool: Ints
+    allowed: Ints
+
+
+class View:
+    """The active jobs in order of arrival. Every column is aligned with ``slots``, the job numbers."""
+
+    def __init__(self, now: float, slots: Ints, columns: JobColumns, free: Ints, capacity: Ints, compat: Compat) -> None:
+        self.now = now
+        self.slots = slots
+        self.free = free
+        """Free GPUs by type."""
+        self.capacity = capacity
+        """All GPUs by type."""
+        self.compat = compat
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @cached_property
+    def submit_s(self) -> Floats:
+        return self._columns.submit_s[self.slots]
+
+    @cached_property
+    def gpus(self) -> Ints:
+        return self._columns.gpus[self.slots]
+
+    @cached_property
+    def priority(self) -> Floats:
+        return self._columns.priority[self.slots]
+
+    @cached_property
+    def ideal_s(self) -> Floats:
+        """Run time on median GPUs of the best type, seconds."""
+        return self._columns.ideal_s[self.slots]
+
+    @cached_property
+    def running(self) -> Flags:
+        return self._columns.running[self.slots]
+
+    @cached_property
+    def pool(self) -> Ints:
+        """Index of the GPU type a running job holds."""
+        return self._columns.pool[self.slots]
+
+    def pools_of(self, position: int) -> list[int]:
+        """Indices of the GPU types that can hold the job at ``position``."""
+        mask = int(self._columns.allowed[self.slots[position]])
+        return [pool for pool in range(len(self.capacity)) if mask >> pool & 1]
+
+    @cached_property
+    def attained_s(self) -> Floats:
+        """Wall seconds the job has held its GPUs."""
+        before = self._columns.attained_s[self.slots]
+        since = self.now - self._columns.run_from_s[self.slots]
+        return np.where(self.running, before + since, before)
+
+    @cached_property
+    def attained_gpu_s(self) -> Floats:
+        """GPU-seconds held: the two-dimensional attained service of Tiresias."""
+        return self.attained_s * self.gpus
+
+    @cached_property
+    def done(self) -> Floats:
+        """Steps done, extrapolated from the last report of a running job at its present rate."""
+        c = self._columns
+        since = np.maximum(self.now - c.work_from_s[self.slots], 0.0)
+        return np.minimum(c.done[self.slots] + np.where(self.running, since * c.rate[self.slots], 0.0), c.steps[self.slots])
+
+    @cached_property
+    def remaining_s(self) -> Floats:
+        """Seconds of work left on median GPUs of the best type."""
+        if self.compat.wall_attained:
+            return self.ideal_s - self.attained_s
+        return self.ideal_s * (1.0 - self.done / self._columns.steps[self.slots])
+
+    @cached_property
+    def ends_s(self) -> Floats:
+        """When a running job will end if it stays where it is; ``inf`` for the others."""
+        c = self._columns
+        left = c.steps[self.slots] - self.done
+        rate = c.rate[self.slots]
+        ready = np.maximum(self.now, c.work_from_s[self.slots])
+        known = self.running & (rate > 0)
+        return np.where(known, ready + left / np.where(known, rate, 1.0), np.inf)
+
+    @cached_property
+    def idle_s(self) -> Floats:
+        """Seconds since the job last held GPUs (or was submitted); 0 while it runs."""
+        return np.where(self.running, 0.0, self.now - self._columns.idle_from_s[self.slots])

@@ -1,0 +1,243 @@
+"""Several policies and placements side by side: means over seeds with intervals, paired differences, a table as text.
+
+Statistics only; the page is in ``compare_page``. Intervals are 95 % and use Student's t over the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trine.core.errors import InputError
+from trine.core.result import RunResult, Summary
+from trine.report.files import number_cell, write_csv, write_json
+from trine.report.staging import write_all
+from trine.report.text import MISSING, duration_with_interval, median, time_unit, with_interval
+
+CONFIDENCE = 0.95
+BEST_MARK = " *"
+
+Contender = tuple[str, str]
+"""Policy and placement."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """One run: ``results`` is ``Summary.results()``."""
+
+    policy: str
+    placement: str
+    seed: int
+    results: dict[str, Any]
+
+    @classmethod
+    def of(cls, summary: Summary) -> ComparisonRow:
+        return cls(summary.policy, summary.placement, summary.seed, summary.results())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order to be shown; the first row's policy and placement are the baseline.
+
+    ``runs`` holds one whole run per policy and placement, as far as there are any: without them the report has no
+    distributions, and without their segments no load over time and no map.
+    """
+
+    rows: list[ComparisonRow]
+    runs: dict[Contender, RunResult] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, results: Iterable[RunResult], settings: dict[str, Any] | None = None) -> Comparison:
+        """From whole runs: the first of each policy and placement represents it."""
+        rows, runs, notes = [], {}, {}
+        for result in results:
+            rows.append(ComparisonRow.of(result.summary))
+            runs.setdefault((result.summary.policy, result.summary.placement), result)
+            notes |= dict.fromkeys(result.notes)
+        return cls(rows, runs, settings or {}, list(notes))
+
+    @property
+    def contenders(self) -> list[Contender]:
+        return list(dict.fromkeys((r.policy, r.placement) for r in self.rows))
+
+    def rows_of(self, contender: Contender) -> list[ComparisonRow]:
+        return [r for r in self.rows if (r.policy, r.placement) == contender]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A key of the summary: its title, whether it is a duration (seconds), a share or a count, and which way is good."""
+
+    key: str
+    title: str
+    kind: str = "duration"
+    more_is_better: bool = False
+
+
+METRICS = (
+    Metric("jct_mean_s", "Mean completion time"),
+    Metric("jct_p50_s", "Median completion time"),
+    Metric("jct_p99_s", "99th percentile of completion time"),
+    Metric("makespan_s", "Makespan"),
+    Metric("wait_mean_s", "Mean wait"),
+    Metric("utilization", "Utilisation", "share", more_is_better=True),
+    Metric("preemptions", "Preemptions", "count"),
+)
+SHORT_TITLES = ("JCT mean", "JCT p50", "JCT p99", "makespan", "wait", "utilisation", "preemptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds; ``half`` is half the width of its interval, ``None`` with fewer than two values."""
+
+    mean: float
+    half: float | None
+    values: tuple[float, ...] = ()
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and half interval of ``values``; those that are no numbers are left out."""
+    known = tuple(float(v) for v in values if v is not None and math.isfinite(v))
+    n = len(known)
+    if n == 0:
+        return Estimate(math.nan, None)
+    mean = math.fsum(known) / n
+    if n == 1:
+        return Estimate(mean, None, known)
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (n - 1))
+    return Estimate(mean, _student_t(n - 1) * deviation / math.sqrt(n), known)
+
+
+def _student_t(degrees: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
+
+
+def metric_estimate(comparison: Comparison, contender: Contender, metric: Metric) -> Estimate:
+    return estimate([r.results[metric.key] for r in comparison.rows_of(contender)])
+
+
+def paired_difference(comparison: Comparison, contender: Contender, metric: Metric) -> Estimate | None:
+    """Mean over seeds of contender minus baseline; ``None`` if the two did not run with the same seeds."""
+    base, other = _by_seed(comparison, comparison.contenders[0], metric), _by_seed(comparison, contender, metric)
+    if base is None or other is None or base.keys() != other.keys():
+        return None
+    return estimate([other[seed] - base[seed] for seed in base])
+
+
+def _by_seed(comparison: Comparison, contender: Contender, metric: Metric) -> dict[int, float] | None:
+    rows = comparison.rows_of(contender)
+    values = {r.seed: r.results[metric.key] for r in rows}
+    return values if len(values) == len(rows) else None
+
+
+def best(estimates: Sequence[Estimate], metric: Metric) -> set[int]:
+    """Positions of the best mean; none where there is nothing to choose between."""
+    known = [e.mean for e in estimates if math.isfinite(e.mean)]
+    if len(known) < 2 or min(known) == max(known):
+        return set()
+    goal = max(known) if metric.more_is_better else min(known)
+    return {i for i, e in enumerate(estimates) if e.mean == goal}
+
+
+def formatter(estimates: Sequence[Estimate], metric: Metric) -> Callable[[Estimate], str]:
+    """How to write the values of one column: all in the same unit, so that they compare at a glance."""
+    if metric.kind == "duration":
+        unit = time_unit(median(abs(e.mean) for e in estimates))
+        return lambda e: duration_with_interval(e.mean, e.half, unit)
+    if metric.kind == "share":
+        return lambda e: _percent(e)
+    return lambda e: with_interval(e.mean, e.half)
+
+
+def _percent(e: Estimate) -> str:
+    text = with_interval(100 * e.mean, None if e.half is None else 100 * e.half)
+    return text if text == MISSING else f"{text} %"
+
+
+def comparison_table(comparison: Comparison) -> list[tuple[str, ...]]:
+    """A header and one line per policy and placement, as plain text; the best of each column ends in ``" *"``."""
+    contenders = comparison.contenders
+    columns = []
+    for metric in METRICS:
+        estimates = [metric_estimate(comparison, c, metric) for c in contenders]
+        write, winners = formatter(estimates, metric), best(estimates, metric)
+        columns.append([write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
+    header = ("policy", "placement", "seeds", *SHORT_TITLES)
+    lines = [
+        (*contender, str(len(comparison.rows_of(contender))), *(column[i] for column in columns))
+        for i, contender in enumerate(contenders)
+    ]
+    return [header, *lines]
+
+
+def write_comparison(comparison: Comparison, out_dir: Path | str) -> None:
+    """Write ``compare.json``, ``compare.csv`` and ``report.html`` into ``out_dir``, all of them or none."""
+    if not comparison.rows:
+        raise InputError("comparison", "no runs", "at least one policy, placement and seed")
+    write_all(out_dir, lambda folder: _write_files(comparison, folder))
+
+
+def _write_files(comparison: Comparison, folder: Path) -> None:
+    from trine.report.compare_page import compare_page
+
+    write_json(folder / "compare.json", as_dict(comparison))
+    keys = [k for k in comparison.rows[0].results if k not in {"policy", "placement", "seed"}]
+    header = ["policy", "placement", "seed", *keys]
+    write_csv(folder / "compare.csv", header, (_csv_row(r, keys) for r in comparison.rows))
+    (folder / "report.html").write_text(compare_page(comparison), encoding="utf-8", newline="\n")
+
+
+def _csv_row(row: ComparisonRow, keys: Sequence[str]) -> list[str]:
+    values = [row.results[k] for k in keys]
+    return [row.policy, row.placement, str(row.seed), *(v if isinstance(v, str) else number_cell(v) for v in values)]
+
+
+def as_dict(comparison: Comparison) -> dict[str, Any]:
+    """``compare.json``: every run, the means with their intervals, the differences to the baseline."""
+    return {
+        "confidence": CONFIDENCE,
+        "baseline": _names(comparison.contenders[0]),
+        "means": [_means(comparison, c) for c in comparison.contenders],
+        "differences": [_differences(comparison, c) for c in comparison.contenders[1:]],
+        "runs": [{**r.results, "policy": r.policy, "placement": r.placement, "seed": r.seed} for r in comparison.rows],
+        "settings": comparison.settings,
+        "notes": comparison.notes,
+    }
+
+
+def _names(contender: Contender) -> dict[str, str]:
+    return {"policy": contender[0], "placement": contender[1]}
+
+
+def _means(comparison: Comparison, contender: Contender) -> dict[str, Any]:
+    seeds = [r.seed for r in comparison.rows_of(contender)]
+    values = {m.key: _interval(metric_estimate(comparison, contender, m)) for m in METRICS}
+    return {**_names(contender), "seeds": seeds, **values}
+
+
+def _differences(comparison: Comparison, contender: Contender) -> dict[str, Any]:
+    found = {m.key: paired_difference(comparison, contender, m) for m in METRICS}
+    return {**_names(contender), **{k: None if d is None else _interval(d) for k, d in found.items()}}
+
+
+def _interval(e: Estimate) -> dict[str, float | None]:
+    return {"mean": e.mean, "low": e.low, "high": e.high}

@@ -1,0 +1,290 @@
+"""The page of a comparison: a table, dot plots with intervals, differences to the baseline, distributions, maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from trine.core.result import RunResult
+from trine.report import figures, page, series
+from trine.report.compare import (
+    METRICS,
+    SHORT_TITLES,
+    Comparison,
+    Contender,
+    Estimate,
+    Metric,
+    best,
+    formatter,
+    metric_estimate,
+    paired_difference,
+)
+from trine.report.occupancy import MAX_CELLS
+from trine.report.page import Cell
+from trine.report.run_page import load_caption
+from trine.report.text import count, duration, median, share, time_unit
+
+DOT_METRICS = tuple(m for m in METRICS if m.key != "jct_p50_s")
+MAX_VIEWS = 16
+"""Policies whose load and map are embedded; more would make the file too large to mail."""
+MAX_CURVES = 12
+
+
+def compare_page(comparison: Comparison) -> str:
+    """``report.html`` of a comparison."""
+    contenders = comparison.contenders
+    body = [
+        page.notes([*_warnings(comparison), *comparison.notes]),
+        _table(comparison),
+        _dots(comparison),
+        _differences(comparison),
+        _distributions(comparison),
+        _views(comparison),
+        _slowdown(comparison),
+        page.section("Settings of this comparison", page.settings_table(comparison.settings)),
+    ]
+    seeds = len({r.seed for r in comparison.rows})
+    lead = f"{count(len(contenders), 'combination')} of policy and placement, {count(seeds, 'seed')}"
+    return page.page(_title(comparison), f"{lead}{_cluster(comparison)}", body)
+
+
+def _cluster(comparison: Comparison) -> str:
+    described = {run.cluster.describe() for run in comparison.runs.values()}
+    return f"; {described.pop()}" if len(described) == 1 else ""
+
+
+def name_of(contender: Contender) -> str:
+    return f"{contender[0]}/{contender[1]}"
+
+
+def names_of(comparison: Comparison) -> dict[Contender, str]:
+    """Short where they can be: what all contenders have in common is not repeated."""
+    contenders = comparison.contenders
+    if len(contenders) > 1 and len({p for _, p in contenders}) == 1:
+        return {c: c[0] for c in contenders}
+    if len(contenders) > 1 and len({p for p, _ in contenders}) == 1:
+        return {c: c[1] for c in contenders}
+    return {c: name_of(c) for c in contenders}
+
+
+def _title(comparison: Comparison) -> str:
+    """Who has the shortest mean completion time, and by how much against the baseline."""
+    contenders, metric = comparison.contenders, METRICS[0]
+    means = [metric_estimate(comparison, c, metric).mean for c in contenders]
+    known = [(m, i) for i, m in enumerate(means) if math.isfinite(m)]
+    if len(contenders) == 1 or not known:
+        return f"Comparison: {name_of(contenders[0])}"
+    mean, winner = min(known)
+    head = f"{name_of(contenders[winner])} has the shortest mean completion time, {duration(mean)}"
+    if winner == 0 or not means[0] > 0:
+        return head
+    return f"{head}: {share(1 - mean / means[0])} below {name_of(contenders[0])}"
+
+
+def _warnings(comparison: Comparison) -> list[str]:
+    counts = {c: len(comparison.rows_of(c)) for c in comparison.contenders}
+    if all(n == 1 for n in counts.values()):
+        return ["Every combination ran with one seed only: there is no interval, and differences may be chance."]
+    single = [name_of(c) for c, n in counts.items() if n == 1]
+    return [f"One seed only, hence no interval: {', '.join(single)}."] if single else []
+
+
+def _table(comparison: Comparison) -> str:
+    contenders = comparison.contenders
+    columns = [_column(comparison, metric) for metric in METRICS]
+    header = [Cell("policy", False), Cell("placement", False), Cell("seeds"), *(Cell(t) for t in SHORT_TITLES)]
+    rows = [
+        [
+            Cell(c[0], False),
+            Cell(c[1], False),
+            Cell(str(len(comparison.rows_of(c)))),
+            *(column[i] for column in columns),
+        ]
+        for i, c in enumerate(contenders)
+    ]
+    with_intervals = any(len(comparison.rows_of(c)) > 1 for c in contenders)
+    caption = "Means over seeds ± 95 % confidence interval (Student t)." if with_intervals else "One run each."
+    return page.section("Results", page.table(header, rows), caption=f"{caption} The best of each column is bold.")
+
+
+def _column(comparison: Comparison, metric: Metric) -> list[Cell]:
+    estimates = [metric_estimate(comparison, c, metric) for c in comparison.contenders]
+    write, winners = formatter(estimates, metric), best(estimates, metric)
+    return [Cell(write(e), best=i in winners) for i, e in enumerate(estimates)]
+
+
+def _dots(comparison: Comparison) -> str:
+    names = names_of(comparison)
+    sections = []
+    for metric in DOT_METRICS:
+        found = [(names[c], metric_estimate(comparison, c, metric)) for c in comparison.contenders]
+        spec = dot_figure(found, metric)
+        sections.append(page.section(_dot_title(found, metric), page.figure(f"dots-{metric.key}", spec)))
+    return page.pair(*sections)
+
+
+def _dot_title(found: list[tuple[str, Estimate]], metric: Metric) -> str:
+    estimates = [e for _, e in found]
+    winners, write = best(estimates, metric), formatter(estimates, metric)
+    if len(winners) != 1:
+        return metric.title
+    winner = winners.pop()
+    return f"{metric.title}: {found[winner][0]} is best, {write(estimates[winner])}"
+
+
+def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False) -> dict[str, Any]:
+    """A dot per contender with its interval, and its single runs as small dots.
+
+    ``reference`` is for differences to a baseline: zero is marked, and the baseline's colour is left out.
+    """
+    scale, unit = _scale([e for _, e in found], metric)
+    data = []
+    for i, (name, e) in enumerate(found, start=int(reference)):
+        label, colour = figures.plotly_text(name), figures.line_colour(i)
+        runs = {"x": [v / scale for v in e.values], "y": [label] * len(e.values)}
+        small = {"color": colour, "size": 5, "opacity": 0.35}
+        data.append({"type": "scatter", "mode": "markers", "marker": small, "hoverinfo": "x", **runs})
+        data.append(_mean_dot(label, e, scale, colour))
+    direction = "more is better" if metric.more_is_better else "less is better"
+    title = "Difference" if reference else metric.title
+    line = {"zerolinecolor": "@muted"} if reference else {}
+    layout = {
+        "height": 96 + 26 * len(found),
+        "xaxis": figures.axis(f"{title} ({', '.join(p for p in (unit, direction) if p)})", rangemode="tozero", **line),
+        "yaxis": figures.axis("Policy, placement", autorange="reversed", type="category", showgrid=False),
+        "showlegend": False,
+        "hovermode": "closest",
+    }
+    return {"data": data, "layout": layout}
+
+
+def _mean_dot(label: str, e: Estimate, scale: float, colour: str) -> dict[str, Any]:
+    bars = {"type": "data", "array": [0 if e.half is None else e.half / scale], "color": colour, "thickness": 2}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [e.mean / scale],
+        "y": [label],
+        "error_x": {**bars, "width": 5, "visible": e.half is not None},
+        "marker": {"color": colour, "size": 10},
+        "hovertemplate": f"{label}: %{{x:.4~r}}<extra></extra>",
+    }
+
+
+def _scale(estimates: list[Estimate], metric: Metric) -> tuple[float, str]:
+    if metric.kind == "duration":
+        unit = time_unit(median(abs(e.mean) for e in estimates))
+        return unit.seconds, unit.plural
+    return (0.01, "%") if metric.kind == "share" else (1.0, "number")
+
+
+def _differences(comparison: Comparison) -> str:
+    """Paired by seed: what the seeds have in common cancels out, so the interval is narrower than that of two means."""
+    names, others = names_of(comparison), comparison.contenders[1:]
+    if not others:
+        return ""
+    base = names[comparison.contenders[0]]
+    found = {m: [(names[c], paired_difference(comparison, c, m)) for c in others] for m in DOT_METRICS[:2]}
+    paired = {m: [(n, d) for n, d in ds if d is not None] for m, ds in found.items()}
+    if not any(paired.values()):
+        return page.section(f"Differences to {base}", page.empty("The seeds do not agree, so runs cannot be paired."))
+    sections = []
+    for metric, differences in paired.items():
+        spec = dot_figure(differences, metric, reference=True)
+        title = _difference_title(differences, metric, base)
+        caption = f"Same seeds, paired; left of zero is better than {base}."
+        left_out = len(others) - len(differences)
+        caption += f" Left out for other seeds: {count(left_out, 'combination')}." if left_out else ""
+        sections.append(page.section(title, page.figure(f"difference-{metric.key}", spec), caption=caption))
+    return page.pair(*sections)
+
+
+def _difference_title(differences: list[tuple[str, Estimate]], metric: Metric, base: str) -> str:
+    if all(d.half is None for _, d in differences):
+        return f"{metric.title} against {base}"
+    better = [n for n, d in differences if d.excludes_zero and d.mean < 0]
+    if not better:
+        return f"{metric.title}: none is clearly better than {base}"
+    if len(better) == 1:
+        return f"{metric.title}: {better[0]} is clearly better than {base}"
+    return f"{metric.title}: {len(better)} of {len(differences)} are clearly better than {base}"
+
+
+def _runs(comparison: Comparison, limit: int) -> list[tuple[Contender, RunResult]]:
+    runs = [(c, comparison.runs[c]) for c in comparison.contenders if c in comparison.runs]
+    return runs[:limit]
+
+
+def _limit_sentence(comparison: Comparison, limit: int) -> str:
+    total = sum(c in comparison.runs for c in comparison.contenders)
+    return f" The first {limit} of {total} combinations are shown." if total > limit else ""
+
+
+def _distributions(comparison: Comparison) -> str:
+    names, runs = names_of(comparison), _runs(comparison, MAX_CURVES)
+    caption = f"One run each (seed {_seeds(runs)}).{_limit_sentence(comparison, MAX_CURVES)}"
+    parts = [
+        _cdf_section("jct-cdf", "Job completion time", [(names[c], series.jcts(r.jobs)) for c, r in runs], caption),
+        _cdf_section("wait-cdf", "Waiting time", [(names[c], series.waits(r.jobs)) for c, r in runs], caption),
+    ]
+    return page.pair(*parts) if any(parts) else ""
+
+
+def _seeds(runs: list[tuple[Contender, RunResult]]) -> str:
+    return ", ".join(dict.fromkeys(str(r.summary.seed) for _, r in runs))
+
+
+def _cdf_section(figure_id: str, title: str, curves: list[tuple[str, series.Floats]], caption: str) -> str:
+    if not any(len(v) and v[-1] > 0 for _, v in curves):
+        return ""
+    medians = [(series.quantile(v, 0.5), n) for n, v in curves if len(v)]
+    low, high = min(medians), max(medians)
+    said = f"{title}: medians from {duration(low[0])} ({low[1]}) to {duration(high[0])} ({high[1]})"
+    spec = figures.cdf_figure(curves, title)
+    return page.section(title if low[0] == high[0] else said, page.figure(figure_id, spec), caption=caption)
+
+
+def _views(comparison: Comparison) -> str:
+    """Load over time and map, one policy at a time."""
+    runs = [(c, r) for c, r in _runs(comparison, MAX_VIEWS) if r.segments]
+    if not runs:
+        return ""
+    cells = min(MAX_CELLS, max(20_000, 4 * MAX_CELLS // len(runs)))
+    note = _limit_sentence(comparison, MAX_VIEWS).strip()
+    return page.section("Load over time", _chosen(runs, _load_view, comparison), caption=note) + page.section(
+        "Who held which GPU", _chosen(runs, lambda key, r: _map_view(key, r, cells), comparison), caption=note
+    )
+
+
+def _chosen(
+    runs: list[tuple[Contender, RunResult]], draw: Callable[[str, RunResult], str], comparison: Comparison
+) -> str:
+    names = names_of(comparison)
+    choice = page.selector([(f"v{i}", names[c]) for i, (c, _) in enumerate(runs)])
+    return choice + "".join(page.view(f"v{i}", draw(f"v{i}", r), shown=i == 0) for i, (_, r) in enumerate(runs))
+
+
+def _load_view(key: str, result: RunResult) -> str:
+    load = series.load_over_time(result)
+    sentence = f"{figures.load_title(load)}. {load_caption(load)}"
+    return page.caption_of(sentence) + page.figure(f"load-{key}", figures.load_figure(load))
+
+
+def _map_view(key: str, result: RunResult, max_cells: int) -> str:
+    drawn = figures.map_figure(result, max_cells)
+    if drawn is None:
+        return page.empty("No GPU was ever held.")
+    return page.caption_of(f"{figures.map_title(result)}. {drawn[1]}") + page.figure(f"map-{key}", drawn[0])
+
+
+def _slowdown(comparison: Comparison) -> str:
+    names, runs = names_of(comparison), _runs(comparison, MAX_CURVES)
+    groups = [(names[c], series.slowdown_by_size(r.jobs)) for c, r in runs]
+    groups = [(name, classes) for name, classes in groups if classes]
+    if not groups:
+        return ""
+    caption = f"Boxes hold the middle half of the jobs, whiskers 5 % to 95 %.{_limit_sentence(comparison, MAX_CURVES)}"
+    return page.section(
+        "Slowdown by job size", page.figure("slowdown", figures.slowdown_figure(groups)), caption=caption
+    )

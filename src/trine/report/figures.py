@@ -1,0 +1,295 @@
+"""Plot descriptions as plain dictionaries for plotly.js. Colours are names such as ``@c0`` that the page resolves for
+its light and its dark theme; texts that come from the input are escaped here, as plotly reads a subset of HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trine.core.result import RunResult
+from trine.report import occupancy as maps
+from trine.report import series
+from trine.report.text import Unit, count, duration, log_ticks, share, time_unit, times
+
+Figure = dict[str, Any]
+LINE_COLOURS = 7
+LOG_FACTORS = [m * 10.0**k for k in range(-2, 5) for m in (1, 2, 5)]
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+def plotly_text(text: str) -> str:
+    """``text`` so that plotly shows it letter by letter."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def line_colour(index: int) -> str:
+    return f"@c{index % LINE_COLOURS}"
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and dash by rank: more lines than colours still look different."""
+    return {"color": line_colour(index), "width": 2, "dash": DASHES[index // LINE_COLOURS % len(DASHES)]}
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, **more}
+
+
+def log_time_axis(title: str, low_s: float, high_s: float) -> dict[str, Any]:
+    """A logarithmic axis over seconds whose marks read ``1 min``, ``10 h``."""
+    at, text = zip(*log_ticks(low_s, high_s), strict=True)
+    return axis(
+        f"{title} (log scale, unit at each mark)", type="log", tickvals=list(at), ticktext=list(text), tickangle=0
+    )
+
+
+def cdf_figure(curves: Sequence[tuple[str, series.Floats]], title: str) -> Figure:
+    """Cumulative distributions of durations; ``curves`` are (name, ascending seconds)."""
+    data = [_cdf_line(i, name, values) for i, (name, values) in enumerate(curves)]
+    many = len(curves) > 1
+    seen = [v for line in data for v in line["x"]] or [1.0]
+    layout = {
+        "height": 360 + 18 * len(curves) if many else 340,
+        "xaxis": log_time_axis(title, min(seen), max(seen)),
+        "yaxis": axis("Share of jobs (%)", range=[0, 102], ticksuffix=" %"),
+        "showlegend": many,
+        "legend": {"orientation": "h", "y": -0.28, "yanchor": "top"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _cdf_line(index: int, name: str, ordered: series.Floats) -> dict[str, Any]:
+    values, height = series.cdf(ordered)
+    label = f"<br>{plotly_text(name)}" if name else ""
+    return {
+        "type": "scatter",
+        "mode": "lines" if len(values) > 1 else "markers",
+        "name": plotly_text(name),
+        "x": rounded(values, 3),
+        "y": rounded(100 * height, 2),
+        "text": [duration(v) for v in values],
+        "hovertemplate": f"%{{y:.1f}} % within %{{text}}{label}<extra></extra>",
+        "line": {**line_style(index), "shape": "hv"},
+    }
+
+
+def rounded(values: series.Floats, decimals: int) -> list[float]:
+    """Fewer digits, smaller page; a float in between would be below what a screen resolves."""
+    return [float(v) for v in np.round(values, decimals)]
+
+
+def clock_axis(span: tuple[float, float], unit: Unit, **more: Any) -> dict[str, Any]:
+    end = (span[1] - span[0]) / unit.seconds
+    return axis(f"Time since the start of the trace ({unit.plural})", range=[0, end], **more)
+
+
+def load_figure(load: series.Load) -> Figure:
+    """Utilisation above, running and waiting jobs below, on one clock."""
+    span, unit = load.span, time_unit(load.span[1] - load.span[0])
+    percent = series.Steps(load.busy.at_s, 100 * load.busy.values)
+    data = [
+        {**_step_line("GPUs busy", percent, span, unit, "@c0"), "yaxis": "y", "fill": "tozeroy"},
+        {**_step_line("waiting jobs", load.waiting, span, unit, "@c1"), "yaxis": "y2", "fill": "tozeroy"},
+        {**_step_line("running jobs", load.running, span, unit, "@c2"), "yaxis": "y2"},
+    ]
+    layout = {
+        "height": 480,
+        "meta": {"clock": unit.symbol},
+        "xaxis": clock_axis(span, unit, anchor="y2"),
+        "yaxis": axis("GPUs busy (%)", domain=[0.57, 1], range=[0, 102], ticksuffix=" %"),
+        "yaxis2": axis("Jobs (number)", domain=[0, 0.47], rangemode="tozero"),
+        "hovermode": "x unified",
+        "hoversubplots": "axis",
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _step_line(name: str, exact: series.Steps, span: tuple[float, float], unit: Unit, colour: str) -> dict[str, Any]:
+    steps = series.thinned(exact)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": rounded((steps.at_s - span[0]) / unit.seconds, 5),
+        "y": rounded(steps.values, 2),
+        "line": {"color": colour, "width": 1.5, "shape": "hv"},
+        "fillcolor": f"{colour}-soft",
+        "hovertemplate": f"{name}: %{{y:,.4~r}}<extra></extra>",
+    }
+
+
+def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Figure:
+    """Boxes of the slowdown per job size, one group of boxes per (name, classes)."""
+    data = [_boxes(i, name, classes) for i, (name, classes) in enumerate(groups)]
+    tops = [c.quantiles[4] for _, classes in groups for c in classes]
+    lows = [c.quantiles[0] for _, classes in groups for c in classes]
+    wide = bool(tops) and max(tops) > 15 * min(lows)
+    layout = {
+        "height": 380 if len(groups) == 1 else 420,
+        "xaxis": axis("GPUs per job (number)", type="category"),
+        "yaxis": axis(
+            f"Slowdown (× ideal run time{', log scale' if wide else ''})",
+            **({"type": "log", "tickvals": LOG_FACTORS} if wide else {"rangemode": "tozero"}),
+        ),
+        "boxmode": "group",
+        "showlegend": len(groups) > 1,
+        "legend": {"orientation": "h", "y": -0.22, "yanchor": "top"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _boxes(index: int, name: str, classes: list[series.SizeClass]) -> dict[str, Any]:
+    q = [[round(c.quantiles[k], 4) for c in classes] for k in range(5)]
+    return {
+        "type": "box",
+        "name": plotly_text(name),
+        "x": [c.label for c in classes],
+        "lowerfence": q[0],
+        "q1": q[1],
+        "median": q[2],
+        "q3": q[3],
+        "upperfence": q[4],
+        "line": {"color": line_colour(index), "width": 1.5},
+        "fillcolor": f"{line_colour(index)}-soft",
+        "hoverinfo": "y+name" if name else "y",
+    }
+
+
+def map_figure(result: RunResult, max_cells: int = maps.MAX_CELLS) -> tuple[Figure, str] | None:
+    """The occupancy map and the sentence that says how it was drawn; ``None`` if no GPU was ever held."""
+    built = maps.build_map(result, max_cells)
+    if built is None:
+        return None
+    return _job_map(result, built) if isinstance(built, maps.JobMap) else _load_map(result, built)
+
+
+def _map_layout(result: RunResult, rows: int, labels: tuple[list[float], list[str]], y_title: str) -> dict[str, Any]:
+    span = series.clock_span(result)
+    unit = time_unit(span[1] - span[0])
+    return {
+        "height": int(min(760, max(220, 110 + rows * 11))),
+        "meta": {"clock": unit.symbol},
+        "xaxis": clock_axis(span, unit, showgrid=False),
+        "yaxis": axis(
+            y_title,
+            range=[rows - 0.5, -0.5],
+            tickvals=labels[0],
+            ticktext=[plotly_text(t) for t in labels[1]],
+            showgrid=False,
+            zeroline=False,
+            automargin=True,
+        ),
+    }
+
+
+def _clock(result: RunResult, edges_s: series.Floats) -> tuple[list[float], float, float]:
+    """Edges in the axis's unit, the clock's zero and the unit's length, both in seconds."""
+    span = series.clock_span(result)
+    unit = time_unit(span[1] - span[0])
+    return rounded((edges_s - span[0]) / unit.seconds, 6), span[0], unit.seconds
+
+
+def _job_map(result: RunResult, built: maps.JobMap) -> tuple[Figure, str]:
+    gpus = result.cluster.gpu_count
+    layout = _map_layout(result, gpus, maps.row_labels(result.cluster), "GPUs, by node (one row each)")
+    layout["shapes"] = [_node_line(first) for first in result.cluster.first_gpu[1:]]
+    x, zero_s, unit_s = _clock(result, built.edges_s)
+    table = maps.job_table(result, built.segments)
+    table["jobs"] = [plotly_text(j) for j in table["jobs"]]
+    rows = [maps.run_lengths(r) for r in built.cells]
+    nodes = [plotly_text(n.name) for n in result.cluster.nodes]
+    job_map = {"x": x, "rows": rows, "table": table, "zero_s": zero_s, "unit_s": unit_s}
+    job_map |= {"nodes": nodes, "node_of": result.cluster.node_of}
+    return {"data": [], "layout": layout, "jobmap": job_map}, _job_map_sentence(built)
+
+
+def _node_line(first_gpu: int) -> dict[str, Any]:
+    edge = first_gpu - 0.5
+    line = {"color": "@paper", "width": 2}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": edge, "y1": edge, "line": line}
+
+
+def _job_map_sentence(built: maps.JobMap) -> str:
+    legend = "Each colour is a job (colours repeat), grey is background load, blank is idle; hover for details."
+    if built.exact:
+        return legend
+    step = duration(float(built.edges_s[1] - built.edges_s[0]))
+    return f"{legend} Sampled at {len(built.edges_s) - 1:,} moments, one every {step}: shorter stays may not show."
+
+
+def _load_map(result: RunResult, built: maps.LoadMap) -> tuple[Figure, str]:
+    rows = len(built.share)
+    labels = maps.row_labels(result.cluster, built.nodes_per_row)
+    per_row = "node" if built.nodes_per_row == 1 else f"{built.nodes_per_row} nodes"
+    x, _, _ = _clock(result, built.edges_s)
+    heat = {
+        "type": "heatmap",
+        "x": x,
+        "y": list(range(rows)),
+        "z": np.round(100 * built.share).astype(np.int64).tolist(),
+        "zmin": 0,
+        "zmax": 100,
+        "colorscale": [[k / 4, f"@s{k}"] for k in range(5)],
+        "colorbar": {"title": {"text": "GPUs busy (%)"}, "thickness": 12, "outlinewidth": 0},
+        "hovertemplate": "<b>%{text}</b><br>%{z} % of the GPUs busy<extra></extra>",
+    }
+    step = duration(float(built.edges_s[1] - built.edges_s[0]))
+    sentence = (
+        f"The cluster has {count(result.cluster.gpu_count, 'GPU')}, too many for a row each: a row is {per_row}, "
+        f"a column {step}, the colour the share of GPU time in use."
+    )
+    layout = _map_layout(result, rows, labels, f"Nodes ({per_row} per row)")
+    names = [plotly_text(n) for n in maps.row_names(result.cluster, built.nodes_per_row)]
+    return {"data": [heat], "layout": layout, "rows": names}, sentence
+
+
+def jct_title(ordered: series.Floats) -> str:
+    if not len(ordered):
+        return "No job finished"
+    if len(ordered) == 1:
+        return f"The one finished job took {duration(float(ordered[0]))}"
+    return f"Half of the jobs finish within {duration(series.quantile(ordered, 0.5))}"
+
+
+def wait_title(ordered: series.Floats) -> str:
+    if not len(ordered):
+        return "No job finished, so no wait is known"
+    if ordered[-1] <= 0:
+        return "No job ever waits"
+    never = float(np.searchsorted(ordered, 0.0, side="right")) / len(ordered)
+    if never >= 0.5:
+        return f"{share(never)} of the jobs never wait"
+    return f"Half of the jobs wait for less than {duration(series.quantile(ordered, 0.5))}"
+
+
+def slowdown_title(classes: list[series.SizeClass]) -> str:
+    if not classes:
+        return "No slowdown is known"
+    worst = max(classes, key=lambda c: c.quantiles[2])
+    if len(classes) == 1:
+        return f"The median job takes {times(worst.quantiles[2])} its ideal run time"
+    gpus = "GPU" if worst.label == "1" else "GPUs"
+    return f"Jobs of {worst.label} {gpus} are slowed down most: {times(worst.quantiles[2])} at the median"
+
+
+def load_title(load: series.Load) -> str:
+    mean = series.time_mean(load.busy)
+    if not math.isfinite(mean):
+        return "Nothing ran"
+    most = round(float(load.waiting.values.max()))
+    queue = "no job ever waits" if most == 0 else f"up to {count(most, 'job')} wait{'s' if most == 1 else ''} at once"
+    return f"{share(mean)} of the GPUs are busy on average; {queue}"
+
+
+def map_title(result: RunResult) -> str:
+    wide = series.gpu_time_across_nodes(result.segments)
+    if not math.isfinite(wide):
+        return "No GPU was ever held"
+    if wide == 0:
+        return "Every job ran inside one node"
+    return f"{share(wide)} of the GPU time went to jobs that span nodes"

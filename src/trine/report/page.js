@@ -1,0 +1,117 @@
+// Draws the figures of the page: resolves colour names for the theme, unpacks maps, keeps selectors and clocks together.
+(() => {
+  "use strict";
+  const LIGHT = {
+    paper: "#ffffff", ink: "#1b1f24", muted: "#5b6570", grid: "#e6e9ed", hover: "#ffffff",
+    c: ["#0072b2", "#d55e00", "#009e73", "#b8578f", "#3a9bdc", "#b27700", "#6b7280"],
+    m: ["#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00"], background: "#d3d6da",
+    s: ["#f3f5f7", "#c5d6e6", "#85aed0", "#3f7fb3", "#084a7d"],
+  };
+  const DARK = {
+    paper: "#15181d", ink: "#e6e9ed", muted: "#9aa4af", grid: "#2b3037", hover: "#262b32",
+    c: ["#56b4e9", "#f08a4b", "#2fc49a", "#e39ac4", "#8fa8ff", "#e6b422", "#a5adb8"],
+    m: ["#5b8fc4", "#cf6d4c", "#35997d", "#cbb75f", "#d9879a", "#74bfe0", "#9cab2b", "#8c8c10"], background: "#474d56",
+    s: ["#1f242b", "#234765", "#2f709f", "#5a9fcf", "#b5dcf5"],
+  };
+  const darkQuery = window.matchMedia("(prefers-color-scheme: dark)");
+  const theme = () => (darkQuery.matches ? DARK : LIGHT);
+  const json = (id) => JSON.parse(document.getElementById(id).textContent);
+
+  const colour = (name) => {
+    const t = theme(), soft = name.endsWith("-soft"), key = soft ? name.slice(1, -5) : name.slice(1);
+    const found = /^[cms]\d$/.test(key) ? t[key[0]][+key[1]] : t[key];
+    return soft ? found + "2e" : found;
+  };
+  // Only values below a key that names a colour are touched: a job may be called "@ink".
+  const paint = (value, inColour) => {
+    if (typeof value === "string") return inColour && value[0] === "@" ? colour(value) : value;
+    if (Array.isArray(value)) return inColour ? value.map((v) => paint(v, true)) : value.map((v) =>
+      v && typeof v === "object" && !Array.isArray(v) ? paint(v, false) : v);
+    if (!value || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, paint(v, /color/.test(k))]));
+  };
+
+  const span = (s) => {
+    const [n, u] = s < 90 ? [s, "s"] : s < 3600 ? [s / 60, "min"] : s < 345600 ? [s / 3600, "h"] : [s / 86400, "d"];
+    return `${+n.toPrecision(n >= 100 ? 3 : 2)} ${u}`;
+  };
+  const jobMap = (map) => {
+    const { x, rows, table, zero_s, unit_s, nodes, node_of } = map;
+    const from = (s) => span(s - zero_s);
+    const texts = table.job.map((j, i) =>
+      `<b>${table.jobs[j]}</b>${table.background[i] ? " (background)" : ""}<br>${table.gpus[i]} GPU${table.gpus[i] > 1 ? "s" : ""}` +
+      `, tier ${table.tier[i]}${table.slowdown[i] === null ? "" : `, slowdown ${table.slowdown[i]}×`}` +
+      `<br>from ${from(table.start_s[i])} for ${span(table.end_s[i] - table.start_s[i])}`);
+    const kinds = LIGHT.m.length;
+    const z = [], text = [];
+    rows.forEach((row, gpu) => {
+      const zs = [], ts = [], idle = `GPU ${gpu} on ${nodes[node_of[gpu]]}: idle`;
+      const busy = new Map();
+      for (let k = 0; k < row.length; k += 2) {
+        const seg = row[k + 1];
+        if (seg >= 0 && !busy.has(seg)) busy.set(seg, `${texts[seg]}<br>GPU ${gpu} on ${nodes[node_of[gpu]]}`);
+        const t = seg < 0 ? idle : busy.get(seg);
+        const v = seg < 0 ? null : table.background[seg] ? kinds : table.colour[table.job[seg]];
+        for (let n = row[k]; n > 0; n--) { zs.push(v); ts.push(t); }
+      }
+      z.push(zs); text.push(ts);
+    });
+    const names = [...LIGHT.m.map((_, i) => `@m${i}`), "@background"];
+    const scale = names.flatMap((c, i) => [[i / names.length, c], [(i + 1) / names.length, c]]);
+    return { type: "heatmap", x, y: rows.map((_, i) => i), z, text, hoverinfo: "text", hoverongaps: true, showscale: false,
+      zmin: -0.5, zmax: kinds + 0.5, colorscale: scale, ygap: rows.length <= 96 ? 1 : 0 };
+  };
+
+  const axisLook = { gridcolor: "@grid", linecolor: "@grid", zerolinecolor: "@grid", tickcolor: "@grid", automargin: true };
+  const titled = (a) => ({ ...axisLook, ...a, title: { standoff: 10, ...a.title, font: { size: 12.5, color: "@muted" } } });
+  const dress = (layout) => {
+    const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, /^[xy]axis/.test(k) ? titled(v) : v]));
+    return paint({
+      font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },
+      paper_bgcolor: "@paper", plot_bgcolor: "@paper", margin: { l: 56, r: 12, t: 26, b: 52 },
+      hoverlabel: { bgcolor: "@hover", bordercolor: "@grid", font: { color: "@ink", size: 12.5 }, align: "left" },
+      ...own,
+    }, false);
+  };
+  // plotly.js 4 offers to upload the chart unless told not to.
+  const config = { showSendToCloud: false, plotlyServerURL: "", responsive: true, displaylogo: false, displayModeBar: "hover",
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+
+  const specs = new Map();
+  const spec = (div) => {
+    if (!specs.has(div.id)) {
+      const found = json(`${div.id}-data`);
+      if (found.jobmap) { found.data = [jobMap(found.jobmap)]; delete found.jobmap; }
+      if (found.rows) found.data[0].text = found.rows.map((name) => new Array(found.data[0].z[0].length).fill(name));
+      specs.set(div.id, found);
+    }
+    return specs.get(div.id);
+  };
+  const drawn = new Set();
+  let linking = false;
+  const link = (div) => div.on("plotly_relayout", (change) => {
+    const clock = spec(div).layout.meta && spec(div).layout.meta.clock;
+    const touched = Object.keys(change).some((k) => k.startsWith("xaxis."));
+    if (linking || !clock || !touched) return;
+    linking = true;
+    const range = div.layout.xaxis.range.slice();
+    const others = [...drawn].filter((d) => d !== div && d.offsetParent && (spec(d).layout.meta || {}).clock === clock);
+    Promise.all(others.map((d) => Plotly.relayout(d, { "xaxis.range": range }))).finally(() => { linking = false; });
+  });
+  const draw = (div) => {
+    const { data, layout } = spec(div);
+    const first = !drawn.has(div);
+    drawn.add(div);
+    Plotly.react(div, data.map((d) => paint(d, false)), dress(layout), config).then(() => first && link(div));
+  };
+  const drawVisible = () => document.querySelectorAll(".plot").forEach((d) => d.offsetParent && !drawn.has(d) && draw(d));
+
+  const choose = (value) => {
+    document.querySelectorAll("select[data-choice]").forEach((s) => { s.value = value; });
+    document.querySelectorAll("[data-view]").forEach((v) => { v.hidden = v.dataset.view !== value; });
+    drawVisible();
+  };
+  document.querySelectorAll("select[data-choice]").forEach((s) => s.addEventListener("change", () => choose(s.value)));
+  darkQuery.addEventListener("change", () => { const again = [...drawn]; drawn.clear(); again.forEach((d) => { drawn.add(d); draw(d); }); });
+  drawVisible();
+})();

@@ -1,0 +1,125 @@
+"""A self-contained HTML page around sections and figures. Every text is escaped here; nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from trine.report.figures import Figure
+from trine.report.files import plain
+
+# The browser itself refuses whatever would reach for the network.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "font-src data:; form-action 'none'; base-uri 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table cell: text, whether it is a number (right-aligned), whether it is the best of its column."""
+
+    text: str
+    number: bool = True
+    best: bool = False
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no character of it can end the element."""
+    text = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def figure(figure_id: str, spec: Figure) -> str:
+    """The place of a figure and its data; the page's script draws it."""
+    data = f'<script type="application/json" id="{figure_id}-data">{embedded_json(spec)}</script>'
+    return f'<div class="plot" id="{figure_id}"></div>{data}'
+
+
+def empty(sentence: str) -> str:
+    return f'<p class="empty">{escape(sentence)}</p>'
+
+
+def section(title: str, *parts: str, caption: str = "") -> str:
+    return f"<section><h2>{escape(title)}</h2>{caption_of(caption)}{''.join(parts)}</section>"
+
+
+def caption_of(sentence: str) -> str:
+    return f'<p class="caption">{escape(sentence)}</p>' if sentence else ""
+
+
+def pair(*sections: str) -> str:
+    return f'<div class="pair">{"".join(sections)}</div>'
+
+
+def cards(values: Iterable[tuple[str, str]]) -> str:
+    """Headline numbers; ``values`` are (number, what it is)."""
+    inner = "".join(f'<div class="card"><b>{escape(v)}</b><span>{escape(what)}</span></div>' for v, what in values)
+    return f'<div class="cards">{inner}</div>'
+
+
+def notes(sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    items = "".join(f"<li>{escape(s)}</li>" for s in sentences)
+    return f'<div class="notes"><b>Read with care</b><ul>{items}</ul></div>'
+
+
+def table(header: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:
+    head = "".join(f"<th{_classes(c)}>{escape(c.text)}</th>" for c in header)
+    body = "".join("<tr>" + "".join(f"<td{_classes(c)}>{escape(c.text)}</td>" for c in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _classes(cell: Cell) -> str:
+    names = [name for name, on in (("num", cell.number), ("best", cell.best)) if on]
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def settings_table(settings: dict[str, Any]) -> str:
+    if not settings:
+        return empty("No settings were recorded.")
+    rows = "".join(f'<tr><td>{escape(k)}</td><td class="wrap">{escape(v)}</td></tr>' for k, v in _flat(plain(settings)))
+    return f'<div class="scroll"><table class="settings"><tbody>{rows}</tbody></table></div>'
+
+
+def _flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Nested settings as dotted keys, the way they are written on the command line."""
+    if not isinstance(value, dict) or not value:
+        yield prefix, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return
+    for key, inner in value.items():
+        yield from _flat(inner, f"{prefix}.{key}" if prefix else key)
+
+
+def selector(choices: Sequence[tuple[str, str]]) -> str:
+    """A choice that shows one of the page's views; all selectors of a page move together."""
+    options = "".join(f'<option value="{escape(v)}">{escape(text)}</option>' for v, text in choices)
+    return f'<select data-choice aria-label="policy and placement">{options}</select>'
+
+
+def view(value: str, content: str, shown: bool) -> str:
+    return f'<div data-view="{escape(value)}"{"" if shown else " hidden"}>{content}</div>'
+
+
+def page(title: str, lead: str, body: Iterable[str]) -> str:
+    """The whole document, plotly.js and the page's own script and style included."""
+    from plotly.offline import get_plotlyjs
+
+    here = files("trine.report")
+    style, script = (here.joinpath(n).read_text(encoding="utf-8") for n in ("page.css", "page.js"))
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n<body>\n"
+        f'<header><h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p></header>\n'
+        f"<main>\n{chr(10).join(part for part in body if part)}\n</main>\n"
+        "<footer>Written by trine. Drag to zoom, double-click to zoom out; plots over time move together.</footer>\n"
+        "<noscript><p>The plots need JavaScript; the numbers and tables above do not.</p></noscript>\n"
+        f"<script>\n{get_plotlyjs()}\n</script>\n<script>\n{script}</script>\n</body></html>\n"
+    )

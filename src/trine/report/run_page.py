@@ -1,0 +1,129 @@
+"""The page of one run: headline numbers, distributions, load over time, the map, slowdowns, settings."""
+
+from __future__ import annotations
+
+import math
+
+from trine.core.result import JobRecord, RunResult, Summary
+from trine.report import figures, page, series
+from trine.report.page import Cell
+from trine.report.text import count, duration, number, share, times
+
+WORST_JOBS = 20
+
+
+def run_page(result: RunResult) -> str:
+    """``report.html`` of a run."""
+    s = result.summary
+    title = f"{s.policy} with {s.placement}: {count(s.jobs, 'job')} on {count(result.cluster.gpu_count, 'GPU')}"
+    body = [
+        page.cards(_cards(s)),
+        page.notes(result.notes),
+        _distributions(result.jobs),
+        _load(result),
+        _map(result),
+        _slowdown(result.jobs),
+        _worst(result.jobs),
+        page.section("Settings of this run", page.settings_table(result.settings)),
+    ]
+    return page.page(title, f"{result.cluster.describe()}; seed {s.seed}", body)
+
+
+def _cards(s: Summary) -> list[tuple[str, str]]:
+    values = [
+        (f"{s.finished:,}", "jobs, all finished" if s.finished == s.jobs else f"of {s.jobs:,} jobs finished"),
+        (duration(s.jct_mean_s), "mean completion time"),
+        (duration(s.jct_p50_s), "median completion time"),
+        (duration(s.jct_p99_s), "99th percentile"),
+        (duration(s.makespan_s), "makespan"),
+        (duration(s.wait_mean_s), "mean wait"),
+        (share(s.utilization), "utilisation"),
+        (f"{s.preemptions:,}", "preemptions"),
+        (f"{s.migrations:,}", "migrations"),
+    ]
+    if s.lost_work_s > 0:
+        values.append((duration(s.lost_work_s), "work lost to stops"))
+    if s.comm_gpu_s > 0:
+        values.append((duration(s.comm_gpu_s), "GPU time in communication"))
+    if s.cost > 0:
+        values.append((number(s.cost, 4), "cost"))
+    return values
+
+
+def _distributions(jobs: list[JobRecord]) -> str:
+    jct, wait = series.jcts(jobs), series.waits(jobs)
+    left, right = page.empty("No job finished."), page.empty("No job waited.")
+    if len(jct):
+        left = page.figure("jct-cdf", figures.cdf_figure([("", jct)], "Job completion time"))
+    if len(wait) and wait[-1] > 0:
+        right = page.figure("wait-cdf", figures.cdf_figure([("", wait)], "Waiting time"))
+    return page.pair(
+        page.section(figures.jct_title(jct), left, caption=_tail("finish within", "the longest takes", jct)),
+        page.section(figures.wait_title(wait), right, caption=_tail("wait for at most", "the longest wait is", wait)),
+    )
+
+
+def _tail(verb: str, longest: str, ordered: series.Floats) -> str:
+    if len(ordered) < 2 or ordered[-1] <= 0:
+        return ""
+    p95, p99 = (duration(series.quantile(ordered, q)) for q in (0.95, 0.99))
+    return f"95 % {verb} {p95}, 99 % {verb} {p99}; {longest} {duration(float(ordered[-1]))}."
+
+
+def _load(result: RunResult) -> str:
+    if not result.segments:
+        return page.section("Nothing ran", page.empty("No GPU was ever held."))
+    load = series.load_over_time(result)
+    spec = figures.load_figure(load)
+    return page.section(figures.load_title(load), page.figure("load", spec), caption=load_caption(load))
+
+
+def load_caption(load: series.Load) -> str:
+    """How long the cluster was full, and whether the curves were averaged."""
+    full = f"At least 95 % of the GPUs are held during {share(series.time_share_above(load.busy, 0.95))} of the time."
+    if series.thinned(load.busy).averaged:
+        return f"{full} The curves are means over {series.MAX_STEPS:,} equal stretches of time."
+    return full
+
+
+def _map(result: RunResult) -> str:
+    drawn = figures.map_figure(result)
+    if drawn is None:
+        return ""
+    return page.section(figures.map_title(result), page.figure("map", drawn[0]), caption=drawn[1])
+
+
+def _slowdown(jobs: list[JobRecord]) -> str:
+    classes = series.slowdown_by_size(jobs)
+    if not classes:
+        return ""
+    spec = figures.slowdown_figure([("", classes)])
+    numbers = ", ".join(f"{c.label}: {c.jobs:,}" for c in classes)
+    return page.section(
+        figures.slowdown_title(classes),
+        page.figure("slowdown", spec),
+        caption=f"Boxes hold the middle half of the jobs, whiskers 5 % to 95 %. Jobs per size: {numbers}.",
+    )
+
+
+WORST_COLUMNS = ("job", "user", "model", "GPUs", "slowdown", "completion", "wait", "preemptions", "migrations", "tier")
+TEXT_COLUMNS = frozenset({"job", "user", "model", "tier"})
+
+
+def _worst(jobs: list[JobRecord]) -> str:
+    known = [j for j in jobs if math.isfinite(j.slowdown)]
+    worst = sorted(known, key=lambda j: (-j.slowdown, j.job_id))[:WORST_JOBS]
+    if not worst:
+        return ""
+    header = [Cell(c, number=c not in TEXT_COLUMNS) for c in WORST_COLUMNS]
+    title = f"The worst case, {worst[0].job_id}, took {times(worst[0].slowdown)} its ideal run time"
+    caption = f"The {count(len(worst), 'job')} with the largest slowdown." if len(worst) > 1 else ""
+    return page.section(title, page.table(header, [_worst_row(j) for j in worst]), caption=caption)
+
+
+def _worst_row(j: JobRecord) -> list[Cell]:
+    texts = (
+        *(j.job_id, j.user, j.model, f"{j.gpus:,}", times(j.slowdown), duration(j.jct_s), duration(j.wait_s)),
+        *(f"{j.preemptions:,}", f"{j.migrations:,}", j.tier),
+    )
+    return [Cell(t, number=c not in TEXT_COLUMNS) for c, t in zip(WORST_COLUMNS, texts, strict=True)]

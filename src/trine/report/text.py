@@ -1,0 +1,118 @@
+"""Numbers for people: durations with a fitting unit, shares, counts, means with their interval. No HTML, no plots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MISSING = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of time: ``seconds`` long, with its symbol and its plural."""
+
+    seconds: float
+    symbol: str
+    plural: str
+
+
+UNITS = (
+    Unit(1.0, "s", "seconds"),
+    Unit(60.0, "min", "minutes"),
+    Unit(3600.0, "h", "hours"),
+    Unit(86400.0, "d", "days"),
+)
+
+
+def time_unit(typical_s: float) -> Unit:
+    """The largest unit of which ``typical_s`` holds at least one and a half (days: four)."""
+    fitting = [u for u in UNITS if math.isfinite(typical_s) and abs(typical_s) >= u.seconds * _least(u)]
+    return fitting[-1] if fitting else UNITS[0]
+
+
+def _least(unit: Unit) -> float:
+    # Hours stay readable up to about a hundred; "1.2 h" says more than "72 min" but "36 h" more than "1.5 d".
+    return {"s": 0.0, "min": 1.5, "h": 1.0, "d": 4.0}[unit.symbol]
+
+
+def number(value: float, digits: int = 3) -> str:
+    """``value`` with about ``digits`` significant digits, thousands separated, no exponent: ``1,234``, ``0.57``."""
+    if not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{min(decimals, 6)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration(seconds: float, digits: int = 2) -> str:
+    """A duration in the unit that fits: ``1.2 h``, ``36 min``, ``0.5 s``."""
+    if not math.isfinite(seconds):
+        return MISSING
+    unit = time_unit(seconds)
+    return f"{number(seconds / unit.seconds, max(digits, _whole_digits(seconds / unit.seconds)))} {unit.symbol}"
+
+
+def _whole_digits(value: float) -> int:
+    return len(str(int(abs(value))))
+
+
+def share(fraction: float) -> str:
+    """``0.785`` as ``79 %``; small shares keep a digit so that they do not read as none."""
+    if not math.isfinite(fraction):
+        return MISSING
+    percent = 100 * fraction
+    near_an_end = 0 < percent < 1 or 99 < percent < 100
+    return f"{percent:.1f} %" if near_an_end else f"{percent:.0f} %"
+
+
+def times(factor: float) -> str:
+    """A slowdown: ``3.2×``."""
+    return f"{number(factor, 2 if factor < 100 else 3)}×" if math.isfinite(factor) else MISSING
+
+
+def count(n: float, noun: str) -> str:
+    """``1 job``, ``1,204 jobs``."""
+    return f"{n:,.0f} {noun}" if n == 1 else f"{n:,.0f} {noun}s"
+
+
+def with_interval(mean: float, half: float | None) -> str:
+    """``12.3 ± 0.4``: as many decimals as the interval's two leading digits warrant; no interval, no ``±``."""
+    if not math.isfinite(mean):
+        return MISSING
+    if half is None or not math.isfinite(half):
+        return number(mean, max(3, _whole_digits(mean)))
+    if half == 0:
+        return f"{number(mean, max(3, _whole_digits(mean)))} ± 0"
+    decimals = min(6, max(0, 1 - math.floor(math.log10(half))))
+    return f"{mean:,.{decimals}f} ± {half:,.{decimals}f}"
+
+
+def duration_with_interval(mean_s: float, half_s: float | None, unit: Unit | None = None) -> str:
+    """As :func:`with_interval`, in ``unit`` or in the one that fits: ``1.23 ± 0.05 h``."""
+    if not math.isfinite(mean_s):
+        return MISSING
+    unit = unit or time_unit(mean_s)
+    half = None if half_s is None else half_s / unit.seconds
+    return f"{with_interval(mean_s / unit.seconds, half)} {unit.symbol}"
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle of the finite values, NaN if there is none; only used to choose units."""
+    ordered = sorted(v for v in values if math.isfinite(v))
+    return ordered[len(ordered) // 2] if ordered else math.nan
+
+
+_MARKS = ((1, 3, 10, 30), (1, 3, 10, 30), (1, 3, 10), (1, 3, 10, 30, 100, 300))
+
+
+def log_ticks(low_s: float, high_s: float) -> list[tuple[float, str]]:
+    """Marks of a logarithmic time axis from ``low_s`` to ``high_s`` and what they say; fewer over many decades."""
+    sparse = low_s > 0 and high_s / low_s > 2000
+    pairs = [
+        (m, u) for u, marks in zip(UNITS, _MARKS, strict=True) for m in marks if not (sparse and m in {3, 30, 300})
+    ]
+    return [(m * u.seconds, f"{m} {u.symbol}") for m, u in pairs]

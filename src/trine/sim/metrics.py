@@ -1,0 +1,63 @@
+"""From the lives of the jobs to the numbers people compare. Only tracked jobs count, except in the use of GPUs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trine.core.result import JobRecord, Summary
+from trine.sim.recorder import Life, Recorder
+
+
+def job_record(life: Life) -> JobRecord:
+    """One line of ``jobs.csv`` for a finished job."""
+    job = life.job
+    jct_s = life.finish_s - job.submit_s
+    return JobRecord(
+        job.id,
+        job.submit_s,
+        life.start_s,
+        life.finish_s,
+        jct_s,
+        max(0.0, jct_s - life.held_s),
+        job.gpus,
+        job.model,
+        job.user,
+        life.preemptions,
+        life.migrations,
+        life.tier.label,
+        jct_s / life.ideal_s,
+    )
+
+
+def summarise(
+    recorder: Recorder, records: list[JobRecord], *, rounds: int, cpu_s: float, policy: str, placement: str, seed: int
+) -> Summary:
+    """Percentiles are linear quantiles; makespan runs from the first submission to the last finish of tracked jobs."""
+    jct = np.array([r.jct_s for r in records]) if records else np.zeros(1)
+    wait = np.array([r.wait_s for r in records]) if records else np.zeros(1)
+    first = min((r.submit_s for r in records), default=0.0)
+    last = max((r.finish_s for r in records), default=0.0)
+    tracked = [life for life in recorder.lives if life.job.tracked]
+    capacity = recorder.cluster.gpu_count * (last - first)
+    return Summary(
+        jobs=len(tracked),
+        finished=len(records),
+        jct_mean_s=float(jct.mean()),
+        jct_p50_s=float(np.quantile(jct, 0.5)),
+        jct_p95_s=float(np.quantile(jct, 0.95)),
+        jct_p99_s=float(np.quantile(jct, 0.99)),
+        makespan_s=last - first,
+        wait_mean_s=float(wait.mean()),
+        wait_p95_s=float(np.quantile(wait, 0.95)),
+        utilization=recorder.busy_gpu_s / capacity if capacity > 0 else 0.0,
+        preemptions=sum(life.preemptions for life in tracked),
+        migrations=sum(life.migrations for life in tracked),
+        lost_work_s=sum(life.lost_s for life in tracked),
+        comm_gpu_s=recorder.comm_gpu_s,
+        cost=recorder.cost,
+        rounds=rounds,
+        sim_cpu_s=cpu_s,
+        policy=policy,
+        placement=placement,
+        seed=seed,
+    )

@@ -1,0 +1,154 @@
+"""One run, described by plain values so that it can be sent to another process, and what it takes to carry it out."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from trine.config.cluster import load_cluster
+from trine.config.throughputs import load_throughputs
+from trine.config.variability import load_variability
+from trine.core.cluster import Cluster
+from trine.core.errors import InputError
+from trine.core.job import Job
+from trine.core.result import RunResult
+from trine.engine import reasons
+from trine.engine.engine import Engine
+from trine.perf.model import LocalityPenalty, PerfModel
+from trine.perf.throughput import ThroughputTable
+from trine.perf.variability import VariabilityTable
+from trine.sim import metrics
+from trine.sim.background import repeat
+from trine.sim.recorder import Recorder
+from trine.sim.settings import RunSettings, Settings, described, resolve
+from trine.sim.world import World
+from trine.trace import ImportOptions, load
+from trine.trace.generate import generate
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs."""
+
+    cluster: str
+    policy: str = "fifo"
+    placement: str = "packed-sticky"
+    trace: str = ""
+    format: str = ""
+    workload: str = ""
+    seed: int = 0
+    variability: str = ""
+    throughputs: str = ""
+    authors: tuple[str, ...] = ()
+    values: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Settings by name, as ``--set`` gives them."""
+
+
+Progress = Callable[[int], None]
+
+
+def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None) -> RunResult:
+    """Simulate one scenario from its files to its result."""
+    settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors)
+    cluster = load_cluster(scenario.cluster)
+    jobs, notes = load_jobs(scenario, settings, cluster)
+    perf = _perf_model(scenario, settings.run, cluster)
+    jobs, refused = _that_fit(jobs, perf, settings.run, scenario.trace or scenario.workload)
+    recorder = Recorder(cluster, keep_segments)
+    started = time.process_time()
+    world = _world(scenario, settings, jobs, perf, recorder, progress)
+    world.run()
+    cpu_s = time.process_time() - started
+    records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
+    summary = metrics.summarise(
+        recorder,
+        records,
+        rounds=world.rounds,
+        cpu_s=cpu_s,
+        policy=scenario.policy,
+        placement=scenario.placement,
+        seed=scenario.seed,
+    )
+    return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), [*notes, *refused])
+
+
+def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
+    """The jobs of a trace file or of a generated workload, and what a reader should know about them."""
+    if bool(scenario.trace) == bool(scenario.workload):
+        raise InputError("sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload")
+    if scenario.trace:
+        options = ImportOptions(settings.trace.jobs_per_h, scenario.seed, settings.trace.duration_s)
+        return _load_trace(scenario.trace, scenario.format, options)
+    told = settings.workload
+    jobs = generate(
+        scenario.workload,
+        jobs=told.jobs,
+        seed=scenario.seed,
+        gpus=cluster.gpu_count,
+        load=told.load,
+        jobs_per_h=told.jobs_per_h,
+        arrivals=told.arrivals,  # type: ignore[arg-type]  # checked against the choices
+        max_gpus=told.max_gpus or max(cluster.gpus_by_type.values()),
+    )
+    return jobs, [f"{len(jobs)} jobs drawn from the {scenario.workload} workload, seed {scenario.seed}."]
+
+
+@lru_cache(maxsize=4)
+def _load_trace(path: str, fmt: str, options: ImportOptions) -> tuple[list[Job], list[str]]:
+    """Sweeps read the same trace many times: keep the last few."""
+    trace = load(path, fmt or None, options)
+    if not trace.jobs:
+        raise InputError(path, "no job that asks for GPUs", "at least one")
+    return trace.jobs, list(trace.summary.sentences)
+
+
+def _perf_model(scenario: Scenario, run: RunSettings, cluster: Cluster) -> PerfModel:
+    across = run.locality_penalty
+    return PerfModel(
+        cluster,
+        load_variability(scenario.variability, cluster) if scenario.variability else VariabilityTable.of_cluster(cluster),
+        LocalityPenalty(1.0, across, across if run.rack_penalty is None else run.rack_penalty),
+        load_throughputs(scenario.throughputs) if scenario.throughputs else ThroughputTable(),
+    )
+
+
+def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, source: str) -> tuple[list[Job], list[str]]:
+    """Jobs that some GPU type of the cluster can hold; the others are refused or skipped, as the settings say."""
+    too_large = [job for job in jobs if not perf.types_for(job)]
+    if not too_large:
+        return jobs, []
+    job = too_large[0]
+    why = reasons.never_fits(job, perf)
+    if run.oversize == "refuse":
+        where = f"{source}:{job.line}" if job.line else source
+        hint = "--throughputs with the model's speeds" if job.step_s is None else "jobs that fit, or --set oversize=skip"
+        raise InputError(where, f"job {job.id} can never run: {why}", hint, "gpus")
+    fitting = [job for job in jobs if perf.types_for(job)]
+    if not fitting:
+        raise InputError(source, f"no job can ever run; the first: {why}", "at least one job that fits")
+    return fitting, [f"{len(too_large)} jobs that can never run here were skipped; the first: {why}."]
+
+
+def _world(
+    scenario: Scenario, settings: Settings, jobs: list[Job], perf: PerfModel, recorder: Recorder, progress: Progress | None
+) -> World:
+    settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"))
+    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, settings.run.strict, settings.compat)
+    return World(engine, _arrivals(jobs, settings.run), len(jobs), settings.run, recorder, progress)
+
+
+def _arrivals(jobs: list[Job], run: RunSettings) -> Iterator[Job]:
+    if run.background_jobs_per_h <= 0:
+        return iter(jobs)
+    return itertools.chain(jobs, repeat(jobs, run.background_jobs_per_h, run.background_seed))
+
+
+def _record(scenario: Scenario, settings: Settings) -> dict[str, Any]:
+    """The settings as they took effect, for the report."""
+    given = {k: v for k, v in vars(replace(scenario, values={})).items() if v not in ("", (), {})}
+    return given | {"settings": described(settings)}

@@ -1,0 +1,164 @@
+"""All that ``--set`` can say about a run, sorted to those who understand it: world, compat, workload, policy, placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from trine.config.numbers import read_numbers
+from trine.core.compat import Compat
+from trine.core.errors import InputError, unknown_name
+from trine.core.params import Param, build, convert, param, params_of
+from trine.core.plugins import find
+from trine.placement.base import Placement, Sticky
+from trine.policy.base import Policy
+from trine.sim.world import WorldSettings
+
+WHERE = "--set"
+STICKY = "-sticky"
+
+
+@dataclass(frozen=True)
+class RunSettings(WorldSettings):
+    """How the simulated cluster behaves."""
+
+    strict: bool | None = param(None, "the first job that does not fit blocks those behind it; none = as the policy says")
+    oversize: str = param("refuse", "a job larger than the cluster: refuse the trace, or skip and count it", ("refuse", "skip"))
+    locality_penalty: float = param(1.0, "slowdown of a gang that spans nodes", minimum=1)
+    rack_penalty: float | None = param(None, "slowdown of a gang that spans racks; none = as locality_penalty", minimum=1)
+    background_jobs_per_h: float = param(0.0, "repeat the trace as untracked load at this rate; 0 = not", minimum=0)
+    background_seed: int = param(1, "random stream of the background arrivals")
+
+
+@dataclass(frozen=True)
+class WorkloadSettings:
+    """What the workload generator is told (``workload.NAME``)."""
+
+    jobs: int = param(500, "number of jobs", minimum=1)
+    load: float | None = param(None, "offered GPU-seconds per second, as a fraction of the cluster", minimum=1e-9)
+    jobs_per_h: float | None = param(None, "mean arrival rate instead of a load", minimum=1e-9)
+    arrivals: str = param("poisson", "arrival process", ("poisson", "diurnal", "batch"))
+    max_gpus: int | None = param(None, "largest gang; none = the largest pool of the cluster", minimum=1)
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """What an importer is told about values the file lacks (``trace.NAME``)."""
+
+    jobs_per_h: float = param(10.0, "Poisson rate for traces without arrival times", minimum=1e-9)
+    duration_s: float | None = param(None, "run time for traces without one", minimum=1e-9)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything ``--set`` said, typed."""
+
+    run: RunSettings
+    workload: WorkloadSettings
+    trace: TraceSettings
+    compat: Compat
+    policy: Policy
+    placement: Placement
+
+
+@dataclass
+class _Sorted:
+    """``--set`` pairs by who understands them."""
+
+    run: dict[str, Any] = field(default_factory=dict)
+    workload: dict[str, Any] = field(default_factory=dict)
+    trace: dict[str, Any] = field(default_factory=dict)
+    compat: dict[str, Any] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
+    placement: dict[str, Any] = field(default_factory=dict)
+
+
+def resolve(policy: str, placement: str, values: Mapping[str, Any], authors: tuple[str, ...] = ()) -> Settings:
+    """Typed settings for a run. Raises ``InputError`` for names nobody knows and values of the wrong kind."""
+    policy_type = find("trine.policy", Policy, "policy", policy, "--policy")
+    sticky = placement.endswith(STICKY)
+    placement_type = find("trine.placement", Placement, "placement", placement.removesuffix(STICKY), "--placement")
+    known = {"run": params_of(RunSettings), "workload": params_of(WorkloadSettings), "trace": params_of(TraceSettings)}
+    known |= {"policy": params_of(policy_type), "placement": params_of(placement_type)}
+    parts = _Sorted()
+    for name, value in values.items():
+        _sort_in(parts, known, name, value)
+    inner = build(placement_type, parts.placement, WHERE)
+    return Settings(
+        build(RunSettings, parts.run, WHERE),
+        build(WorkloadSettings, parts.workload, WHERE),
+        build(TraceSettings, parts.trace, WHERE),
+        _compat(parts.compat, authors),
+        build(policy_type, parts.policy, WHERE),
+        Sticky(inner) if sticky else inner,
+    )
+
+
+def parse_pairs(pairs: list[str]) -> dict[str, str]:
+    """``["a=1", "b.c=2"]`` as a dict; the last of equal names wins."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InputError(WHERE, f"{pair!r}", "key=value")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def _sort_in(parts: _Sorted, known: dict[str, dict[str, Param]], name: str, value: Any) -> None:
+    """A bare name goes to the run, the policy and the placement, whoever has it; a dotted one where the dot says."""
+    head, dot, rest = name.partition(".")
+    if name == "compat" or head == "compat":
+        parts.compat[rest or "compat"] = value
+        return
+    if dot and head in known:
+        owners, key = [head], rest
+    else:
+        owners, key = [owner for owner in ("run", "policy", "placement") if name in known[owner]], name
+    owners = [owner for owner in owners if key in known[owner]]
+    if not owners:
+        raise unknown_name(WHERE, "key", name, _all_names(known))
+    for owner in owners:
+        getattr(parts, owner)[key] = _from_file(known[owner][key], value)
+
+
+def _from_file(p: Param, value: Any) -> Any:
+    """A list of numbers may be given as the name of a file that holds them."""
+    if p.kind == tuple[float, ...] and isinstance(value, str) and Path(value).is_file():
+        return read_numbers(value)
+    return value
+
+
+def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
+    bare = [name for owner in ("run", "policy", "placement") for name in known[owner]]
+    dotted = [f"{owner}.{name}" for owner in ("workload", "trace") for name in known[owner]]
+    return bare + dotted + ["compat"] + [f"compat.{name}" for name in Compat.names()]
+
+
+def _compat(values: dict[str, Any], authors: tuple[str, ...]) -> Compat:
+    flags: dict[str, bool] = {}
+    if "compat" in values:
+        if values.pop("compat") != "authors":
+            raise InputError(WHERE, "compat without 'authors'", "compat=authors or compat.NAME=true", "compat")
+        if not authors:
+            raise InputError(WHERE, "compat=authors without a preset that names quirks", "a preset such as pal-sia", "compat")
+        flags = dict.fromkeys(authors, True)
+    for name, value in values.items():
+        if name not in Compat.names():
+            raise unknown_name(WHERE, "quirk", name, Compat.names(), "compat")
+        flags[name] = convert(Param(name, bool, False, "a quirk of published code", (), None), value, WHERE)
+    return Compat(**flags)
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    """Plain values of all settings, for the record."""
+    parts: dict[str, Any] = {name: _plain(getattr(settings, name)) for name in ("run", "workload", "trace", "compat")}
+    placement = settings.placement.inner if isinstance(settings.placement, Sticky) else settings.placement
+    return parts | {"policy": _plain(settings.policy), "placement": _plain(placement)}
+
+
+def _plain(owner: Any) -> dict[str, Any]:
+    names = [f.name for f in fields(owner) if f.init]
+    return {name: getattr(owner, name) for name in names}

@@ -1,0 +1,207 @@
+"""The virtual world: holds the clock, runs the jobs, and drives the engine round by round or event by event.
+
+Stretches in which nothing can change are skipped; the skip is exact because the engine says when it is safe.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from trine.core.job import Job
+from trine.core.params import param
+from trine.core.reason import Why
+from trine.engine.engine import Engine, EngineError
+from trine.engine.events import Decision, Finished, Start, Started, Stop, Stopped, Submitted, Tick
+from trine.engine.invariants import check
+from trine.sim.recorder import Life, Recorder, Run
+
+_GRID_SLACK = 1e-9
+"""Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
+
+
+@dataclass(frozen=True)
+class WorldSettings:
+    """How time passes and what a stop costs."""
+
+    round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
+    event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
+    finish: str = param("exact", "when a completion counts: at its own time (GPUs held to the round's end) or at the boundary", ("exact", "round"))
+    restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
+    migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
+    checkpoint_every_s: float = param(0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0)
+    validate: bool = param(False, "check the invariants after every step")
+
+
+class World:
+    """Runs ``arrivals`` (in order of submission) until ``tracked`` of them have finished."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        arrivals: Iterator[Job],
+        tracked: int,
+        settings: WorldSettings,
+        recorder: Recorder,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.engine, self.settings, self.recorder = engine, settings, recorder
+        self.now = 0.0
+        self.rounds = 0
+        self._arrivals = arrivals
+        self._next_job = next(arrivals, None)
+        self._tracked_left = tracked
+        self._ends: list[tuple[float, int, int]] = []
+        """Heap of (end of work, job number, epoch); entries of old epochs are stale."""
+        self._report = progress
+
+    def run(self) -> None:
+        """Until every tracked job has finished."""
+        self.now = self._on_grid(self._next_job.submit_s) if self._next_job else 0.0
+        while True:
+            self._finish_jobs()
+            if not self._tracked_left:
+                break
+            self._submit_jobs()
+            self._carry_out(self.engine.handle(Tick(self.now)))
+            if self.settings.validate:
+                check(self.engine)
+            self.rounds += 1
+            self.now = self._next_time()
+        self._close_books()
+        if not self.settings.event_driven:
+            self.rounds = round(self.now / self.settings.round_s) + 1
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def _next_time(self) -> float:
+        """The next moment at which anything can change."""
+        upcoming = self._next_event_s()
+        if not self.engine.can_wait:
+            upcoming = min(upcoming, self.now + self.settings.round_s)
+        if upcoming == math.inf:
+            raise self._stuck()
+        return self._on_grid(upcoming)
+
+    def _next_event_s(self) -> float:
+        ends, lives = self._ends, self.recorder.lives
+        while ends and (lives[ends[0][1]].epoch != ends[0][2] or lives[ends[0][1]].run is None):
+            heapq.heappop(ends)
+        end_s = ends[0][0] if ends else math.inf
+        return min(end_s, self._next_job.submit_s) if self._next_job else end_s
+
+    def _on_grid(self, time_s: float) -> float:
+        """The first decision time at or after ``time_s`` and after now."""
+        if self.settings.event_driven:
+            return max(time_s, self.now)
+        round_s = self.settings.round_s
+        boundary = math.ceil(time_s / round_s - _GRID_SLACK)
+        if self.rounds:
+            boundary = max(boundary, round(self.now / round_s) + 1)
+        return boundary * round_s
+
+    def _stuck(self) -> EngineError:
+        table = self.engine.table
+        waiting = [s for s in range(len(table)) if not table.finished[s]]
+        reason = self.engine.explain(waiting[0])
+        return EngineError(
+            f"nothing runs and nothing will arrive, yet {len(waiting)} jobs wait; "
+            f"the first is job {table.jobs[waiting[0]].id}: {reason}. Its story: {'; '.join(self.engine.story(waiting[0]))}"
+        )
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _submit_jobs(self) -> None:
+        job = self._next_job
+        while job is not None and job.submit_s <= self.now:
+            self.recorder.lives.append(Life(job, self.engine.perf.ideal_s(job)))
+            self.engine.handle(Submitted(self.now, job))
+            job = next(self._arrivals, None)
+        self._next_job = job
+
+    def _finish_jobs(self) -> None:
+        slack = _GRID_SLACK * (self.settings.round_s if not self.settings.event_driven else 0.0)
+        ends, lives = self._ends, self.recorder.lives
+        while ends and ends[0][0] <= self.now + slack:
+            end_s, slot, epoch = heapq.heappop(ends)
+            if lives[slot].epoch == epoch and lives[slot].run is not None:
+                self._finish(slot, lives[slot], min(end_s, self.now))
+
+    def _finish(self, slot: int, life: Life, end_s: float) -> None:
+        life.finish_s = self.now if self.settings.finish == "round" else end_s
+        life.done = life.job.steps
+        self.recorder.end_run(life, life.finish_s, Why.FINISHED)
+        self._carry_out(self.engine.handle(Finished(self.now, slot)))
+        if life.job.tracked:
+            self._tracked_left -= 1
+            if self._report:
+                self._report(1)
+
+    def _carry_out(self, decisions: list[Decision]) -> None:
+        """Stops release GPUs at once here; starts that waited for them follow in the same moment."""
+        todo = deque(decisions)
+        while todo:
+            decision = todo.popleft()
+            if isinstance(decision, Start):
+                self._start(decision)
+            else:
+                todo.extend(self._stop(decision))
+
+    def _start(self, decision: Start) -> None:
+        slot = decision.slot
+        life = self.recorder.lives[slot]
+        speed = self.engine.perf.speed(life.job, decision.gpus)
+        overhead_s = self._overhead_s(life)
+        work_from_s = self.now + overhead_s
+        if life.start_s < 0:
+            life.start_s = self.now
+        life.epoch = decision.epoch
+        life.tier = max(life.tier, speed.tier)
+        life.lost_s += overhead_s
+        life.run = Run(self.now, decision.gpus, speed, decision.reason.code, work_from_s)
+        heapq.heappush(self._ends, (work_from_s + (life.job.steps - life.done) / speed.steps_per_s, slot, decision.epoch))
+        self.engine.handle(Started(self.now, slot, speed.steps_per_s, work_from_s))
+
+    def _overhead_s(self, life: Life) -> float:
+        """Seconds until work goes on: nothing at the first start."""
+        if life.start_s < 0:
+            return 0.0
+        own, default = life.job.restore_s, self.settings.restore_s
+        if life.moving:
+            life.moving = False
+            own = life.job.migration_s if life.job.migration_s is not None else own
+            default = self.settings.restore_s if self.settings.migration_s is None else self.settings.migration_s
+        return default if own is None else own
+
+    def _stop(self, decision: Stop) -> list[Decision]:
+        life = self.recorder.lives[decision.slot]
+        run = life.run
+        assert run is not None
+        life.done = self._safe_steps(life, run)
+        life.moving = decision.moves
+        if decision.moves:
+            life.migrations += 1
+        else:
+            life.preemptions += 1
+        self.recorder.end_run(life, self.now, decision.reason.code)
+        return self.engine.handle(Stopped(self.now, decision.slot, life.done))
+
+    def _safe_steps(self, life: Life, run: Run) -> float:
+        """Steps done by now, less those since the last checkpoint."""
+        worked_s = max(0.0, self.now - run.work_from_s)
+        # A restore that was cut short costs only the time it had.
+        life.lost_s -= max(0.0, run.work_from_s - self.now)
+        own = life.job.checkpoint_every_s
+        every_s = self.settings.checkpoint_every_s if own is None else own
+        lost_s = worked_s % every_s if every_s > 0 else 0.0
+        life.lost_s += lost_s
+        return min(life.job.steps, life.done + (worked_s - lost_s) * run.speed.steps_per_s)
+
+    def _close_books(self) -> None:
+        """Background jobs may still run when the last tracked one ends."""
+        for life in self.recorder.lives:
+            if life.run is not None:
+                self.recorder.end_run(life, self.now, Why.NOT_DECIDED)

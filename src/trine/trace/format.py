@@ -1,0 +1,87 @@
+"""The interface of a trace format: one subclass per file in ``trine.trace.formats``, found by name."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import ClassVar, Literal, NamedTuple
+
+from trine.core.errors import InputError, nearest
+from trine.trace.draft import Draft
+from trine.trace.row import Row
+from trine.trace.source import Sample
+
+
+class Layout(NamedTuple):
+    """Columns that must be there, and columns that may be."""
+
+    columns: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+class Format:
+    """How one public layout maps onto jobs. Subclasses state the facts and write ``draft``."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    """Public repository the layout comes from."""
+    units: ClassVar[str]
+    """What the time columns count, and what the reader makes of the rest; printed in the reference."""
+    layouts: ClassVar[tuple[Layout, ...]]
+    examples: ClassVar[tuple[str, ...]]
+    """A small valid file per layout: documentation, and what the contract tests read and damage."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    tab_separated: ClassVar[bool] = False
+    """Tab-separated files have no header; their layouts differ in the number of columns."""
+    identity: ClassVar[Literal["id", "row", "none"]] = "id"
+    """What makes two rows the same job: the first column, the whole row, or nothing (every row is a job)."""
+    absolute_clock: ClassVar[bool] = False
+    rules: ClassVar[dict[str, str]] = {}
+    """Sentences for the codes that this format alone uses: ``{"censored": "were still running ..."}``."""
+
+    def draft(self, row: Row) -> Draft:
+        raise NotImplementedError
+
+    def gap_s(self, rng: random.Random, jobs_per_h: float) -> float:
+        """Seconds to the next arrival where the file has none: Poisson."""
+        return -math.log(1.0 - rng.random()) * 3600.0 / jobs_per_h
+
+    def fields(self, sample: Sample) -> tuple[str, ...]:
+        return sample.tab_fields if self.tab_separated else sample.fields
+
+    def detects(self, sample: Sample) -> bool:
+        """The first line is exactly one of the layouts (columns in any order)."""
+        found = self.fields(sample)
+        if self.tab_separated:
+            return any(len(found) == len(layout.columns) for layout in self.layouts)
+        return any(
+            set(layout.columns) <= set(found) <= set(layout.columns + layout.optional) for layout in self.layouts
+        )
+
+    def columns(self, sample: Sample) -> dict[str, int]:
+        """Position by column name; a column that is missing is an error with the nearest name found."""
+        found = self.fields(sample)
+        if self.tab_separated:
+            return self._by_count(sample, found)
+        layout = min(self.layouts, key=lambda layout: len(set(layout.columns) - set(found)))
+        for column in layout.columns:
+            if column not in found:
+                raise InputError(sample.where, f"no such column{nearest(column, found)}", self._wanted(), column)
+        for column in layout.columns + layout.optional:
+            if found.count(column) > 1:
+                raise InputError(sample.where, "the column appears twice", "every column once", column)
+        return {column: position for position, column in enumerate(found)}
+
+    def _by_count(self, sample: Sample, found: tuple[str, ...]) -> dict[str, int]:
+        for layout in self.layouts:
+            if len(layout.columns) == len(found):
+                return {column: position for position, column in enumerate(layout.columns)}
+        raise InputError(sample.where, f"{len(found)} tab-separated columns", self._wanted())
+
+    def _wanted(self) -> str:
+        if self.tab_separated:
+            counts = " or ".join(str(len(layout.columns)) for layout in self.layouts)
+            return f"{counts} columns (format {self.name!r})"
+        layouts = " or ".join(",".join(layout.columns) for layout in self.layouts)
+        return f"the columns {layouts} (format {self.name!r})"

@@ -1,0 +1,83 @@
+"""Our own trace CSV: one column per field of a job. Written by ``trine.trace.write_trace``."""
+
+from __future__ import annotations
+
+from trine.core.errors import InputError, nearest
+from trine.trace.draft import Draft
+from trine.trace.format import Format, Layout
+from trine.trace.row import Row
+from trine.trace.source import Sample
+
+REQUIRED = ("job_id", "submit_s", "gpus")
+OPTIONAL = (
+    *("steps", "step_s", "model", "user", "group", "app_class", "batch_size", "priority", "weight", "deadline_s"),
+    *("gpu_types", "restore_s", "migration_s", "checkpoint_every_s", "tracked"),
+)
+COLUMNS = REQUIRED + OPTIONAL
+"""What is written; ``duration_s`` may be read in place of ``steps`` and ``step_s``."""
+TYPES_SEPARATOR = "|"
+
+
+class Trine(Format):
+    name = "trine"
+    title = "trine CSV"
+    source = "trine"
+    units = (
+        "seconds; work as `steps` and `step_s` (empty: only a throughput table can tell), or as `duration_s`, or as "
+        "`duration_s` and `steps`; `gpu_types` separated by `|`; an empty cell is the default"
+    )
+    layouts = (Layout(REQUIRED, (*OPTIONAL, "duration_s")),)
+    examples = (
+        "job_id,submit_s,gpus,steps,step_s,model,user,gpu_types,deadline_s,tracked\n"
+        "a,0.0,1,100.0,0.5,bert,ann,,,true\nb,12.5,4,2000.0,,gpt2,ben,v100|a100,9000.0,false\n",
+        "job_id,submit_s,gpus,duration_s\n0,0,1,60\n1,30,8,3600\n",
+    )
+
+    def detects(self, sample: Sample) -> bool:
+        # Unknown columns do not make it another format: they are mistakes to be named.
+        return set(REQUIRED) <= set(sample.fields)
+
+    def columns(self, sample: Sample) -> dict[str, int]:
+        known = self.layouts[0].columns + self.layouts[0].optional
+        for column in sample.fields:
+            if column not in known:
+                found = f"unknown column {column!r}{nearest(column, known)}"
+                raise InputError(sample.where, found, f"columns among {', '.join(known)}")
+        columns = super().columns(sample)
+        if not {"steps", "duration_s"} & set(columns):
+            raise InputError(sample.where, "no amount of work", "a column steps (with step_s) or duration_s", "steps")
+        return columns
+
+    def draft(self, row: Row) -> Draft:
+        steps, step_s, duration_s = (row.number_or_none(c) for c in ("steps", "step_s", "duration_s"))
+        if duration_s is not None and step_s is not None:
+            raise InputError(row.where, "both step_s and duration_s", "one of them", "duration_s")
+        if duration_s is None and steps is None:
+            raise InputError(row.where, "no amount of work", "steps or duration_s", "steps")
+        weight, priority = row.number_or_none("weight"), row.number_or_none("priority", minimum=-float("inf"))
+        return Draft(
+            id=_verbatim(row, "job_id"),
+            submit_s=row.number("submit_s"),
+            gpus=row.number("gpus"),
+            steps=steps,
+            step_s=step_s,
+            duration_s=duration_s,
+            model=_verbatim(row, "model"),
+            user=_verbatim(row, "user"),
+            group=_verbatim(row, "group"),
+            app_class=_verbatim(row, "app_class"),
+            batch_size=row.whole_or_none("batch_size"),
+            priority=0.0 if priority is None else priority,
+            weight=1.0 if weight is None else weight,
+            deadline_s=row.limit_or_none("deadline_s"),
+            gpu_types=tuple(t for t in _verbatim(row, "gpu_types").split(TYPES_SEPARATOR) if t),
+            restore_s=row.number_or_none("restore_s"),
+            migration_s=row.number_or_none("migration_s"),
+            checkpoint_every_s=row.number_or_none("checkpoint_every_s"),
+            tracked=row.flag("tracked", default=True),
+        )
+
+
+def _verbatim(row: Row, column: str) -> str:
+    """Blanks included: what was written is read back."""
+    return row.cells[row.columns[column]] if row.has(column) else ""

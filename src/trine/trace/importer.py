@@ -1,0 +1,153 @@
+"""Reading a trace: find the format, turn rows into drafts, apply the rules, sum up. ``load`` and ``inspect``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+
+from trine.core.errors import InputError
+from trine.core.job import Job
+from trine.trace import formats
+from trine.trace.draft import Draft
+from trine.trace.format import Format
+from trine.trace.lookalikes import recognise
+from trine.trace.options import ImportOptions
+from trine.trace.row import Row
+from trine.trace.rules import SENTENCES, Judge, Ledger, clock_start_s, duration_s, job, unsorted
+from trine.trace.source import A_TRACE, Sample, first_line, read_text, table_rows
+from trine.trace.summary import ImportSummary, Trace, median
+
+DEFAULTS = ImportOptions()
+
+
+def load(path: str | Path, fmt: str | None = None, options: ImportOptions = DEFAULTS) -> Trace:
+    """The jobs of a trace file, in order of submission; ``fmt`` forces a format, otherwise it is recognised."""
+    trace = _read(path, fmt, options, counting=False)
+    if not trace.jobs:
+        rows, reasons = trace.summary.rows, ", ".join(f"{n} {code}" for code, n in trace.summary.skipped.items())
+        raise InputError(trace.source, f"none of {rows} rows is a job ({reasons})" if rows else "no rows", "jobs")
+    return trace
+
+
+def inspect(path: str | Path, fmt: str | None = None, options: ImportOptions = DEFAULTS) -> ImportSummary:
+    """Counts only: also works for files that lack run times or hold no usable job."""
+    return _read(path, fmt, options, counting=True).summary
+
+
+def _read(path: str | Path, fmt: str | None, options: ImportOptions, counting: bool) -> Trace:
+    text, source = read_text(path), str(path)
+    sample = first_line(source, text)
+    chosen = _forced(fmt, sample) if fmt else _recognised(sample)
+    judge = Judge(chosen, options, counting)
+    drafts = [draft for row in _rows(chosen, sample, text) if judge.settle(row, draft := chosen.draft(row))]
+    jobs = _in_order(chosen, drafts, judge.ledger)
+    durations = [d for draft in drafts if (d := duration_s(draft)) is not None]
+    return Trace(jobs, _summary(source, chosen, jobs, durations, judge.ledger), source)
+
+
+def _forced(name: str, sample: Sample) -> Format:
+    fmt = formats.by_name(name)
+    try:
+        fmt.columns(sample)
+    except InputError as error:
+        others = [f.name for f in formats.known().values() if f.detects(sample)]
+        if others:
+            raise InputError(error.where, f"looks like format {others[0]!r}", error.expected, error.field) from None
+        raise
+    return fmt
+
+
+def _recognised(sample: Sample) -> Format:
+    kind = recognise(sample)
+    if kind is not None:
+        raise InputError(sample.source, f"looks like {kind.what}, which belongs to {kind.where_to}", "a job trace")
+    for fmt in formats.known().values():
+        if fmt.detects(sample):
+            return fmt
+    raise InputError(sample.where, _looks_of(sample), _closest(sample))
+
+
+def _looks_of(sample: Sample) -> str:
+    fields = sample.tab_fields if len(sample.tab_fields) > len(sample.fields) else sample.fields
+    shown = ",".join(fields)
+    return f"an unknown layout of {len(fields)} columns ({shown[:120]}{'...' if len(shown) > 120 else ''})"
+
+
+def _closest(sample: Sample) -> str:
+    """The layout that shares most columns with the file, and what it lacks and has too many of."""
+    found = set(sample.fields)
+    candidates = [(f, layout) for f in formats.known().values() if not f.tab_separated for layout in f.layouts]
+    fmt, layout = max(candidates, key=lambda c: len(found & set(c[1].columns)) / len(found | set(c[1].columns)))
+    if not found & set(layout.columns):
+        return f"{A_TRACE}; formats: {', '.join(formats.known())}"
+    missing = [c for c in layout.columns if c not in found]
+    if missing:
+        return f"also {','.join(missing)} (closest format: {fmt.name})"
+    extra = [c for c in sample.fields if c not in layout.columns + layout.optional]
+    return f"no {','.join(extra)} (closest format: {fmt.name}; --format {fmt.name} ignores other columns)"
+
+
+def _rows(fmt: Format, sample: Sample, text: str) -> Iterator[Row]:
+    columns, width = fmt.columns(sample), len(fmt.fields(sample))
+    table = table_rows(sample.source, text, "\t" if fmt.tab_separated else ",")
+    if not fmt.tab_separated:
+        _skip_header(table)
+    number = 0
+    for line, cells in table:
+        if len(cells) != width:
+            if not "".join(cells).strip():
+                continue
+            raise _ragged(sample.source, line, cells, columns)
+        yield Row(sample.source, line, number, columns, cells)
+        number += 1
+
+
+def _skip_header(table: Iterator[tuple[int, Sequence[str]]]) -> None:
+    for _, cells in table:
+        if "".join(cells).strip():
+            return
+
+
+def _ragged(source: str, line: int, cells: Sequence[str], columns: dict[str, int]) -> InputError:
+    missing = [name for name, position in columns.items() if position >= len(cells)]
+    return InputError(f"{source}:{line}", f"{len(cells)} columns", f"{len(columns)}", missing[0] if missing else "")
+
+
+def _in_order(fmt: Format, drafts: Sequence[Draft], ledger: Ledger) -> list[Job]:
+    submits_s = [draft.submit_s or 0.0 for draft in drafts]
+    moved = unsorted(submits_s)
+    if moved:
+        ledger.changed["unsorted"] += moved
+    start_s = clock_start_s(fmt, submits_s)
+    return sorted((job(draft, start_s) for draft in drafts), key=attrgetter("submit_s"))
+
+
+def _summary(
+    source: str, fmt: Format, jobs: Sequence[Job], durations: Sequence[float], ledger: Ledger
+) -> ImportSummary:
+    return ImportSummary(
+        source=source,
+        format=fmt.name,
+        title=fmt.title,
+        rows=ledger.rows,
+        jobs=len(jobs),
+        skipped=dict(sorted(ledger.skipped.items())),
+        changed=dict(sorted(ledger.changed.items())),
+        found=dict(sorted(ledger.found.items())),
+        span_s=jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0,
+        gpus_max=max((j.gpus for j in jobs), default=0),
+        duration_p50_s=median(durations),
+        sentences=_sentences(fmt, len(jobs), ledger),
+    )
+
+
+def _sentences(fmt: Format, jobs: int, ledger: Ledger) -> tuple[str, ...]:
+    meaning = {**SENTENCES, **fmt.rules}
+    lines = [f"{jobs:,} jobs from {ledger.rows:,} rows ({fmt.title})."]
+    lines += [f"Skipped {n:,} rows that {meaning[code]}." for code, n in sorted(ledger.skipped.items())]
+    lines += [f"{n:,} rows {meaning[code]}." for code, n in sorted(ledger.changed.items())]
+    impossible = ledger.found["impossible-deadline"]
+    if impossible:
+        lines.append(f"{impossible:,} rows {meaning['impossible-deadline']}.")
+    return tuple(lines)

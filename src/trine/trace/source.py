@@ -1,0 +1,124 @@
+"""From a path to text and table rows: gzip by magic bytes, encoding, CSV and TSV. Knows nothing of jobs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trine.core.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+A_TRACE = "a job trace as CSV or tab-separated text, plain or gzip'ed"
+
+OTHER_MAGIC = {
+    b"PK\x03\x04": "a zip archive",
+    b"PAR1": "a Parquet file",
+    b"\xfd7zXZ": "an xz archive",
+    b"BZh": "a bzip2 archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"SQLite format": "an SQLite database",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The beginning of a file, as much as it takes to tell its format."""
+
+    source: str
+    line: int
+    """Number of the first line that is not empty."""
+    text: str
+    """That line."""
+    fields: tuple[str, ...]
+    """It, split at commas."""
+    tab_fields: tuple[str, ...]
+    """It, split at tabs."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.source}:{self.line}"
+
+
+def read_text(path: str | Path) -> str:
+    """The file's text, unpacked and decoded; whatever prevents that is an ``InputError``."""
+    source = str(path)
+    data = _unpacked(source, _bytes(source))
+    for magic, kind in OTHER_MAGIC.items():
+        if data.startswith(magic):
+            raise InputError(source, kind, A_TRACE)
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise InputError(f"{source}:{line}", "binary data", A_TRACE)
+    return _decoded(source, data)
+
+
+def _bytes(source: str) -> bytes:
+    try:
+        return Path(source).read_bytes()
+    except FileNotFoundError:
+        raise InputError(source, "no such file", "the path of a trace file") from None
+    except IsADirectoryError:
+        raise InputError(source, "a directory", "a trace file (a directory with cluster and jobs: --world)") from None
+    except PermissionError:
+        raise InputError(source, "the file may not be read", "a readable trace file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(source, f"cannot be read ({error})", "a readable trace file") from None
+
+
+def _unpacked(source: str, data: bytes) -> bytes:
+    if not data.startswith(GZIP_MAGIC):
+        return data
+    import gzip
+
+    try:
+        return gzip.decompress(data)
+    except EOFError:
+        raise InputError(source, "the gzip stream ends early", "a complete gzip file") from None
+    except (OSError, zlib.error) as error:
+        raise InputError(source, f"the gzip stream is damaged ({error})", "an intact gzip file") from None
+
+
+def _decoded(source: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{source}:{line}", f"byte 0x{data[error.start]:02x} is not UTF-8", "UTF-8 text") from None
+
+
+def first_line(source: str, text: str) -> Sample:
+    """The first line that is not empty, cut both ways."""
+    for number, line in enumerate(io.StringIO(text, newline=None), 1):
+        if line.strip():
+            line = line.rstrip("\n")
+            cells = next(_cells(source, line, ","), (0, []))[1]
+            return Sample(source, number, line, tuple(c.strip() for c in cells), tuple(line.split("\t")))
+    raise InputError(source, "an empty file", A_TRACE)
+
+
+def table_rows(source: str, text: str, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
+    """(line number, cells) of every line that is not empty."""
+    return _cells(source, text, delimiter)
+
+
+def _cells(source: str, text: str, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
+    # Tab-separated traces carry shell commands: a quote in them is a character, not syntax.
+    lines = io.StringIO(text, newline="")
+    if delimiter == "\t":
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{source}:{line}", f"a line that cannot be split ({error})", "well-formed CSV") from None

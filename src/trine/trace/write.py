@@ -1,0 +1,58 @@
+"""Writing our own trace CSV: exact round trip, written aside and renamed, so that no half file is ever seen."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from trine.core.errors import InputError
+from trine.core.job import Job
+from trine.trace.formats.trine import COLUMNS, TYPES_SEPARATOR
+
+
+def write_trace(jobs: Iterable[Job], path: str | Path) -> None:
+    """Write ``jobs`` as CSV in the order given, gzip'ed if the name ends in ``.gz``. Same jobs, same bytes."""
+    target = Path(path)
+    data = _csv(jobs).encode()
+    if target.name.endswith(".gz"):
+        data = _gzip(data)
+    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        aside.write_bytes(data)
+        aside.replace(target)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise InputError(str(path), f"cannot be written ({error.strerror})", "a writable file name") from None
+
+
+def _csv(jobs: Iterable[Job]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_cells(job) for job in jobs)
+    return out.getvalue()
+
+
+def _cells(job: Job) -> list[str]:
+    if any(TYPES_SEPARATOR in t for t in job.gpu_types):
+        raise InputError(f"job {job.id}", f"a GPU type with {TYPES_SEPARATOR!r}", "types without it", "gpu_types")
+    values = {"job_id": job.id, "gpu_types": TYPES_SEPARATOR.join(job.gpu_types)}
+    return [values[c] if c in values else _cell(getattr(job, c)) for c in COLUMNS]
+
+
+def _cell(value: str | float | int | bool | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(value)
+
+
+def _gzip(data: bytes) -> bytes:
+    import gzip
+
+    # No time stamp in the header: equal jobs, equal bytes.
+    return gzip.compress(data, mtime=0)
