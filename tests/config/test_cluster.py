@@ -272,5 +272,11 @@ def test_shipped_examples_load_and_round_trip(path: Path, tmp_path: Path) -> Non
     assert load_cluster(write(tmp_path, dump_cluster(cluster))) == cluster
 
 
+def test_the_example_in_the_documentation_loads(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    assert load_cluster(write(tmp_path, example)).gpus_by_type == {"v100": 256, "k80": 18}
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 
 from trine.core.cluster import Cluster
@@ -24,12 +25,13 @@ def plausible_run(
     """A run of ``jobs`` jobs; ``speed`` above 1 makes every job quicker, so that policies differ."""
     cluster = Cluster.uniform(nodes, gpus_per_node, "v100", nodes_per_rack=max(1, nodes // 2))
     rng = random.Random(seed)
-    free, ends, clock = list(range(cluster.gpu_count)), [], 0.0
+    free, clock, now = list(range(cluster.gpu_count)), 0.0, 0.0
+    ends: list[tuple[float, tuple[int, ...]]] = []
     records, segments = [], []
     for i in range(jobs):
         submit = clock = round(clock + rng.expovariate(cluster.gpu_count / 36000.0), 1) if i else 0.0
         gpus, ideal = min(rng.choice(SIZES), cluster.gpu_count), round(rng.lognormvariate(8.4, 1.1) + 60, 1)
-        now = submit
+        now = max(now, submit)  # nobody overtakes, so no GPU is taken before it was given back
         while ends and (ends[0][0] <= now or len(free) < gpus):
             now = max(now, ends[0][0])
             free += heapq.heappop(ends)[1]
@@ -68,7 +70,7 @@ def _stays(job: JobRecord, gpus: tuple[int, ...], slow: float, split: bool) -> l
     starts = ["placed", "resumed"]
     return [
         Segment(job.job_id, a, b, gpus, job.tier, slow, starts[k], ends[k])
-        for k, (a, b) in enumerate(zip(cuts, cuts[1:], strict=False))
+        for k, (a, b) in enumerate(itertools.pairwise(cuts))
     ]
 
 

@@ -46,19 +46,24 @@ def info(
 @app.command()
 def convert(
     path: TracePath,
-    out: Annotated[Path, typer.Argument(help="CSV to write; gzip'ed if it ends in .gz.", show_default=False)],
+    out: Annotated[
+        Path, typer.Argument(help="CSV to write, gzip'ed if it ends in .gz; - for stdout.", show_default=False)
+    ],
     fmt: FormatName = None,
     settings: Settings = None,
 ) -> None:
     """Write a trace of any known format as trine CSV."""
     from trine.trace.importer import load
-    from trine.trace.write import write_trace
+    from trine.trace.write import trace_csv, write_trace
 
     trace = load(path, fmt, _options(settings))
-    write_trace(trace.jobs, out)
+    if str(out) == "-":
+        typer.echo(trace_csv(trace.jobs), nl=False)
+    else:
+        write_trace(trace.jobs, out)
+        typer.echo(f"Wrote {out}.", err=True)
     for sentence in trace.summary.sentences:
         typer.echo(sentence, err=True)
-    typer.echo(f"Wrote {out}.", err=True)
 
 
 def _options(settings: list[str] | None) -> ImportOptions:

@@ -28,9 +28,20 @@ def dump_cluster(cluster: Cluster) -> str:
     tree |= {"links": links} if links else {}
     tree |= {"prices_per_gpu_hour": dict(cluster.prices_per_gpu_h)} if cluster.prices_per_gpu_h else {}
     tree |= {"slowdowns": {c: list(s) for c, s in cluster.scores.items()}} if cluster.scores else {}
+    return _HEADER + _yaml(tree)
+
+
+def _yaml(tree: dict[str, Any]) -> str:
+    readable = _dumped(tree, allow_unicode=True)
+    # Without libyaml, unprintable line breaks in names (U+0085) survive only as escapes.
+    return readable if readable.replace("\n", "").isprintable() else _dumped(tree, allow_unicode=False)
+
+
+def _dumped(tree: dict[str, Any], allow_unicode: bool) -> str:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    body = yaml.dump(tree, Dumper=dumper, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
-    return _HEADER + str(body)
+    return str(
+        yaml.dump(tree, Dumper=dumper, sort_keys=False, default_flow_style=None, width=120, allow_unicode=allow_unicode)
+    )
 
 
 def _rack(node: Node) -> str:

@@ -121,6 +121,7 @@ def _add_rack(racks: _NodeList, value: Value) -> None:
     name, count = entry.text("name", None), entry.integer("count", 1, minimum=1, maximum=MAX_GPUS)
     gpus, gpu_type = entry.integer("gpus", None, minimum=1, maximum=MAX_GPUS), entry.text("type", "gpu")
     groups = _groups(entry.value("nodes"), gpus, gpu_type)
+    check_size(count * sum(group.count * group.gpus for group in groups), value.where, value.path)
     for i in range(count):
         rack = racks.new_rack(value, _numbered(name, i, count))
         for group in groups:

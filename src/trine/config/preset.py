@@ -50,7 +50,9 @@ def load_preset(name: str) -> Preset:
         title=top.text("title"),
         about=" ".join(top.text("about", "").split()),
         source=top.text("source", ""),
-        **{key: top.text(key, "") for key in ("trace", "format", "workload", "cluster", "policy", "placement", "seeds")},
+        **{
+            key: top.text(key, "") for key in ("trace", "format", "workload", "cluster", "policy", "placement", "seeds")
+        },
         policies=_texts(top, "policies"),
         placements=_texts(top, "placements"),
         authors=_texts(top, "compat_authors"),

@@ -1,4 +1,4 @@
-"""Loads measured throughputs from Gavel's JSON: GPU type -> (model, gang) -> steps per second alone and beside others."""
+"""Loads measured throughputs from Gavel's JSON: GPU type -> (model, gang) -> steps per second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trine.config.text_file import read_text
 from trine.core.errors import InputError
 from trine.perf.throughput import ThroughputTable
 
-WHAT = "a JSON object of GPU types, each with entries like \"('ResNet-18 (batch size 16)', 1)\": {\"null\": 32.4}"
+WHAT = 'a JSON object of GPU types, each with entries like "(\'ResNet-18 (batch size 16)\', 1)": {"null": 32.4}'
 _SPREAD = "_unconsolidated"
 
 
@@ -30,7 +30,9 @@ def load_throughputs(path: str) -> ThroughputTable:
         if not isinstance(entries, dict):
             raise InputError(path, f"a JSON {type(entries).__name__}", WHAT, gpu_type)
         for key, entry in entries.items():
-            rates.setdefault(_model_and_gang(path, gpu_type, key), {})[gpu_type] = _alone(path, f"{gpu_type}.{key}", entry)
+            rates.setdefault(_model_and_gang(path, gpu_type, key), {})[gpu_type] = _alone(
+                path, f"{gpu_type}.{key}", entry
+            )
     return ThroughputTable(rates)
 
 
@@ -45,5 +47,5 @@ def _model_and_gang(path: str, gpu_type: str, key: str) -> tuple[str, int]:
 def _alone(path: str, field: str, entry: Any) -> float:
     rate = entry.get("null") if isinstance(entry, dict) else None
     if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not math.isfinite(rate) or rate < 0:
-        raise InputError(path, f"throughput {rate!r}", "steps per second, 0 or more, under the key \"null\"", field)
+        raise InputError(path, f"throughput {rate!r}", 'steps per second, 0 or more, under the key "null"', field)
     return float(rate)

@@ -1,4 +1,4 @@
-"""Quirks of the published simulators, by name. All are off unless a preset or ``--set compat.NAME=true`` turns them on."""
+"""Quirks of the published simulators, by name. Off unless a preset or ``--set compat.NAME=true`` says so."""
 
 from __future__ import annotations
 

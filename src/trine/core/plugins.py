@@ -38,7 +38,10 @@ def _defined_in(module: ModuleType, base: type[T]) -> dict[str, type[T]]:
     return {
         cls.__dict__["name"]: cls
         for cls in vars(module).values()
-        if inspect.isclass(cls) and issubclass(cls, base) and cls.__module__ == module.__name__ and "name" in cls.__dict__
+        if inspect.isclass(cls)
+        and issubclass(cls, base)
+        and cls.__module__ == module.__name__
+        and "name" in cls.__dict__
     }
 
 
@@ -50,8 +53,12 @@ def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InputError(str(path), f"{type(error).__name__}: {error}", f"a Python file that defines a {what}") from error
+        raise InputError(
+            str(path), f"{type(error).__name__}: {error}", f"a Python file that defines a {what}"
+        ) from error
     found = list(_defined_in(module, base).values())
     if len(found) != 1:
-        raise InputError(str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}")
+        raise InputError(
+            str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}"
+        )
     return found[0]

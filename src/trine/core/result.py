@@ -1,4 +1,4 @@
-"""What a simulation hands to reports: one record per job, run segments, a summary. Plain values, no behaviour of the world."""
+"""What a simulation hands to reports: one record per job, run segments, a summary. Plain values."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ import numpy as np
 from trine.core.cluster import Cluster
 from trine.core.compat import Compat
 from trine.core.errors import TrineError
-from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.engine import reasons
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
@@ -166,7 +165,7 @@ class Engine:
             moves = slot in going_on
             self.table.state[slot] = State.STOPPING
             self._tell(now, slot, "told to move" if moves else "told to stop")
-            decisions.append(Stop(slot, self.table.epoch[slot], moves, reasons.stop(self.table.jobs[slot], moves)))
+            decisions.append(Stop(slot, self.table.epoch[slot], moves, Why.MOVED if moves else Why.PREEMPTED))
         return decisions
 
     def _forget_start(self, slot: int) -> None:
@@ -194,9 +193,9 @@ class Engine:
         except HandoverError as error:
             raise self._error(slot, str(error)) from error
         table.state[slot] = State.STARTING
-        table.epoch[slot] += 1
+        epoch = table.epoch[slot] = table.epoch[slot] + 1
         self._tell(now, slot, "started on GPUs", gpus)
-        return Start(slot, table.epoch[slot], gpus, reasons.start(table.jobs[slot], table.epoch[slot], gpus, self.cluster))
+        return Start(slot, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED)
 
     def _release(self, now: float, slot: int) -> list[Decision]:
         """The job let go of its GPUs: start those that waited only for them."""
@@ -223,6 +222,10 @@ class Engine:
         if not self.policy.changes_with_time:
             return True
         return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
+
+    def reason(self, decision: Decision) -> Reason:
+        """The sentence behind a decision."""
+        return reasons.of_decision(self.table.jobs[decision.slot], decision, self.cluster)
 
     def explain(self, slot: int) -> Reason:
         """Why the job is in the state it is in, in words."""

@@ -1,11 +1,14 @@
-"""What goes into the engine and what comes out. The simulator and the executors speak only these words."""
+"""What goes into the engine and what comes out. The simulator and the executors speak only these words.
+
+Decisions carry the code of their reason; ``reasons.of_decision`` makes the sentence for whoever wants to read it.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from trine.core.job import Job
-from trine.core.reason import Reason
+from trine.core.reason import Why
 
 
 class Submitted(NamedTuple):
@@ -54,7 +57,7 @@ class Start(NamedTuple):
     slot: int
     epoch: int
     gpus: tuple[int, ...]
-    reason: Reason
+    why: Why
 
 
 class Stop(NamedTuple):
@@ -63,7 +66,7 @@ class Stop(NamedTuple):
     slot: int
     epoch: int
     moves: bool
-    reason: Reason
+    why: Why
 
 
 Decision = Start | Stop

@@ -1,4 +1,4 @@
-"""What must hold after every step, whatever the policy and the placement. Checked in tests and with ``validate=true``."""
+"""What must hold after every step, whatever policy and placement do. Checked in tests and with ``validate=true``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def check(engine: Engine) -> None:
 
 def _fail(engine: Engine, slot: int, what: str) -> EngineError:
     job = engine.table.jobs[slot]
-    return EngineError(f"invariant broken: job {job.id}: {what}. Its story: {'; '.join(engine.story(slot)) or 'none kept'}")
+    return EngineError(
+        f"invariant broken: job {job.id}: {what}. Its story: {'; '.join(engine.story(slot)) or 'none kept'}"
+    )
 
 
 def _check_gangs(engine: Engine) -> None:
@@ -41,7 +43,9 @@ def _check_no_gpu_twice(engine: Engine) -> None:
     held = {g: slot for slot, gpus in engine.handover.holding.items() for g in gpus}
     for g, slot in enumerate(engine.handover.holder):
         if held.get(g, -1) != slot:
-            raise EngineError(f"invariant broken: GPU {g} is held by job number {slot}, the book says {held.get(g, -1)}")
+            raise EngineError(
+                f"invariant broken: GPU {g} is held by job number {slot}, the book says {held.get(g, -1)}"
+            )
 
 
 def _check_states(engine: Engine) -> None:

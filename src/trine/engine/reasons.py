@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
+from trine.engine.events import Decision, Start
 from trine.engine.table import State
 from trine.perf.model import PerfModel
 
@@ -14,19 +15,21 @@ if TYPE_CHECKING:
     from trine.engine.engine import Engine
 
 
-def start(job: Job, epoch: int, gpus: tuple[int, ...], cluster: Cluster) -> Reason:
-    where = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''} on node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
-    nodes = len({cluster.node_of[g] for g in gpus}) if len(gpus) > 1 else 1
-    if nodes > 1:
-        where = f"{len(gpus)} GPUs on {nodes} nodes"
-    verb, code = ("starts", Why.PLACED) if epoch == 1 else ("resumes", Why.RESUMED)
-    return Reason(code, f"job {job.id} {verb} on {where}.", {"gpus": len(gpus), "nodes": nodes})
-
-
-def stop(job: Job, moves: bool) -> Reason:
-    if moves:
+def of_decision(job: Job, decision: Decision, cluster: Cluster) -> Reason:
+    """The sentence behind a start or a stop."""
+    if isinstance(decision, Start):
+        return _start(job, decision.epoch, decision.gpus, cluster)
+    if decision.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
+
+
+def _start(job: Job, epoch: int, gpus: tuple[int, ...], cluster: Cluster) -> Reason:
+    nodes = len({cluster.node_of[g] for g in gpus})
+    where = f"{nodes} nodes" if nodes > 1 else f"node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
+    count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
+    verb, code = ("starts", Why.PLACED) if epoch == 1 else ("resumes", Why.RESUMED)
+    return Reason(code, f"job {job.id} {verb} on {count} on {where}.", {"gpus": len(gpus), "nodes": nodes})
 
 
 def never_fits(job: Job, perf: PerfModel) -> str:
@@ -50,7 +53,7 @@ def explain(engine: Engine, slot: int) -> Reason:
     if slot in engine.assigned:
         if engine.handover.waits(slot):
             return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
-        return start(job, engine.table.epoch[slot], engine.assigned[slot], engine.cluster)
+        return _start(job, engine.table.epoch[slot], engine.assigned[slot], engine.cluster)
     return _why_waiting(engine, slot, job)
 
 

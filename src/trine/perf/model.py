@@ -51,7 +51,9 @@ class PerfModel:
     variability: VariabilityTable
     penalty: LocalityPenalty = field(default_factory=LocalityPenalty)
     throughputs: ThroughputTable = field(default_factory=ThroughputTable)
-    _types: dict[tuple[str, int, float | None, tuple[str, ...]], tuple[int, ...]] = field(default_factory=dict, init=False)
+    _types: dict[tuple[str, int, float | None, tuple[str, ...]], tuple[int, ...]] = field(
+        default_factory=dict, init=False
+    )
     _step_s: dict[tuple[str, int, float | None], tuple[float, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:

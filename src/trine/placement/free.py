@@ -7,6 +7,8 @@ with exactly three free GPUs" is two machine-level operations at any cluster siz
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 
 from trine.core.cluster import Cluster
 
@@ -17,6 +19,12 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+@lru_cache(maxsize=4096)
+def _lowest_bits(mask: int, count: int) -> tuple[int, ...]:
+    """Positions of the ``count`` lowest set bits; nodes are small, so that few masks ever occur."""
+    return tuple(islice(bits(mask), count))
 
 
 class FreePool:
@@ -48,24 +56,29 @@ class FreePool:
             self.nodes_with[new] ^= bit
             self.total += new - old
 
-    def _by_node(self, gpus: Iterable[int]) -> dict[int, int]:
+    def _by_node(self, gpus: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """Nodes of ``gpus``, each with the mask of its GPUs among them."""
+        node_of, first_gpu = self.node_of, self.first_gpu
+        if len(gpus) == 1:
+            node = node_of[gpus[0]]
+            return ((node, 1 << (gpus[0] - first_gpu[node])),)
         masks: dict[int, int] = {}
         for g in gpus:
-            node = self.node_of[g]
-            masks[node] = masks.get(node, 0) | 1 << (g - self.first_gpu[node])
-        return masks
+            node = node_of[g]
+            masks[node] = masks.get(node, 0) | 1 << (g - first_gpu[node])
+        return masks.items()
 
-    def take(self, gpus: Iterable[int]) -> None:
+    def take(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as used; taking one twice is a bug."""
-        for node, mask in self._by_node(gpus).items():
+        for node, mask in self._by_node(gpus):
             free = self.free_on[node]
             if free & mask != mask:
                 raise AssertionError(f"GPU taken twice on node {node}: free {free:b}, wanted {mask:b}")
             self._set(node, free, free ^ mask)
 
-    def give(self, gpus: Iterable[int]) -> None:
+    def give(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as free again; giving one twice is a bug."""
-        for node, mask in self._by_node(gpus).items():
+        for node, mask in self._by_node(gpus):
             free = self.free_on[node]
             if free & mask:
                 raise AssertionError(f"GPU freed twice on node {node}: free {free:b}, given {mask:b}")
@@ -73,12 +86,8 @@ class FreePool:
 
     def lowest(self, node: int, count: int) -> list[int]:
         """The ``count`` lowest free GPU ids of ``node``."""
-        first, mask, found = self.first_gpu[node], self.free_on[node], []
-        for _ in range(count):
-            low = mask & -mask
-            found.append(first + low.bit_length() - 1)
-            mask ^= low
-        return found
+        first = self.first_gpu[node]
+        return [first + i for i in _lowest_bits(self.free_on[node], count)]
 
     def nodes_by_most_free(self) -> Iterator[int]:
         """Nodes with free GPUs, most first, then by id."""
@@ -87,9 +96,7 @@ class FreePool:
 
     def gpus(self) -> list[int]:
         """All free GPU ids, ascending."""
-        return [
-            self.first_gpu[n] + i for n, mask in enumerate(self.free_on) if mask for i in bits(mask)
-        ]
+        return [self.first_gpu[n] + i for n, mask in enumerate(self.free_on) if mask for i in bits(mask)]
 
 
 class FreeIndex:

@@ -22,7 +22,7 @@ class Random(Placement):
     paper: ClassVar[str] = "PAL (SC'24), baselines Random-Sticky and Random-Non-Sticky"
     repeatable: ClassVar[bool] = False
 
-    def prepare(self, perf: PerfModel, rng: random.Random) -> None:
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
         self._rng = rng
 
     def place(self, job: Job, pool: FreePool) -> list[int] | Reason:

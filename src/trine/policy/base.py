@@ -14,7 +14,7 @@ from trine.policy.view import Floats, Ints, View
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Positions in the view, first served first. Jobs left out do not run unless they run already and nobody needs their GPUs."""
+    """Positions in the view, first served first. Waiting jobs that are left out are not offered anything."""
 
     order: Ints
     pools: Ints | None = None

@@ -75,9 +75,7 @@ def _reserve(view: View, started: list[tuple[int, int]], head: int, pool: int, f
     return float(at), pool, int(available[last]) - need
 
 
-def _backfill(
-    view: View, behind: Ints, free: list[int], reservation: tuple[float, int, int]
-) -> list[tuple[int, int]]:
+def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[float, int, int]) -> list[tuple[int, int]]:
     """Jobs behind the head that fit now and do not delay it, with their GPU type."""
     reserved_s, reserved_pool, spare = reservation
     chosen: list[tuple[int, int]] = []

@@ -27,7 +27,9 @@ class Gittins(KeyPolicy):
     title: ClassVar[str] = "Gittins index from a sample of GPU-times"
     paper: ClassVar[str] = "Tiresias (NSDI'19), section 4.3"
 
-    sample: tuple[float, ...] = param((), "GPU-times in GPU-seconds, or a file with one per line; empty = learn from finished jobs", minimum=0)
+    sample: tuple[float, ...] = param(
+        (), "GPU-times in GPU-seconds, or a file with one per line; empty = learn from finished jobs", minimum=0
+    )
     quantum_gpu_s: float | None = param(None, "fixed look-ahead in GPU-seconds instead of the best one", minimum=1e-9)
     min_finished: int = param(30, "finished jobs before the learned sample replaces the prior", minimum=1)
     _finished: list[float] = field(default_factory=list, init=False, repr=False)

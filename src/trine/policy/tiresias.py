@@ -24,8 +24,12 @@ class Tiresias(KeyPolicy):
     title: ClassVar[str] = "discretised 2D-LAS: queues by attained GPU-seconds"
     paper: ClassVar[str] = "Tiresias (NSDI'19), section 4"
 
-    queue_limits_gpu_s: tuple[float, ...] = param((3250.0,), "attained GPU-seconds at which a job sinks one queue", minimum=0)
-    promote_after: float = param(8.0, "waiting time over run time at which a job returns to the first queue; 0 = never", minimum=0)
+    queue_limits_gpu_s: tuple[float, ...] = param(
+        (3250.0,), "attained GPU-seconds at which a job sinks one queue", minimum=0
+    )
+    promote_after: float = param(
+        8.0, "waiting time over run time at which a job returns to the first queue; 0 = never", minimum=0
+    )
     _forgiven_gpu_s: Floats = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
     def key(self, view: View) -> tuple[Floats, ...]:

@@ -37,7 +37,9 @@ class JobColumns(Protocol):
 class View:
     """The active jobs in order of arrival. Every column is aligned with ``slots``, the job numbers."""
 
-    def __init__(self, now: float, slots: Ints, columns: JobColumns, free: Ints, capacity: Ints, compat: Compat) -> None:
+    def __init__(
+        self, now: float, slots: Ints, columns: JobColumns, free: Ints, capacity: Ints, compat: Compat
+    ) -> None:
         self.now = now
         self.slots = slots
         self.free = free
@@ -98,7 +100,9 @@ class View:
         """Steps done, extrapolated from the last report of a running job at its present rate."""
         c = self._columns
         since = np.maximum(self.now - c.work_from_s[self.slots], 0.0)
-        return np.minimum(c.done[self.slots] + np.where(self.running, since * c.rate[self.slots], 0.0), c.steps[self.slots])
+        return np.minimum(
+            c.done[self.slots] + np.where(self.running, since * c.rate[self.slots], 0.0), c.steps[self.slots]
+        )
 
     @cached_property
     def remaining_s(self) -> Floats:

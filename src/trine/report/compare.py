@@ -54,7 +54,9 @@ class Comparison:
     @classmethod
     def of(cls, results: Iterable[RunResult], settings: dict[str, Any] | None = None) -> Comparison:
         """From whole runs: the first of each policy and placement represents it."""
-        rows, runs, notes = [], {}, {}
+        rows: list[ComparisonRow] = []
+        runs: dict[Contender, RunResult] = {}
+        notes: dict[str, None] = {}
         for result in results:
             rows.append(ComparisonRow.of(result.summary))
             runs.setdefault((result.summary.policy, result.summary.placement), result)
@@ -71,7 +73,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A key of the summary: its title, whether it is a duration (seconds), a share or a count, and which way is good."""
+    """A key of the summary: its title, its kind (duration in seconds, share or count) and which way is good."""
 
     key: str
     title: str
@@ -114,7 +116,7 @@ class Estimate:
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Mean and half interval of ``values``; those that are no numbers are left out."""
-    known = tuple(float(v) for v in values if v is not None and math.isfinite(v))
+    known = tuple(float(v) for v in values if math.isfinite(v))
     n = len(known)
     if n == 0:
         return Estimate(math.nan, None)
@@ -131,8 +133,15 @@ def _student_t(degrees: int) -> float:
     return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
 
 
+def value_of(row: ComparisonRow, metric: Metric) -> float:
+    """The metric of a run; NaN where no job finished, so that a run that did nothing cannot win."""
+    value = row.results[metric.key]
+    unknown = value is None or (metric.kind != "count" and row.results.get("finished") == 0)
+    return math.nan if unknown else float(value)
+
+
 def metric_estimate(comparison: Comparison, contender: Contender, metric: Metric) -> Estimate:
-    return estimate([r.results[metric.key] for r in comparison.rows_of(contender)])
+    return estimate([value_of(r, metric) for r in comparison.rows_of(contender)])
 
 
 def paired_difference(comparison: Comparison, contender: Contender, metric: Metric) -> Estimate | None:
@@ -145,7 +154,7 @@ def paired_difference(comparison: Comparison, contender: Contender, metric: Metr
 
 def _by_seed(comparison: Comparison, contender: Contender, metric: Metric) -> dict[int, float] | None:
     rows = comparison.rows_of(contender)
-    values = {r.seed: r.results[metric.key] for r in rows}
+    values = {r.seed: value_of(r, metric) for r in rows}
     return values if len(values) == len(rows) else None
 
 
@@ -164,7 +173,7 @@ def formatter(estimates: Sequence[Estimate], metric: Metric) -> Callable[[Estima
         unit = time_unit(median(abs(e.mean) for e in estimates))
         return lambda e: duration_with_interval(e.mean, e.half, unit)
     if metric.kind == "share":
-        return lambda e: _percent(e)
+        return _percent
     return lambda e: with_interval(e.mean, e.half)
 
 

@@ -83,11 +83,22 @@ def _title(comparison: Comparison) -> str:
 
 
 def _warnings(comparison: Comparison) -> list[str]:
+    return [s for s in (_single_seed(comparison), _unfinished(comparison)) if s]
+
+
+def _single_seed(comparison: Comparison) -> str:
     counts = {c: len(comparison.rows_of(c)) for c in comparison.contenders}
     if all(n == 1 for n in counts.values()):
-        return ["Every combination ran with one seed only: there is no interval, and differences may be chance."]
+        return "Every combination ran with one seed only: there is no interval, and differences may be chance."
     single = [name_of(c) for c, n in counts.items() if n == 1]
-    return [f"One seed only, hence no interval: {', '.join(single)}."] if single else []
+    return f"One seed only, hence no interval: {', '.join(single)}." if single else ""
+
+
+def _unfinished(comparison: Comparison) -> str:
+    names = dict.fromkeys(
+        name_of((r.policy, r.placement)) for r in comparison.rows if r.results["finished"] < r.results["jobs"]
+    )
+    return f"Not all jobs finished with {', '.join(names)}; the times leave them out." if names else ""
 
 
 def _table(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""A self-contained HTML page around sections and figures. Every text is escaped here; nothing is fetched from anywhere."""
+"""A self-contained HTML page around sections and figures. Every text is escaped here; nothing is ever fetched."""
 
 from __future__ import annotations
 

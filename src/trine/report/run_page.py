@@ -7,7 +7,7 @@ import math
 from trine.core.result import JobRecord, RunResult, Summary
 from trine.report import figures, page, series
 from trine.report.page import Cell
-from trine.report.text import count, duration, number, share, times
+from trine.report.text import MISSING, count, duration, number, share, times
 
 WORST_JOBS = 20
 
@@ -18,7 +18,7 @@ def run_page(result: RunResult) -> str:
     title = f"{s.policy} with {s.placement}: {count(s.jobs, 'job')} on {count(result.cluster.gpu_count, 'GPU')}"
     body = [
         page.cards(_cards(s)),
-        page.notes(result.notes),
+        page.notes([*_unfinished(s), *result.notes]),
         _distributions(result.jobs),
         _load(result),
         _map(result),
@@ -29,18 +29,31 @@ def run_page(result: RunResult) -> str:
     return page.page(title, f"{result.cluster.describe()}; seed {s.seed}", body)
 
 
+def _unfinished(s: Summary) -> list[str]:
+    left = s.jobs - s.finished
+    return [f"{count(left, 'job')} did not finish; times, waits and the queue leave them out."] if left > 0 else []
+
+
 def _cards(s: Summary) -> list[tuple[str, str]]:
-    values = [
-        (f"{s.finished:,}", "jobs, all finished" if s.finished == s.jobs else f"of {s.jobs:,} jobs finished"),
+    measured = [
         (duration(s.jct_mean_s), "mean completion time"),
         (duration(s.jct_p50_s), "median completion time"),
         (duration(s.jct_p99_s), "99th percentile"),
         (duration(s.makespan_s), "makespan"),
         (duration(s.wait_mean_s), "mean wait"),
         (share(s.utilization), "utilisation"),
-        (f"{s.preemptions:,}", "preemptions"),
-        (f"{s.migrations:,}", "migrations"),
     ]
+    if s.finished == 0:  # a summary of nothing holds zeros, which would read as very good
+        measured = [(MISSING, what) for _, what in measured]
+    finished = "jobs, all finished" if s.finished == s.jobs else f"of {s.jobs:,} jobs finished"
+    values = [(f"{s.finished:,}", finished), *measured]
+    values += [(f"{s.preemptions:,}", "preemptions"), (f"{s.migrations:,}", "migrations")]
+    return values + _costs(s)
+
+
+def _costs(s: Summary) -> list[tuple[str, str]]:
+    """What was paid, as far as the run knows of it."""
+    values = []
     if s.lost_work_s > 0:
         values.append((duration(s.lost_work_s), "work lost to stops"))
     if s.comm_gpu_s > 0:
@@ -52,7 +65,7 @@ def _cards(s: Summary) -> list[tuple[str, str]]:
 
 def _distributions(jobs: list[JobRecord]) -> str:
     jct, wait = series.jcts(jobs), series.waits(jobs)
-    left, right = page.empty("No job finished."), page.empty("No job waited.")
+    left, right = page.empty("No job finished."), page.empty("No job waited." if jobs else "No job finished.")
     if len(jct):
         left = page.figure("jct-cdf", figures.cdf_figure([("", jct)], "Job completion time"))
     if len(wait) and wait[-1] > 0:
@@ -72,10 +85,16 @@ def _tail(verb: str, longest: str, ordered: series.Floats) -> str:
 
 def _load(result: RunResult) -> str:
     if not result.segments:
-        return page.section("Nothing ran", page.empty("No GPU was ever held."))
+        return _without_segments(result)
     load = series.load_over_time(result)
     spec = figures.load_figure(load)
     return page.section(figures.load_title(load), page.figure("load", spec), caption=load_caption(load))
+
+
+def _without_segments(result: RunResult) -> str:
+    if result.jobs:
+        return page.section("Load over time", page.empty("This run kept no timeline, so there is no load and no map."))
+    return page.section("Nothing ran", page.empty("No GPU was ever held."))
 
 
 def load_caption(load: series.Load) -> str:

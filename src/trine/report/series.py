@@ -84,7 +84,8 @@ def step_sum(start_s: Floats, end_s: Floats, span: tuple[float, float]) -> Steps
     at = np.concatenate([start_s, end_s])
     change = np.concatenate([np.ones(len(start_s)), -np.ones(len(end_s))])
     times, index = np.unique(np.concatenate([np.asarray(span), at]), return_inverse=True)
-    values = np.cumsum(np.bincount(index, np.concatenate([np.zeros(2), change]), len(times)))
+    counted = np.bincount(index, np.concatenate([np.zeros(2), change]), len(times))
+    values = np.cumsum(counted.astype(np.float64))
     return Steps(times, values)
 
 
@@ -121,7 +122,8 @@ def holdings(segments: Sequence[Segment]) -> Holdings:
 def without_overlap(held: Holdings) -> Holdings:
     """The same occupied time with every GPU counted once, where jobs share a GPU."""
     order = np.lexsort((held.start_s, held.gpu))
-    gpu, start, end, segment = (a[order] for a in (held.gpu, held.start_s, held.end_s, held.segment))
+    gpu, segment = held.gpu[order], held.segment[order]
+    start, end = held.start_s[order], held.end_s[order]
     if not len(gpu):
         return held
     # Ranks in place of times: a running maximum per GPU is then one exact integer scan over all of them.

@@ -80,7 +80,9 @@ def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | 
 def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
     """The jobs of a trace file or of a generated workload, and what a reader should know about them."""
     if bool(scenario.trace) == bool(scenario.workload):
-        raise InputError("sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload")
+        raise InputError(
+            "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
+        )
     if scenario.trace:
         options = ImportOptions(settings.trace.jobs_per_h, scenario.seed, settings.trace.duration_s)
         return _load_trace(scenario.trace, scenario.format, options)
@@ -111,7 +113,9 @@ def _perf_model(scenario: Scenario, run: RunSettings, cluster: Cluster) -> PerfM
     across = run.locality_penalty
     return PerfModel(
         cluster,
-        load_variability(scenario.variability, cluster) if scenario.variability else VariabilityTable.of_cluster(cluster),
+        load_variability(scenario.variability, cluster)
+        if scenario.variability
+        else VariabilityTable.of_cluster(cluster),
         LocalityPenalty(1.0, across, across if run.rack_penalty is None else run.rack_penalty),
         load_throughputs(scenario.throughputs) if scenario.throughputs else ThroughputTable(),
     )
@@ -126,7 +130,9 @@ def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, source: str) -
     why = reasons.never_fits(job, perf)
     if run.oversize == "refuse":
         where = f"{source}:{job.line}" if job.line else source
-        hint = "--throughputs with the model's speeds" if job.step_s is None else "jobs that fit, or --set oversize=skip"
+        hint = (
+            "--throughputs with the model's speeds" if job.step_s is None else "jobs that fit, or --set oversize=skip"
+        )
         raise InputError(where, f"job {job.id} can never run: {why}", hint, "gpus")
     fitting = [job for job in jobs if perf.types_for(job)]
     if not fitting:
@@ -135,7 +141,12 @@ def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, source: str) -
 
 
 def _world(
-    scenario: Scenario, settings: Settings, jobs: list[Job], perf: PerfModel, recorder: Recorder, progress: Progress | None
+    scenario: Scenario,
+    settings: Settings,
+    jobs: list[Job],
+    perf: PerfModel,
+    recorder: Recorder,
+    progress: Progress | None,
 ) -> World:
     settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"))
     engine = Engine(perf.cluster, settings.policy, settings.placement, perf, settings.run.strict, settings.compat)

@@ -1,4 +1,4 @@
-"""All that ``--set`` can say about a run, sorted to those who understand it: world, compat, workload, policy, placement."""
+"""All that ``--set`` can say about a run, sorted to those who understand it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,16 @@ STICKY = "-sticky"
 class RunSettings(WorldSettings):
     """How the simulated cluster behaves."""
 
-    strict: bool | None = param(None, "the first job that does not fit blocks those behind it; none = as the policy says")
-    oversize: str = param("refuse", "a job larger than the cluster: refuse the trace, or skip and count it", ("refuse", "skip"))
+    strict: bool | None = param(
+        None, "the first job that does not fit blocks those behind it; none = as the policy says"
+    )
+    oversize: str = param(
+        "refuse", "a job larger than the cluster: refuse the trace, or skip and count it", ("refuse", "skip")
+    )
     locality_penalty: float = param(1.0, "slowdown of a gang that spans nodes", minimum=1)
-    rack_penalty: float | None = param(None, "slowdown of a gang that spans racks; none = as locality_penalty", minimum=1)
+    rack_penalty: float | None = param(
+        None, "slowdown of a gang that spans racks; none = as locality_penalty", minimum=1
+    )
     background_jobs_per_h: float = param(0.0, "repeat the trace as untracked load at this rate; 0 = not", minimum=0)
     background_seed: int = param(1, "random stream of the background arrivals")
 
@@ -143,7 +149,9 @@ def _compat(values: dict[str, Any], authors: tuple[str, ...]) -> Compat:
         if values.pop("compat") != "authors":
             raise InputError(WHERE, "compat without 'authors'", "compat=authors or compat.NAME=true", "compat")
         if not authors:
-            raise InputError(WHERE, "compat=authors without a preset that names quirks", "a preset such as pal-sia", "compat")
+            raise InputError(
+                WHERE, "compat=authors without a preset that names quirks", "a preset such as pal-sia", "compat"
+            )
         flags = dict.fromkeys(authors, True)
     for name, value in values.items():
         if name not in Compat.names():

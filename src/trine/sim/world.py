@@ -29,10 +29,16 @@ class WorldSettings:
 
     round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
     event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
-    finish: str = param("exact", "when a completion counts: at its own time (GPUs held to the round's end) or at the boundary", ("exact", "round"))
+    finish: str = param(
+        "exact",
+        "when a completion counts: at its own time (GPUs held to the round's end) or at the boundary",
+        ("exact", "round"),
+    )
     restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
     migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
-    checkpoint_every_s: float = param(0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0)
+    checkpoint_every_s: float = param(
+        0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0
+    )
     validate: bool = param(False, "check the invariants after every step")
 
 
@@ -106,10 +112,11 @@ class World:
     def _stuck(self) -> EngineError:
         table = self.engine.table
         waiting = [s for s in range(len(table)) if not table.finished[s]]
-        reason = self.engine.explain(waiting[0])
+        first = waiting[0]
         return EngineError(
             f"nothing runs and nothing will arrive, yet {len(waiting)} jobs wait; "
-            f"the first is job {table.jobs[waiting[0]].id}: {reason}. Its story: {'; '.join(self.engine.story(waiting[0]))}"
+            f"the first is job {table.jobs[first].id}: {self.engine.explain(first)} "
+            f"Its story: {'; '.join(self.engine.story(first))}"
         )
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -161,8 +168,10 @@ class World:
         life.epoch = decision.epoch
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.reason.code, work_from_s)
-        heapq.heappush(self._ends, (work_from_s + (life.job.steps - life.done) / speed.steps_per_s, slot, decision.epoch))
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s)
+        heapq.heappush(
+            self._ends, (work_from_s + (life.job.steps - life.done) / speed.steps_per_s, slot, decision.epoch)
+        )
         self.engine.handle(Started(self.now, slot, speed.steps_per_s, work_from_s))
 
     def _overhead_s(self, life: Life) -> float:
@@ -186,7 +195,7 @@ class World:
             life.migrations += 1
         else:
             life.preemptions += 1
-        self.recorder.end_run(life, self.now, decision.reason.code)
+        self.recorder.end_run(life, self.now, decision.why)
         return self.engine.handle(Stopped(self.now, decision.slot, life.done))
 
     def _safe_steps(self, life: Life, run: Run) -> float:

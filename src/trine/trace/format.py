@@ -64,14 +64,23 @@ class Format:
         found = self.fields(sample)
         if self.tab_separated:
             return self._by_count(sample, found)
-        layout = min(self.layouts, key=lambda layout: len(set(layout.columns) - set(found)))
+        layout = self._nearest(set(found))
         for column in layout.columns:
             if column not in found:
                 raise InputError(sample.where, f"no such column{nearest(column, found)}", self._wanted(), column)
         for column in layout.columns + layout.optional:
             if found.count(column) > 1:
                 raise InputError(sample.where, "the column appears twice", "every column once", column)
-        return {column: position for position, column in enumerate(found)}
+        wanted = layout.columns + layout.optional
+        return {column: position for position, column in enumerate(found) if column in wanted}
+
+    def _nearest(self, found: set[str]) -> Layout:
+        """The layout that lacks fewest columns and leaves fewest columns of the other layouts unread."""
+        named = found & {c for layout in self.layouts for c in layout.columns + layout.optional}
+        return min(
+            self.layouts,
+            key=lambda layout: len(set(layout.columns) - found) + len(named - set(layout.columns + layout.optional)),
+        )
 
     def _by_count(self, sample: Sample, found: tuple[str, ...]) -> dict[str, int]:
         for layout in self.layouts:

@@ -51,9 +51,11 @@ def _forced(name: str, sample: Sample) -> Format:
     try:
         fmt.columns(sample)
     except InputError as error:
-        others = [f.name for f in formats.known().values() if f.detects(sample)]
-        if others:
-            raise InputError(error.where, f"looks like format {others[0]!r}", error.expected, error.field) from None
+        kind = recognise(sample)
+        others = [f"format {f.name!r}" for f in formats.known().values() if f.detects(sample)]
+        if kind or others:
+            looks = str(kind) if kind else others[0]
+            raise InputError(error.where, f"looks like {looks}", error.expected, error.field) from None
         raise
     return fmt
 
@@ -61,7 +63,7 @@ def _forced(name: str, sample: Sample) -> Format:
 def _recognised(sample: Sample) -> Format:
     kind = recognise(sample)
     if kind is not None:
-        raise InputError(sample.source, f"looks like {kind.what}, which belongs to {kind.where_to}", "a job trace")
+        raise InputError(sample.source, f"looks like {kind}", "a job trace")
     for fmt in formats.known().values():
         if fmt.detects(sample):
             return fmt
@@ -98,7 +100,7 @@ def _rows(fmt: Format, sample: Sample, text: str) -> Iterator[Row]:
         if len(cells) != width:
             if not "".join(cells).strip():
                 continue
-            raise _ragged(sample.source, line, cells, columns)
+            raise _ragged(sample, line, cells, width)
         yield Row(sample.source, line, number, columns, cells)
         number += 1
 
@@ -109,9 +111,8 @@ def _skip_header(table: Iterator[tuple[int, Sequence[str]]]) -> None:
             return
 
 
-def _ragged(source: str, line: int, cells: Sequence[str], columns: dict[str, int]) -> InputError:
-    missing = [name for name, position in columns.items() if position >= len(cells)]
-    return InputError(f"{source}:{line}", f"{len(cells)} columns", f"{len(columns)}", missing[0] if missing else "")
+def _ragged(sample: Sample, line: int, cells: Sequence[str], width: int) -> InputError:
+    return InputError(f"{sample.source}:{line}", f"{len(cells)} columns", f"{width}, as on line {sample.line}")
 
 
 def _in_order(fmt: Format, drafts: Sequence[Draft], ledger: Ledger) -> list[Job]:
@@ -144,10 +145,9 @@ def _summary(
 
 def _sentences(fmt: Format, jobs: int, ledger: Ledger) -> tuple[str, ...]:
     meaning = {**SENTENCES, **fmt.rules}
-    lines = [f"{jobs:,} jobs from {ledger.rows:,} rows ({fmt.title})."]
-    lines += [f"Skipped {n:,} rows that {meaning[code]}." for code, n in sorted(ledger.skipped.items())]
-    lines += [f"{n:,} rows {meaning[code]}." for code, n in sorted(ledger.changed.items())]
+    first = f"{jobs:,} job{'' if jobs == 1 else 's'} from {ledger.rows:,} row{'' if ledger.rows == 1 else 's'}"
+    lines = [f"{first} ({fmt.title})."]
+    lines += [f"{n:,} skipped: {meaning[code]}." for code, n in sorted(ledger.skipped.items())]
+    lines += [f"{n:,} kept: {meaning[code]}." for code, n in sorted(ledger.changed.items())]
     impossible = ledger.found["impossible-deadline"]
-    if impossible:
-        lines.append(f"{impossible:,} rows {meaning['impossible-deadline']}.")
-    return tuple(lines)
+    return (*lines, f"{impossible:,} kept: {meaning['impossible-deadline']}.") if impossible else tuple(lines)

@@ -12,31 +12,33 @@ class Lookalike(NamedTuple):
 
     what: str
     columns: frozenset[str]
-    where_to: str
+    taken_by: str = ""
     only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}, which {self.taken_by or 'no option'} takes"
 
 
 LOOKALIKES = (
-    Lookalike("a sample of job durations", frozenset({"duration"}), "--set sample=PATH (policy gittins)", only=True),
+    Lookalike("a sample of GPU times", frozenset({"duration"}), "--set sample=", only=True),
     Lookalike("a list of nodes", frozenset({"sn", "cpu_milli", "gpu"}), "--cluster"),
     Lookalike("a list of machines", frozenset({"machineId", "number of GPUs"}), "--cluster"),
     Lookalike("a cluster shape", frozenset({"num_switch", "num_node_p_switch", "num_gpu_p_node"}), "--cluster"),
     Lookalike("a network topology", frozenset({"ip", "DSW", "PSW", "ASW"}), "--cluster"),
-    Lookalike("a table of a cumulative distribution", frozenset({"x", "cdf_percent"}), "no option: it holds no jobs"),
-    Lookalike("a summary of clusters", frozenset({"id", "job_num", "gpu_job_num"}), "no option: it holds no jobs"),
+    Lookalike("a table of a cumulative distribution", frozenset({"x", "cdf_percent"})),
+    Lookalike("a summary of clusters", frozenset({"id", "job_num", "gpu_job_num"})),
     Lookalike("measured slowdowns of GPUs", frozenset({"uuid", "perf"}), "--variability"),
     Lookalike("measured slowdowns of GPUs", frozenset({"PerfVar_classA"}), "--variability"),
-    Lookalike("the GPUs of a world", frozenset({"gpu", "node", "rack", "type"}), "--world DIRECTORY"),
-    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "--world DIRECTORY"),
-    Lookalike("the results of a run", frozenset({"job_id", "start_s", "finish_s"}), "no option: it is an output"),
+    Lookalike("the GPUs of a world", frozenset({"gpu", "node", "rack", "type"}), "--world"),
+    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "--world"),
+    Lookalike("the results of a run", frozenset({"job_id", "start_s", "finish_s"})),
 )
 
 
 def recognise(sample: Sample) -> Lookalike | None:
     """What the file is, if it is something we know and not a job trace."""
     if sample.text.lstrip()[:1] in ("{", "["):
-        option = "--throughputs (a throughput table) or --cluster (a cluster)"
-        return Lookalike("JSON", frozenset(), option)
+        return Lookalike("JSON", frozenset(), "--throughputs (throughput tables) or --cluster (cluster descriptions)")
     found = set(sample.fields)
     for kind in LOOKALIKES:
         if kind.columns <= found and not (kind.only and kind.columns != found):

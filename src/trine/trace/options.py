@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from trine.core.errors import InputError, unknown_name
 
@@ -34,25 +35,16 @@ class ImportOptions:
         for key in settings:
             if key not in cls.names():
                 raise unknown_name("--set", "key", key, cls.names())
-        values = {key: _number(key, text) for key, text in settings.items()}
-        return cls(
-            jobs_per_h=values.get("jobs_per_h", cls().jobs_per_h),
-            seed=_seed(values.get("seed", 0.0)),
-            duration_s=values.get("duration_s"),
-        )
+        given: dict[str, Any] = {key: _value(key, text) for key, text in settings.items()}
+        return cls(**given)
 
 
-def _number(key: str, text: str) -> float:
+def _value(key: str, text: str) -> float:
     try:
-        return float(text)
+        return int(text) if key == "seed" else float(text)
     except ValueError:
-        raise InputError("--set", f"{text!r} is not a number", "a number", key) from None
-
-
-def _seed(value: float) -> int:
-    if not math.isfinite(value) or value != int(value):
-        raise InputError("--set", f"{value:g} is not a whole number", "a whole number", "seed")
-    return int(value)
+        expected = "a whole number" if key == "seed" else "a number"
+        raise InputError("--set", f"found {text!r}", expected, key) from None
 
 
 def _positive(key: str, value: float) -> None:

@@ -40,12 +40,8 @@ class Row:
 
     def number(self, column: str, minimum: float = 0.0) -> float:
         """A finite number of at least ``minimum``."""
-        text = self.cells[self.columns[column]]
-        try:
-            value = float(text)
-        except ValueError:
-            raise self._not_a_number(column) from None
-        if not minimum <= value < math.inf or "_" in text:
+        value = self._float(column)
+        if not minimum <= value < math.inf:
             raise self._out_of_range(column, value, minimum)
         return value
 
@@ -59,17 +55,14 @@ class Row:
             raise InputError(self.where, f"found {self.text(column)!r}", "a whole number", column)
         return None if value is None else int(value)
 
-    def limit_or_none(self, column: str) -> float | None:
-        """A deadline: an empty cell, ``inf`` and negative marks such as -1 all mean none."""
+    def limit_or_none(self, column: str, negative_is_none: bool = False) -> float | None:
+        """A deadline: an empty cell and ``inf`` mean none, in some formats also marks such as -1."""
         if not self.given(column):
             return None
-        try:
-            value = float(self.text(column))
-        except ValueError:
-            raise self._not_a_number(column) from None
-        if math.isnan(value):
-            raise self._out_of_range(column, value, 0.0)
-        return value if 0 <= value < math.inf else None
+        value = self._float(column)
+        if value == math.inf or (value < 0 and negative_is_none):
+            return None
+        return self.number(column)
 
     def timestamp(self, column: str) -> float:
         """Seconds since 1970 of an ISO date and time; without a zone it is taken as it stands."""
@@ -96,15 +89,20 @@ class Row:
             return False
         raise InputError(self.where, f"found {self.text(column)!r}", "true or false", column)
 
+    def _float(self, column: str) -> float:
+        text = self.cells[self.columns[column]]
+        try:
+            # Python reads 1_000 as a number; a trace with an underscore in a number is damaged.
+            return float(text if "_" not in text else "damaged")
+        except ValueError:
+            pass
+        if not text.strip():
+            raise self._missing(column)
+        raise InputError(self.where, f"found {text.strip()!r}", "a number", column)
+
     def _missing(self, column: str) -> InputError:
         return InputError(self.where, "the cell is empty", "a value", column)
 
-    def _not_a_number(self, column: str) -> InputError:
-        text = self.text(column)
-        return InputError(self.where, f"found {text!r}", "a number", column) if text else self._missing(column)
-
     def _out_of_range(self, column: str, value: float, minimum: float) -> InputError:
-        text = self.text(column)
-        if not math.isfinite(value) or "_" in text:
-            return InputError(self.where, f"found {text!r}", "a finite number", column)
-        return InputError(self.where, f"found {text!r}", f"a number of at least {minimum:g}", column)
+        expected = f"a number of at least {minimum:g}" if math.isfinite(value) else "a finite number"
+        return InputError(self.where, f"found {self.text(column)!r}", expected, column)

@@ -23,14 +23,14 @@ UNIX_TIME_S = 1e9
 """Clocks that start later than this (2001) are dates, not seconds since the trace began."""
 
 SENTENCES = {
-    "zero-gpu": "ask for no GPU",
-    "zero-duration": "contain no work",
-    "duplicate-row": "repeat an earlier row exactly",
-    "fractional-gpu": "ask for a fraction of a GPU and get whole GPUs",
-    "unsorted": "arrive before a row above them and were moved forward",
-    "drawn-arrival": "have no submission time; Poisson arrivals were drawn",
-    "assumed-duration": "have no run time and take the one given",
-    "impossible-deadline": "have a deadline that even an empty cluster misses (kept)",
+    "zero-gpu": "no GPU asked for",
+    "zero-duration": "no work to do",
+    "duplicate-row": "an exact copy of an earlier row",
+    "fractional-gpu": "a share of a GPU, rounded up to whole GPUs",
+    "unsorted": "submitted before a row above, moved forward",
+    "drawn-arrival": "no submission time in the file, a Poisson arrival drawn",
+    "assumed-duration": "no run time in the file, the given one taken",
+    "impossible-deadline": "a deadline that even an empty cluster would miss",
 }
 
 
@@ -118,6 +118,10 @@ class Judge:
         if draft.submit_s is None:
             ledger.changed["drawn-arrival"] += 1
             draft.submit_s = self._arrivals.next_s()
+        elif draft.submit_s == math.inf:
+            raise InputError(row.where, "a submission time beyond all numbers", "a finite time")
+        if draft.deadline_s == math.inf:
+            draft.deadline_s = None
         draft.line, draft.gpus, (draft.steps, draft.step_s) = row.line, gpus, work
         return True
 

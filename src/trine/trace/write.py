@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from trine.core.errors import InputError
@@ -16,24 +17,30 @@ from trine.trace.formats.trine import COLUMNS, TYPES_SEPARATOR
 def write_trace(jobs: Iterable[Job], path: str | Path) -> None:
     """Write ``jobs`` as CSV in the order given, gzip'ed if the name ends in ``.gz``. Same jobs, same bytes."""
     target = Path(path)
-    data = _csv(jobs).encode()
-    if target.name.endswith(".gz"):
-        data = _gzip(data)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        aside.write_bytes(data)
-        aside.replace(target)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(str(path), f"cannot be written ({error.strerror})", "a writable file name") from None
+    if not target.name or target.is_dir():
+        raise InputError(str(path), "a directory", "the name of a file to write")
+    data = trace_csv(jobs).encode()
+    _put(target, _gzip(data) if target.name.endswith(".gz") else data)
 
 
-def _csv(jobs: Iterable[Job]) -> str:
+def trace_csv(jobs: Iterable[Job]) -> str:
+    """The text that ``write_trace`` writes."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(_cells(job) for job in jobs)
     return out.getvalue()
+
+
+def _put(target: Path, data: bytes) -> None:
+    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        aside.write_bytes(data)
+        aside.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink()
+        raise InputError(str(target), f"cannot be written ({error.strerror})", "a writable file name") from None
 
 
 def _cells(job: Job) -> list[str]:

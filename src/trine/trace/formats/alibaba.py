@@ -34,9 +34,9 @@ class Alibaba(Format):
         "openb-pod-0001,6000,12288,1,460\nopenb-pod-0002,6000,12288,0,0\n",
     )
     rules = {
-        "never-scheduled": "were never scheduled (no scheduled_time)",
-        "no-end": "have no deletion_time",
-        "censored": "were still running at the end and last as long as was observed",
+        "never-scheduled": "never scheduled (scheduled_time is empty)",
+        "no-end": "no end known (deletion_time is empty)",
+        "censored": "still running at the end, taken to last as long as observed",
     }
 
     def draft(self, row: Row) -> Draft:

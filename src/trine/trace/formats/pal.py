@@ -50,7 +50,7 @@ class Pal(Format):
         "job_id,num_gpus,submit_time,duration,model,batch_size\r\n1,1,33,9447,res18,64\r\n2,2,41,9971,resnet50,32\r\n",
         "name,model_name,time,num_iters,num_replicas\n1,res18,33,9447,1\n2,transformer,41,1942,2\n",
     )
-    rules = {"assumed-step": "are of a model outside PAL's table and take 1 s per iteration, class A"}
+    rules = {"assumed-step": "a model outside PAL's table, 1 s per iteration and class A taken"}
 
     def draft(self, row: Row) -> Draft:
         iters = row.has("num_iters")

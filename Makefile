@@ -1,0 +1,48 @@
+# Two commands do everything: `make run` and `make test`. Both set up .venv first if it is not there.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= runs/quickstart
+
+.PHONY: run test bench lint types imports docs wheel clean
+
+run: $(VENV)/.ready
+	$(BIN)/trine sim compare --preset quickstart --out $(OUT)
+
+test: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n auto
+
+bench: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.ready-dev
+	$(BIN)/lint-imports
+
+# The reference pages that are made from the code; a test keeps them up to date.
+docs: $(VENV)/.ready
+	$(BIN)/python docs/reference.py
+
+wheel: $(VENV)/.ready-dev
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) dist runs
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "trine needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	@touch $@

@@ -1,0 +1,96 @@
+"""``trine policies``, ``placements``, ``presets``, ``settings``: what exists, and its parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def policies(as_json: AsJson = False) -> None:
+    """List the policies: who goes next."""
+    from trine.core.plugins import discover
+    from trine.policy.base import Policy
+
+    _show(discover("trine.policy", Policy), as_json)
+
+
+def placements(as_json: AsJson = False) -> None:
+    """List the placements: where a job goes."""
+    from trine.core.plugins import discover
+    from trine.placement.base import Placement
+
+    _show(discover("trine.placement", Placement), as_json)
+    if not as_json:
+        typer.echo("Every placement exists with -sticky after its name: running jobs then keep their GPUs.")
+
+
+def presets(as_json: AsJson = False) -> None:
+    """List the scenario presets."""
+    from trine.config.preset import load_preset, preset_names
+
+    found = [load_preset(name) for name in preset_names()]
+    if as_json:
+        typer.echo(
+            json.dumps({p.name: {"title": p.title, "about": p.about, "source": p.source} for p in found}, indent=1)
+        )
+        return
+    for p in found:
+        typer.echo(f"{p.name}: {p.title}")
+        typer.echo(_wrapped(f"{p.about} Source: {p.source}." if p.source else p.about))
+
+
+def settings(as_json: AsJson = False) -> None:
+    """List what --set can change, besides the parameters of policies and placements."""
+    from trine.core.compat import Compat
+    from trine.core.params import params_of
+    from trine.sim.settings import RunSettings, TraceSettings, WorkloadSettings
+
+    groups = {"": RunSettings, "workload.": WorkloadSettings, "trace.": TraceSettings}
+    found = {prefix + name: p for prefix, owner in groups.items() for name, p in params_of(owner).items()}
+    if as_json:
+        typer.echo(json.dumps({name: _param(p) for name, p in found.items()}, indent=1))
+        return
+    for name, p in found.items():
+        typer.echo(f"{name} = {_value(p.default)}  ({p.kind_name}): {p.doc}")
+    typer.echo(f"compat = authors: all quirks of the preset's authors; or one by one: {', '.join(Compat.names())}")
+
+
+def _show(found: dict[str, type], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({name: _entry(cls) for name, cls in found.items()}, indent=1))
+        return
+    from trine.core.params import params_of
+
+    for name, cls in found.items():
+        entry = _entry(cls)
+        typer.echo(f"{name}: {entry['title']}" + (f"  [{entry['paper']}]" if entry["paper"] else ""))
+        for p in params_of(cls).values():
+            typer.echo(f"    --set {p.name}={_value(p.default)}  ({p.kind_name}): {p.doc}")
+
+
+def _entry(cls: Any) -> dict[str, Any]:
+    from trine.core.params import params_of
+
+    return {"title": cls.title, "paper": cls.paper, "parameters": {n: _param(p) for n, p in params_of(cls).items()}}
+
+
+def _param(p: Any) -> dict[str, Any]:
+    return {"type": p.kind_name, "default": p.default, "doc": p.doc}
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{v:g}" for v in value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return str(value)
+
+
+def _wrapped(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    ")

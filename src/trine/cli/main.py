@@ -1,0 +1,75 @@
+"""The ``trine`` command: puts the sub-commands together and turns errors into one sentence and an exit code.
+
+Exit 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted. Nothing heavy is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from trine.cli import catalog, cluster, generate, sim, trace
+
+app = typer.Typer(
+    name="trine",
+    help="A GPU-cluster scheduler and simulator for machine-learning jobs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(sim.app, name="sim")
+trace.app.command("generate")(generate.generate)
+app.add_typer(trace.app, name="trace")
+app.add_typer(cluster.app, name="cluster")
+app.command("policies")(catalog.policies)
+app.command("placements")(catalog.placements)
+app.command("presets")(catalog.presets)
+app.command("settings")(catalog.settings)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from trine import __version__
+
+        typer.echo(f"trine {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A GPU-cluster scheduler and simulator for machine-learning jobs."""
+
+
+def main() -> None:
+    """Entry point of the ``trine`` command."""
+    from trine.core.errors import InputError, TrineError
+
+    try:
+        app()
+    except InputError as error:
+        _fail(str(error), 2)
+    except TrineError as error:
+        _fail(str(error), 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        # The reader of our output left (as `head` does): not an error, but nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _fail(sentence: str, code: int) -> None:
+    print(f"trine: {sentence}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""``trine sim run`` and ``trine sim compare``: parse, call, print. Data on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from trine.config.preset import Preset
+    from trine.core.result import RunResult
+    from trine.sim.scenario import Scenario
+
+app = typer.Typer(help="Simulate a trace or a generated workload on a cluster.", no_args_is_help=True)
+
+PresetName = Annotated[
+    str,
+    typer.Option("--preset", metavar="NAME", help="Start from a named scenario (see `trine presets`) or a YAML file."),
+]
+TracePath = Annotated[str, typer.Option("--trace", metavar="PATH", help="Job trace, plain or gzip'ed.")]
+FormatName = Annotated[
+    str, typer.Option("--format", metavar="F", help="Read the trace as this format instead of recognising it.")
+]
+WorkloadName = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        metavar="NAME",
+        help="Generate jobs instead of reading a trace (see `trine trace generate --list`).",
+    ),
+]
+ClusterSpec = Annotated[str, typer.Option("--cluster", metavar="SPEC", help="16x4, v100=8x1,p100=16x1 or a YAML file.")]
+Variability = Annotated[
+    str, typer.Option("--variability", metavar="CSV", help="Slowdown per GPU and application class.")
+]
+Throughputs = Annotated[
+    str, typer.Option("--throughputs", metavar="JSON", help="Steps per second by model and GPU type.")
+]
+Round = Annotated[float | None, typer.Option("--round", metavar="S", help="Seconds between decisions.")]
+EventDriven = Annotated[
+    bool, typer.Option("--event-driven", help="Decide at every arrival and completion instead of in rounds.")
+]
+Penalty = Annotated[
+    float | None, typer.Option("--locality-penalty", metavar="X", help="Slowdown of a gang that spans nodes.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting or parameter; may be repeated."),
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results and report.html there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
+
+
+@app.command("run")
+def run_one(
+    preset: PresetName = "",
+    trace: TracePath = "",
+    fmt: FormatName = "",
+    workload: WorkloadName = "",
+    cluster: ClusterSpec = "",
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file of your own.")
+    ] = "",
+    placement: Annotated[str, typer.Option("--placement", metavar="L", help="See `trine placements`.")] = "",
+    round_s: Round = None,
+    event_driven: EventDriven = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")] = 0,
+    variability: Variability = "",
+    throughputs: Throughputs = "",
+    locality_penalty: Penalty = None,
+    sets: Sets = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate one policy with one placement."""
+    from trine.cli.progress import ProgressBar
+    from trine.report.files import write_run
+    from trine.report.staging import check_target
+    from trine.sim.scenario import run
+
+    values = _values(sets, round_s, event_driven, locality_penalty)
+    chosen = _preset(preset)
+    scenario = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs)
+    scenario = _with(
+        scenario, policy=policy or chosen.policy or "fifo", placement=placement or chosen.placement, seed=seed
+    )
+    if out:
+        check_target(out)
+    with ProgressBar(0, "simulating") as bar:
+        result = run(scenario, keep_segments=out is not None, progress=bar.advance)
+    if out:
+        write_run(result, out)
+    _print_run(result, out, as_json)
+
+
+@app.command("compare")
+def compare(
+    preset: PresetName = "",
+    trace: TracePath = "",
+    fmt: FormatName = "",
+    workload: WorkloadName = "",
+    cluster: ClusterSpec = "",
+    policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
+    placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
+    round_s: Round = None,
+    event_driven: EventDriven = False,
+    variability: Variability = "",
+    throughputs: Throughputs = "",
+    locality_penalty: Penalty = None,
+    sets: Sets = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate several policies, placements and seeds side by side: one table, one report."""
+    from trine.cli.progress import ProgressBar
+    from trine.report.compare import Comparison, write_comparison
+    from trine.report.staging import check_target
+    from trine.sim.sweep import Sweep, run_all
+
+    values = _values(sets, round_s, event_driven, locality_penalty)
+    chosen = _preset(preset)
+    base = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs)
+    sweep = Sweep(
+        base,
+        _names(policies) or chosen.policies or (chosen.policy or "fifo",),
+        _names(placements) or chosen.placements or (chosen.placement or "packed-sticky",),
+        parse_seeds(seeds or chosen.seeds or "0"),
+    )
+    if out:
+        check_target(out)
+    with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
+        results = run_all(sweep, workers, bar.advance)
+    comparison = Comparison.of(results, results[0].settings)
+    if out:
+        write_comparison(comparison, out)
+    _print_comparison(comparison, out, as_json)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``0..9`` or ``0,3,7``."""
+    from trine.core.errors import InputError
+
+    try:
+        first, dots, last = text.partition("..")
+        seeds = tuple(range(int(first), int(last) + 1)) if dots else tuple(int(part) for part in _names(text))
+    except ValueError:
+        seeds = ()
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise InputError(
+            "--seeds", f"{text!r}", "a range such as 0..9 or a list of different whole numbers such as 0,1,2"
+        )
+    return seeds
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _preset(name: str) -> Preset:
+    from trine.config.preset import Preset, load_preset
+
+    return load_preset(name) if name else Preset("", "")
+
+
+def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, penalty: float | None) -> dict[str, Any]:
+    """Flags first, then ``--set``: who says both means the more explicit one."""
+    from trine.sim.settings import parse_pairs
+
+    flags: dict[str, Any] = {}
+    if round_s is not None:
+        flags["round_s"] = round_s
+    if event_driven:
+        flags["event_driven"] = True
+    if penalty is not None:
+        flags["locality_penalty"] = penalty
+    return flags | parse_pairs(sets or [])
+
+
+def _scenario(
+    preset: Preset,
+    values: dict[str, Any],
+    trace: str,
+    fmt: str,
+    workload: str,
+    cluster: str,
+    variability: str,
+    throughputs: str,
+) -> Scenario:
+    """The preset with the flags on top; a trace given by flag replaces the preset's workload and vice versa."""
+    from trine.core.errors import InputError
+    from trine.sim.scenario import Scenario
+
+    spec = cluster or preset.cluster
+    if not spec:
+        raise InputError(
+            "--cluster", "nothing", "nodes x GPUs such as 16x4, or a YAML file; or a --preset that names one"
+        )
+    given = bool(trace or workload)
+    if not given and not (preset.trace or preset.workload):
+        raise InputError("--trace", "nothing", "a job trace, or --workload NAME")
+    return Scenario(
+        cluster=spec,
+        trace=trace if given else preset.trace,
+        format=fmt or (preset.format if trace or not given else ""),
+        workload=workload if given else preset.workload,
+        variability=variability,
+        throughputs=throughputs,
+        authors=preset.authors,
+        values=preset.settings | values,
+    )
+
+
+def _with(scenario: Scenario, *, policy: str, placement: str, seed: int) -> Scenario:
+    from dataclasses import replace
+
+    return replace(scenario, policy=policy, placement=placement or scenario.placement, seed=seed)
+
+
+def _print_run(result: RunResult, out: Path | None, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(result.summary.as_dict()))
+    else:
+        from trine.cli.tables import run_lines
+
+        for line in run_lines(result):
+            typer.echo(line)
+    for note in result.notes:
+        typer.echo(f"note: {note}", err=True)
+    if out:
+        typer.echo(f"report: {out / 'report.html'}", err=True)
+
+
+def _print_comparison(comparison: Any, out: Path | None, as_json: bool) -> None:
+    from trine.report.compare import as_dict, comparison_table
+
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(as_dict(comparison)))
+    else:
+        from trine.cli.tables import print_table
+
+        print_table(comparison_table(comparison))
+    for note in comparison.notes[:5]:
+        typer.echo(f"note: {note}", err=True)
+    if out:
+        typer.echo(f"report: {out / 'report.html'}", err=True)

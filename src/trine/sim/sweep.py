@@ -1,0 +1,81 @@
+"""Many runs side by side in processes. Results come back in the order asked for, whatever the number of workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+
+from trine.core.result import RunResult
+from trine.sim.scenario import Scenario, run
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Every policy with every placement and every seed, in this order."""
+
+    base: Scenario
+    policies: Sequence[str]
+    placements: Sequence[str]
+    seeds: Sequence[int]
+
+    def scenarios(self) -> list[Scenario]:
+        return [
+            replace(self.base, policy=policy, placement=placement, seed=seed)
+            for policy in self.policies
+            for placement in self.placements
+            for seed in self.seeds
+        ]
+
+
+def run_all(sweep: Sweep, workers: int = 0, done: Callable[[], None] = lambda: None) -> list[RunResult]:
+    """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report.
+
+    The first scenario runs here, so that a mistake in the input shows before any process is started.
+    """
+    todo = [(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()]
+    results = [_run(todo[0])]
+    done()
+    rest = todo[1:]
+    count = min(workers or os.cpu_count() or 1, len(rest))
+    if count <= 1:
+        for item in rest:
+            results.append(_run(item))
+            done()
+        return results
+    return results + _in_processes(rest, count, done)
+
+
+def _run(item: tuple[Scenario, bool]) -> RunResult:
+    scenario, keep_segments = item
+    return run(scenario, keep_segments=keep_segments)
+
+
+def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Callable[[], None]) -> list[RunResult]:
+    # Fresh processes: a fork would copy the progress bar's thread in whatever state it is in.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt) as pool:
+        futures = [pool.submit(_run, item) for item in todo]
+        try:
+            _wait_for(futures, done)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
+
+
+def _wait_for(futures: list[Future[RunResult]], done: Callable[[], None]) -> None:
+    pending = set(futures)
+    while pending:
+        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+        for future in finished:
+            future.result()
+            done()
+
+
+def _ignore_interrupt() -> None:
+    """Ctrl-C is the parent's business; it cancels what is left."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,104 @@
+"""Contract of every trace format, present and future: each example is recognised, read the same in all wrappings."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trine.core.errors import InputError
+from trine.trace import ImportOptions, inspect, load, write_trace
+from trine.trace.format import Format
+from trine.trace.formats import by_name, known
+from trine.trace.source import first_line
+
+EXAMPLES = [pytest.param(f, text, id=f"{f.name}-{i}") for f in known().values() for i, text in enumerate(f.examples)]
+OPTIONS = ImportOptions(duration_s=600.0)
+DOCS = Path(__file__).parents[2] / "docs" / "traces.md"
+
+
+@pytest.fixture
+def example(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path / "trace"
+    path.write_bytes(request.param.encode())
+    return path
+
+
+@pytest.mark.parametrize(("fmt", "text"), EXAMPLES)
+def test_an_example_is_recognised_as_its_own_format_and_no_other(fmt: Format, text: str) -> None:
+    sample = first_line("trace", text)
+    assert [f.name for f in known().values() if f.detects(sample)] == [fmt.name]
+
+
+@pytest.mark.parametrize(("fmt", "text"), EXAMPLES)
+def test_jobs_of_an_example_can_run(fmt: Format, text: str, tmp_path: Path) -> None:
+    path = _file(tmp_path / "trace", text)
+    trace = load(path, options=OPTIONS)
+    assert trace.summary.format == fmt.name
+    assert trace.jobs == sorted(trace.jobs, key=lambda j: j.submit_s)
+    assert len({j.id for j in trace.jobs}) == len(trace.jobs) > 0
+    for job in trace.jobs:
+        assert job.gpus >= 1 and job.steps > 0 and math.isfinite(job.submit_s) and job.submit_s >= 0
+        assert job.ideal_s is None or 0 < job.ideal_s < math.inf
+
+
+@pytest.mark.parametrize(("fmt", "text"), EXAMPLES)
+def test_every_row_is_accounted_for_once(fmt: Format, text: str, tmp_path: Path) -> None:
+    summary = inspect(_file(tmp_path / "trace", text))
+    assert summary.rows == summary.jobs + sum(summary.skipped.values())
+    assert summary.rows == len(text.strip().splitlines()) - (not fmt.tab_separated)
+    assert len(summary.sentences) >= 1 + len(summary.skipped) + len(summary.changed)
+
+
+@pytest.mark.parametrize(("fmt", "text"), EXAMPLES)
+def test_wrapping_does_not_matter(fmt: Format, text: str, tmp_path: Path) -> None:
+    """gzip under any name, byte order mark, line ends, a forced format: the same jobs."""
+    jobs = load(_file(tmp_path / "trace", text), options=OPTIONS).jobs
+    wrapped = {
+        "packed.csv": gzip.compress(text.encode()),
+        "plain.gz": text.encode(),
+        "mark": b"\xef\xbb\xbf" + text.encode(),
+        "crlf": text.replace("\r\n", "\n").replace("\n", "\r\n").encode(),
+    }
+    for name, data in wrapped.items():
+        (tmp_path / name).write_bytes(data)
+        assert load(tmp_path / name, options=OPTIONS).jobs == jobs, name
+        assert load(tmp_path / name, fmt.name, OPTIONS).jobs == jobs, name
+
+
+@pytest.mark.parametrize(("fmt", "text"), EXAMPLES)
+def test_converting_keeps_every_job_as_it_is(fmt: Format, text: str, tmp_path: Path) -> None:
+    jobs = load(_file(tmp_path / "trace", text), options=OPTIONS).jobs
+    write_trace(jobs, tmp_path / "copy.csv.gz")
+    copy = load(tmp_path / "copy.csv.gz").jobs
+    assert [replace(j, line=0) for j in copy] == [replace(j, line=0) for j in jobs]
+
+
+@pytest.mark.parametrize(("fmt", "text"), [e for e in EXAMPLES if not e.values[0].tab_separated])  # type: ignore[union-attr]
+def test_a_missing_column_is_named(fmt: Format, text: str, tmp_path: Path) -> None:
+    header = text.splitlines()[0]
+    for column in fmt.layouts[0].columns:
+        damaged = text.replace(header, header.replace(column, "x" * 9, 1), 1)
+        if header.split(",").count(column) == 1 and damaged != text:
+            with pytest.raises(InputError, match=r":1: .*"):
+                load(_file(tmp_path / "trace", damaged), fmt.name, OPTIONS)
+
+
+@pytest.mark.parametrize("fmt", known().values(), ids=lambda f: f.name)
+def test_a_format_states_its_facts_and_stands_in_the_reference(fmt: Format) -> None:
+    assert fmt.title and fmt.source and fmt.units
+    assert f"`{fmt.name}`" in DOCS.read_text(encoding="utf-8")
+    assert all(by_name(alias) is fmt for alias in (*fmt.aliases, fmt.name, fmt.name.replace("-", "_")))
+
+
+def test_an_unknown_format_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'gavel'"):
+        by_name("gavle")
+
+
+def _file(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
