@@ -57,6 +57,14 @@ def test_differences_are_paired_by_seed_not_by_order() -> None:
     assert (difference.mean, difference.half) == (-2.0, 0.0)
 
 
+@pytest.mark.parametrize(("noise", "chance"), [(0.0, False), (50.0, True)])
+def test_the_headline_says_when_a_difference_may_be_chance(noise: float, chance: bool) -> None:
+    values = {("a", s): 100.0 + s for s in range(3)} | {("b", s): 90.0 + s + noise * (s - 1) for s in range(3)}
+    page = compare_page(rows_with(values))
+    assert "b/packed has the shortest mean completion time" in page
+    assert ("which may be chance" in page) is chance
+
+
 def test_other_seeds_cannot_be_paired() -> None:
     comparison = rows_with({("a", 0): 10, ("a", 1): 20, ("b", 0): 8, ("b", 2): 9})
     assert paired_difference(comparison, ("b", "packed"), METRICS[0]) is None
@@ -88,7 +96,10 @@ def test_the_files_of_a_comparison(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert found["baseline"] == {"policy": "fifo", "placement": "packed"}
     assert len(found["runs"]) == 9
-    assert found["differences"][1]["jct_mean_s"]["high"] < 0
+    difference = found["differences"][1]["jct_mean_s"]
+    jct = {(r["policy"], r["seed"]): r["jct_mean_s"] for r in found["runs"]}
+    assert difference["mean"] == pytest.approx(sum(jct["srtf", s] - jct["fifo", s] for s in range(3)) / 3)
+    assert difference["low"] < difference["mean"] < difference["high"]
     with (tmp_path / "out" / "compare.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(r["policy"], r["placement"], r["seed"]) for r in rows][:2] == [

@@ -111,3 +111,10 @@ def test_huge_runs_stay_small_and_quick_and_say_what_they_left_out(nodes: int, s
     assert time.process_time() - began < 20
     assert len(page.encode()) < 15_000_000
     assert said in page
+
+
+def test_hovering_a_box_names_its_quantiles_for_what_they_are() -> None:
+    boxes, texts = figures_of(run_page(plausible_run()))["slowdown"]["data"]
+    assert boxes["hoverinfo"] == "skip", "plotly would call the whiskers min and max"
+    assert len(texts["text"]) == len(boxes["x"])
+    assert all("5 % to 95 %" in t and "median" in t for t in texts["text"])

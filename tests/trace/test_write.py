@@ -14,8 +14,8 @@ from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.trace import load, write_trace
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8)
-TYPE = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0|"), min_size=1, max_size=4)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+TYPE = st.text(st.characters(codec="utf-8", exclude_characters="\0|"), min_size=1, max_size=4)
 POSITIVE = st.floats(min_value=1e-6, max_value=1e9)
 TIME = st.floats(min_value=0, max_value=9e8)
 JOB = st.builds(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -34,9 +33,7 @@ def presets(as_json: AsJson = False) -> None:
 
     found = [load_preset(name) for name in preset_names()]
     if as_json:
-        typer.echo(
-            json.dumps({p.name: {"title": p.title, "about": p.about, "source": p.source} for p in found}, indent=1)
-        )
+        _print_json({p.name: {"title": p.title, "about": p.about, "source": p.source} for p in found})
         return
     for p in found:
         typer.echo(f"{p.name}: {p.title}")
@@ -52,16 +49,22 @@ def settings(as_json: AsJson = False) -> None:
     groups = {"": RunSettings, "workload.": WorkloadSettings, "trace.": TraceSettings}
     found = {prefix + name: p for prefix, owner in groups.items() for name, p in params_of(owner).items()}
     if as_json:
-        typer.echo(json.dumps({name: _param(p) for name, p in found.items()}, indent=1))
+        _print_json({name: _param(p) for name, p in found.items()})
         return
     for name, p in found.items():
         typer.echo(f"{name} = {_value(p.default)}  ({p.kind_name}): {p.doc}")
     typer.echo(f"compat = authors: all quirks of the preset's authors; or one by one: {', '.join(Compat.names())}")
 
 
+def _print_json(value: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=1))
+
+
 def _show(found: dict[str, type], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({name: _entry(cls) for name, cls in found.items()}, indent=1))
+        _print_json({name: _entry(cls) for name, cls in found.items()})
         return
     from trine.core.params import params_of
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trine.config.cluster import dump_cluster, load_cluster
-from trine.core.cluster import Cluster, Links
 from trine.core.errors import InputError
+
+if TYPE_CHECKING:
+    from trine.core.cluster import Cluster, Links
 
 app = typer.Typer(no_args_is_help=True, help="Look at cluster descriptions and convert them.")
 
@@ -23,8 +23,12 @@ def info(
     spec: Spec, as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False
 ) -> None:
     """Show what SPEC was understood as."""
+    from trine.config.cluster import load_cluster
+
     cluster = load_cluster(spec)
     if as_json:
+        import json
+
         typer.echo(json.dumps(summary(cluster), indent=1))
         return
     for line in _lines(cluster):
@@ -40,6 +44,8 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
     """Write SPEC as a YAML cluster file."""
+    from trine.config.cluster import dump_cluster, load_cluster
+
     cluster = load_cluster(spec)
     text = dump_cluster(cluster)
     if str(out) == "-":

@@ -30,7 +30,7 @@ def load_throughputs(path: str) -> ThroughputTable:
         if not isinstance(entries, dict):
             raise InputError(path, f"a JSON {type(entries).__name__}", WHAT, gpu_type)
         for key, entry in entries.items():
-            rates.setdefault(_model_and_gang(path, gpu_type, key), {})[gpu_type] = _alone(
+            rates.setdefault(_model_and_gang(path, gpu_type, key), {})[gpu_type.lower()] = _alone(
                 path, f"{gpu_type}.{key}", entry
             )
     return ThroughputTable(rates)

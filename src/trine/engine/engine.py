@@ -59,6 +59,8 @@ class Engine:
         self.held_back = Why.NOT_DECIDED
         self.refusals: dict[int, Reason] = {}
         self.considered: Ints = np.zeros(0, dtype=np.int64)
+        self.ranked = 0
+        """Jobs from this number on arrived after the last round."""
         self._active: Ints = np.zeros(0, dtype=np.int64)
         self._arrived: list[int] = []
         self._finished = 0
@@ -111,13 +113,15 @@ class Engine:
         slots = self._active[ranking.order]
         plan = self._planner.plan(slots, ranking.pools)
         self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
-        self.considered = slots
+        self.considered, self.ranked = slots, len(self.table)
         self.settled = not plan.stops and not plan.starts
         return self._stop_decisions(event.now, plan) + self._start_decisions(event.now, plan)
 
     def _started(self, event: Started) -> list[Decision]:
         slot, table = event.slot, self.table
         self._expect(slot, State.STARTING)
+        if self.handover.waits(slot):
+            raise self._error(slot, "is said to run, but its GPUs were not handed over yet")
         table.state[slot] = State.RUNNING
         table.rate[slot] = event.rate
         table.work_from_s[slot] = event.work_from_s
@@ -130,8 +134,7 @@ class Engine:
         if event.done < table.done[slot]:
             raise self._error(slot, f"work shrank from {table.done[slot]} to {event.done} steps")
         table.done[slot] = event.done
-        table.attained_s[slot] += event.now - table.run_from_s[slot]
-        table.idle_from_s[slot] = event.now
+        self._book_service(event.now, slot)
         table.rate[slot] = 0.0
         table.state[slot] = State.STARTING if slot in self.assigned else State.WAITING
         return self._release(event.now, slot)
@@ -141,7 +144,7 @@ class Engine:
         self._expect(slot, State.RUNNING)
         table.state[slot] = State.FINISHED
         table.done[slot] = table.steps[slot]
-        table.attained_s[slot] += event.now - table.run_from_s[slot]
+        self._book_service(event.now, slot)
         table.running[slot] = False
         table.finished[slot] = True
         self.free.give(self.assigned.pop(slot))
@@ -163,6 +166,7 @@ class Engine:
                 self._forget_start(slot)
                 continue
             moves = slot in going_on
+            self._book_service(now, slot)
             self.table.state[slot] = State.STOPPING
             self._tell(now, slot, "told to move" if moves else "told to stop")
             decisions.append(Stop(slot, self.table.epoch[slot], moves, Why.MOVED if moves else Why.PREEMPTED))
@@ -178,7 +182,8 @@ class Engine:
         for slot, gpus in plan.starts:
             self.assigned[slot] = gpus
             table.running[slot] = True
-            table.run_from_s[slot] = now
+            if slot not in self.handover.holding:
+                table.run_from_s[slot] = now
             table.pool[slot] = self.free.type_of(gpus)
             if self.handover.claim(slot, gpus):
                 decisions.append(self._start(now, slot))
@@ -245,6 +250,13 @@ class Engine:
         if self._arrived:
             self._active = np.concatenate((self._active, np.array(self._arrived, dtype=np.int64)))
             self._arrived.clear()
+
+    def _book_service(self, now: float, slot: int) -> None:
+        """Count the time since the last booking as attained; a job told to stop is idle from then on."""
+        table = self.table
+        table.attained_s[slot] += now - table.run_from_s[slot]
+        table.run_from_s[slot] = now
+        table.idle_from_s[slot] = now
 
     def _tell(self, now: float, slot: int, what: str, gpus: Gpus = ()) -> None:
         self._story.append((now, slot, what, gpus))

@@ -90,6 +90,7 @@ class Planner:
         left = self.free.total
         for i, slot in enumerate(slots.tolist()):
             if left < smallest[i]:
+                plan.blocked_by = slot if self.strict else -1
                 break
             job = self.table.jobs[slot]
             gpus = self.try_place(job, self.pools_for(slot, wanted[i] if wanted else -1), plan, slot)

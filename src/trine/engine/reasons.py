@@ -36,7 +36,7 @@ def never_fits(job: Job, perf: PerfModel) -> str:
     """Why no GPU type of the cluster can ever hold the job."""
     cluster = perf.cluster
     pools = ", ".join(f"{count} {kind}" for kind, count in cluster.gpus_by_type.items())
-    if job.gpu_types and not set(job.gpu_types) & set(cluster.types):
+    if job.gpu_types and not {t.lower() for t in job.gpu_types} & {t.lower() for t in cluster.types}:
         return f"it asks for GPU type {' or '.join(job.gpu_types)}, the cluster has {', '.join(cluster.types)}"
     if all(count < job.gpus for count in cluster.gpus_by_type.values()):
         return f"it asks for {job.gpus} GPUs, the cluster has {pools}"

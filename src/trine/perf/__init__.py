@@ -1,1 +1,1 @@
-"""How fast would this job run there? Throughput by type x chip variability x network: one model answers for everyone."""
+"""How fast would this job run there? Throughput by type x chip variability x network, in one model."""

@@ -101,10 +101,11 @@ class PerfModel:
     def _rank_types(self, job: Job) -> tuple[int, ...]:
         step_s = self.step_s_by_type(job)
         pools = self.cluster.gpus_by_type
+        wanted = {t.lower() for t in job.gpu_types}
         fits = [
             i
             for i, t in enumerate(self.cluster.types)
-            if pools[t] >= job.gpus and step_s[i] != float("inf") and (not job.gpu_types or t in job.gpu_types)
+            if pools[t] >= job.gpus and step_s[i] != float("inf") and (not wanted or t.lower() in wanted)
         ]
         return tuple(sorted(fits, key=lambda i: step_s[i]))
 

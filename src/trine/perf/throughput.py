@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ThroughputTable:
-    """``rates[(model, gang)][gpu_type]`` in steps per second of the whole gang; 0 means it does not fit."""
+    """``rates[(model, gang)][gpu_type]`` in steps per second of the whole gang, types in lower case; 0 = does not fit."""
 
     rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
 
@@ -19,11 +19,11 @@ class ThroughputTable:
         """
         entry = self.rates.get((model, gang))
         if entry is not None:
-            return entry.get(gpu_type, 0.0)
+            return entry.get(gpu_type.lower(), 0.0)
         nearest = self._nearest_gang(model, gang)
         if nearest is None:
             return None
-        return self.rates[(model, nearest)].get(gpu_type, 0.0) / nearest * gang
+        return self.rates[(model, nearest)].get(gpu_type.lower(), 0.0) / nearest * gang
 
     def _nearest_gang(self, model: str, gang: int) -> int | None:
         known = sorted(size for name, size in self.rates if name == model)

@@ -79,7 +79,10 @@ def _title(comparison: Comparison) -> str:
     head = f"{name_of(contenders[winner])} has the shortest mean completion time, {duration(mean)}"
     if winner == 0 or not means[0] > 0:
         return head
-    return f"{head}: {share(1 - mean / means[0])} below {name_of(contenders[0])}"
+    difference = paired_difference(comparison, contenders[winner], metric)
+    unsure = difference is not None and difference.half is not None and not difference.excludes_zero
+    doubt = ", which may be chance" if unsure else ""
+    return f"{head}: {share(1 - mean / means[0])} below {name_of(contenders[0])}{doubt}"
 
 
 def _warnings(comparison: Comparison) -> list[str]:
@@ -141,7 +144,8 @@ def _dot_title(found: list[tuple[str, Estimate]], metric: Metric) -> str:
     if len(winners) != 1:
         return metric.title
     winner = winners.pop()
-    return f"{metric.title}: {found[winner][0]} is best, {write(estimates[winner])}"
+    side = "highest" if metric.more_is_better else "lowest"
+    return f"{metric.title}: {side} with {found[winner][0]}, {write(estimates[winner])}"
 
 
 def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False) -> dict[str, Any]:
@@ -154,8 +158,9 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     for i, (name, e) in enumerate(found, start=int(reference)):
         label, colour = figures.plotly_text(name), figures.line_colour(i)
         runs = {"x": [v / scale for v in e.values], "y": [label] * len(e.values)}
+        hover = f"{label}, one run: %{{x:.4~r}}<extra></extra>"
         small = {"color": colour, "size": 5, "opacity": 0.35}
-        data.append({"type": "scatter", "mode": "markers", "marker": small, "hoverinfo": "x", **runs})
+        data.append({"type": "scatter", "mode": "markers", "marker": small, "hovertemplate": hover, **runs})
         data.append(_mean_dot(label, e, scale, colour))
     direction = "more is better" if metric.more_is_better else "less is better"
     title = "Difference" if reference else metric.title

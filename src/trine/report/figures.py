@@ -83,7 +83,7 @@ def rounded(values: series.Floats, decimals: int) -> list[float]:
 
 def clock_axis(span: tuple[float, float], unit: Unit, **more: Any) -> dict[str, Any]:
     end = (span[1] - span[0]) / unit.seconds
-    return axis(f"Time since the start of the trace ({unit.plural})", range=[0, end], **more)
+    return axis(f"Time since the start of the trace ({unit.plural})", range=[0, end], hoverformat=".2f", **more)
 
 
 def load_figure(load: series.Load) -> Figure:
@@ -91,7 +91,7 @@ def load_figure(load: series.Load) -> Figure:
     span, unit = load.span, time_unit(load.span[1] - load.span[0])
     percent = series.Steps(load.busy.at_s, 100 * load.busy.values)
     data = [
-        {**_step_line("GPUs busy", percent, span, unit, "@c0"), "yaxis": "y", "fill": "tozeroy"},
+        {**_step_line("GPUs busy", percent, span, unit, "@c0", " %"), "yaxis": "y", "fill": "tozeroy"},
         {**_step_line("waiting jobs", load.waiting, span, unit, "@c1"), "yaxis": "y2", "fill": "tozeroy"},
         {**_step_line("running jobs", load.running, span, unit, "@c2"), "yaxis": "y2"},
     ]
@@ -109,7 +109,9 @@ def load_figure(load: series.Load) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def _step_line(name: str, exact: series.Steps, span: tuple[float, float], unit: Unit, colour: str) -> dict[str, Any]:
+def _step_line(
+    name: str, exact: series.Steps, span: tuple[float, float], unit: Unit, colour: str, suffix: str = ""
+) -> dict[str, Any]:
     steps = series.thinned(exact)
     return {
         "type": "scatter",
@@ -119,13 +121,14 @@ def _step_line(name: str, exact: series.Steps, span: tuple[float, float], unit: 
         "y": rounded(steps.values, 2),
         "line": {"color": colour, "width": 1.5, "shape": "hv"},
         "fillcolor": f"{colour}-soft",
-        "hovertemplate": f"{name}: %{{y:,.4~r}}<extra></extra>",
+        "hovertemplate": f"{name}: %{{y:,.4~r}}{suffix}<extra></extra>",
     }
 
 
 def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Figure:
     """Boxes of the slowdown per job size, one group of boxes per (name, classes)."""
     data = [_boxes(i, name, classes) for i, (name, classes) in enumerate(groups)]
+    data += [_box_texts(name, classes) for name, classes in groups]
     tops = [c.quantiles[4] for _, classes in groups for c in classes]
     lows = [c.quantiles[0] for _, classes in groups for c in classes]
     wide = bool(tops) and max(tops) > 15 * min(lows)
@@ -137,6 +140,8 @@ def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Fig
             **({"type": "log", "tickvals": LOG_FACTORS} if wide else {"rangemode": "tozero"}),
         ),
         "boxmode": "group",
+        "scattermode": "group",
+        "hovermode": "closest",
         "showlegend": len(groups) > 1,
         "legend": {"orientation": "h", "y": -0.22, "yanchor": "top"},
     }
@@ -156,8 +161,31 @@ def _boxes(index: int, name: str, classes: list[series.SizeClass]) -> dict[str, 
         "upperfence": q[4],
         "line": {"color": line_colour(index), "width": 1.5},
         "fillcolor": f"{line_colour(index)}-soft",
-        "hoverinfo": "y+name" if name else "y",
+        "offsetgroup": plotly_text(name),
+        "hoverinfo": "skip",
     }
+
+
+def _box_texts(name: str, classes: list[series.SizeClass]) -> dict[str, Any]:
+    """Unseen points that carry the boxes' texts: plotly's own would call the 5 % and 95 % whiskers min and max."""
+    head = f"<b>{plotly_text(name)}</b><br>" if name else ""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [c.label for c in classes],
+        "y": [round(c.quantiles[2], 4) for c in classes],
+        "text": [head + _box_text(c) for c in classes],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"size": 24, "opacity": 0},
+        "offsetgroup": plotly_text(name),
+        "showlegend": False,
+    }
+
+
+def _box_text(c: series.SizeClass) -> str:
+    low, q1, middle, q3, high = (times(q) for q in c.quantiles)
+    size = f"{c.label} GPU{'' if c.label == '1' else 's'}, {count(c.jobs, 'job')}"
+    return f"{size}<br>median {middle}<br>middle half {q1} to {q3}<br>5 % to 95 %: {low} to {high}"
 
 
 def map_figure(result: RunResult, max_cells: int = maps.MAX_CELLS) -> tuple[Figure, str] | None:

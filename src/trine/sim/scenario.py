@@ -74,7 +74,8 @@ def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | 
         placement=scenario.placement,
         seed=scenario.seed,
     )
-    return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), [*notes, *refused])
+    all_notes = [*cluster.notes, *notes, *refused]
+    return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), all_notes)
 
 
 def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
@@ -97,7 +98,7 @@ def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple
         arrivals=told.arrivals,  # type: ignore[arg-type]  # checked against the choices
         max_gpus=told.max_gpus or max(cluster.gpus_by_type.values()),
     )
-    return jobs, [f"{len(jobs)} jobs drawn from the {scenario.workload} workload, seed {scenario.seed}."]
+    return jobs, [f"{len(jobs)} jobs drawn from the {scenario.workload} workload."]
 
 
 @lru_cache(maxsize=4)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,11 +23,7 @@ def write_trace(jobs: Iterable[Job], path: str | Path) -> None:
 
 def trace_csv(jobs: Iterable[Job]) -> str:
     """The text that ``write_trace`` writes."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_cells(job) for job in jobs)
-    return out.getvalue()
+    return "".join(f"{','.join(cells)}\n" for cells in (COLUMNS, *(_cells(job) for job in jobs)))
 
 
 def _put(target: Path, data: bytes) -> None:
@@ -47,7 +41,7 @@ def _cells(job: Job) -> list[str]:
     if any(TYPES_SEPARATOR in t for t in job.gpu_types):
         raise InputError(f"job {job.id}", f"a GPU type with {TYPES_SEPARATOR!r}", "types without it", "gpu_types")
     values = {"job_id": job.id, "gpu_types": TYPES_SEPARATOR.join(job.gpu_types)}
-    return [values[c] if c in values else _cell(getattr(job, c)) for c in COLUMNS]
+    return [_cell(values[c] if c in values else getattr(job, c)) for c in COLUMNS]
 
 
 def _cell(value: str | float | int | bool | None) -> str:
@@ -55,7 +49,12 @@ def _cell(value: str | float | int | bool | None) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    # csv.writer leaves a lone carriage return bare when lines end in "\n", and readers then split the row there.
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(c in text for c in ',"\r\n') else text
 
 
 def _gzip(data: bytes) -> bytes:
