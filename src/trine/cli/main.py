@@ -6,7 +6,9 @@ Exit 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted. Nothing heavy is i
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -48,17 +50,26 @@ def _root(
     """A GPU-cluster scheduler and simulator for machine-learning jobs."""
 
 
+class _Interrupted(BaseException):
+    """Ctrl-C, under a name that nothing on the way up catches or turns into something else."""
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise _Interrupted
+
+
 def main() -> None:
     """Entry point of the ``trine`` command."""
     from trine.core.errors import InputError, TrineError
 
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
     except InputError as error:
         _fail(str(error), 2)
     except TrineError as error:
         _fail(str(error), 1)
-    except KeyboardInterrupt:
+    except _Interrupted:
         _fail("interrupted; nothing was written", 130)
     except BrokenPipeError:
         # The reader of our output left (as `head` does): not an error, but nothing more can be written.

@@ -72,7 +72,6 @@ class Engine:
             self.free,
             self.assigned,
             self.placement,
-            self.perf,
             self.policy.strict if self.strict is None else self.strict,
             self.policy.preemptive,
             self.compat.keep_evictions,
@@ -96,7 +95,7 @@ class Engine:
         types = self.perf.types_for(job)
         if not types:
             raise EngineError(f"job {job.id} can never run: {reasons.never_fits(job, self.perf)}")
-        slot = self.table.add(job, self.perf.ideal_s(job), sum(1 << t for t in types))
+        slot = self.table.add(job, self.perf.ideal_s(job), types)
         self._arrived.append(slot)
         self.settled = False
         self._tell(event.now, slot, "submitted")
@@ -119,6 +118,8 @@ class Engine:
 
     def _started(self, event: Started) -> list[Decision]:
         slot, table = event.slot, self.table
+        if table.state[slot] is State.STOPPING:
+            return []  # told to stop before the start was confirmed: the stop is still to come
         self._expect(slot, State.STARTING)
         if self.handover.waits(slot):
             raise self._error(slot, "is said to run, but its GPUs were not handed over yet")
@@ -141,13 +142,16 @@ class Engine:
 
     def _finished_job(self, event: Finished) -> list[Decision]:
         slot, table = event.slot, self.table
-        self._expect(slot, State.RUNNING)
+        self._expect(slot, State.RUNNING, State.STOPPING)  # it may end by itself while it is being stopped
         table.state[slot] = State.FINISHED
         table.done[slot] = table.steps[slot]
         self._book_service(event.now, slot)
         table.running[slot] = False
         table.finished[slot] = True
-        self.free.give(self.assigned.pop(slot))
+        if self.handover.waits(slot):
+            self.handover.cancel(slot)
+        if slot in self.assigned:
+            self.free.give(self.assigned.pop(slot))
         self._finished += 1
         self.settled = False
         self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
@@ -261,10 +265,11 @@ class Engine:
     def _tell(self, now: float, slot: int, what: str, gpus: Gpus = ()) -> None:
         self._story.append((now, slot, what, gpus))
 
-    def _expect(self, slot: int, state: State) -> None:
+    def _expect(self, slot: int, *states: State) -> None:
         found = self.table.state[slot]
-        if found is not state:
-            raise self._error(slot, f"is {found.name.lower()} where {state.name.lower()} was expected")
+        if found not in states:
+            expected = " or ".join(state.name.lower() for state in states)
+            raise self._error(slot, f"is {found.name.lower()} where {expected} was expected")
 
     def _error(self, slot: int, what: str) -> EngineError:
         story = "; ".join(self.story(slot)) or "no story kept"

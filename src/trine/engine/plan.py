@@ -16,7 +16,6 @@ import numpy as np
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.engine.table import JobTable
-from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex
 from trine.policy.view import Ints
@@ -44,7 +43,6 @@ class Planner:
     free: FreeIndex
     assigned: dict[int, Gpus]
     placement: Placement
-    perf: PerfModel
     strict: bool
     preemptive: bool
     keep_evictions: bool = False
@@ -56,7 +54,7 @@ class Planner:
         return self._replace_all(slots, pools)
 
     def pools_for(self, slot: int, wanted: int) -> Sequence[int]:
-        return (wanted,) if wanted >= 0 else self.perf.types_for(self.table.jobs[slot])
+        return (wanted,) if wanted >= 0 else self.table.types[slot]
 
     def try_place(self, job: Job, pools: Sequence[int], plan: Plan, slot: int) -> Gpus | None:
         """GPUs from the first type that has room, marked as taken; ``None`` if there are none."""
@@ -156,7 +154,8 @@ class _StickyRound:
         """Skip waiting jobs that are larger than all they could get; exact, since that only shrinks down the order."""
         if self.planner.strict or at >= len(waiting):
             return at
-        most = max(self._obtainable(pool, int(waiting[at])) for pool in range(len(self.planner.free.pools)))
+        position = int(waiting[at])
+        most = max([self._obtainable(pool, position) for pool in range(len(self.victims))])
         if gpus[at] <= most:
             return at
         fitting = gpus[at:] <= most

@@ -60,19 +60,20 @@ def explain(engine: Engine, slot: int) -> Reason:
 def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
     if slot in engine.refusals:
         return engine.refusals[slot]
+    if slot >= engine.ranked:
+        return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", change="It is ranked then.")
     free = {pool.gpu_type: pool.total for pool in engine.free.pools}
     counts: dict[str, float] = {"needed": job.gpus, **{f"free_{t}": n for t, n in free.items()}}
     idle = ", ".join(f"{n} {t}" for t, n in free.items())
-    considered = engine.considered
-    if slot not in considered:
-        if engine.held_back is Why.RESERVED and len(considered):
-            return Reason(
-                Why.RESERVED,
-                f"job {job.id} waits: starting it now could delay the reservation of the first job in line.",
-                counts,
-                "It starts when it reaches the head of the queue, or when it would end before the reservation.",
-            )
-        return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", counts, "It is ranked then.")
+    ranks = engine.considered.tolist()
+    room = any(engine.free.pools[t].total >= job.gpus for t in engine.perf.types_for(job))
+    if slot not in ranks and engine.held_back is Why.RESERVED and room:
+        return Reason(
+            Why.RESERVED,
+            f"job {job.id} waits: starting it now could delay the reservation of the first job in line.",
+            counts,
+            "It starts when it reaches the head of the queue, or when it would end before the reservation.",
+        )
     if engine.blocked_by >= 0 and engine.blocked_by != slot:
         head = engine.table.jobs[engine.blocked_by]
         return Reason(
@@ -81,7 +82,7 @@ def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
             counts,
             f"Nobody overtakes under this policy: job {head.id} must start first.",
         )
-    ahead = considered.tolist().index(slot)
+    ahead = ranks.index(slot) if slot in ranks else len(ranks)
     return Reason(
         Why.NO_FREE_GPUS,
         f"job {job.id} needs {job.gpus} GPUs at once, {idle} are free, {ahead} jobs rank before it.",

@@ -30,6 +30,8 @@ class JobTable:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.state: list[State] = []
+        self.types: list[tuple[int, ...]] = []
+        """Indices of the GPU types that can hold the job, best first."""
         self.epoch: list[int] = []
         """Number of starts so far: a lease is bound to its epoch."""
         self.submit_s: Floats = np.zeros(_START_CAPACITY)
@@ -52,7 +54,7 @@ class JobTable:
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def add(self, job: Job, ideal_s: float, allowed: int) -> int:
+    def add(self, job: Job, ideal_s: float, types: tuple[int, ...]) -> int:
         """A new waiting job; returns its number."""
         slot = len(self.jobs)
         if slot == len(self.gpus):
@@ -66,7 +68,8 @@ class JobTable:
         self.priority[slot] = job.priority
         self.ideal_s[slot] = ideal_s
         self.steps[slot] = job.steps
-        self.allowed[slot] = allowed
+        self.types.append(types)
+        self.allowed[slot] = sum(1 << t for t in types)
         return slot
 
     def _double(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ThroughputTable:
-    """``rates[(model, gang)][gpu_type]`` in steps per second of the whole gang, types in lower case; 0 = does not fit."""
+    """``rates[(model, gang)][gpu_type]`` in steps per second of the whole gang, types in lower case; 0 = no fit."""
 
     rates: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)
 

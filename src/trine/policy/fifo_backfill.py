@@ -35,7 +35,7 @@ class FifoBackfill(Policy):
 
 
 def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
-    """Waiting jobs that may start now with their GPU type: those before the head that fit, then the backfill."""
+    """Waiting jobs with the GPU type they may start on: those that fit in order, the head, the backfill."""
     free = view.free.tolist()
     started: list[tuple[int, int]] = []
     for position in waiting.tolist():
@@ -49,7 +49,8 @@ def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
         return started
     head = int(rest[0])
     reservation = min(_reserve(view, started, head, pool, free[pool]) for pool in view.pools_of(head))
-    return started + _backfill(view, rest[1:], free, reservation)
+    # The head does not fit, but it is considered: whoever asks is told so, not that it waits for itself.
+    return [*started, (head, -1), *_backfill(view, rest[1:], free, reservation)]
 
 
 def _tightest_pool(view: View, position: int, free: list[int]) -> int:

@@ -97,12 +97,10 @@ class View:
 
     @cached_property
     def done(self) -> Floats:
-        """Steps done, extrapolated from the last report of a running job at its present rate."""
+        """Steps done, extrapolated from the last report at the present rate, which is 0 for jobs that hold no GPUs."""
         c = self._columns
         since = np.maximum(self.now - c.work_from_s[self.slots], 0.0)
-        return np.minimum(
-            c.done[self.slots] + np.where(self.running, since * c.rate[self.slots], 0.0), c.steps[self.slots]
-        )
+        return np.minimum(c.done[self.slots] + since * c.rate[self.slots], c.steps[self.slots])
 
     @cached_property
     def remaining_s(self) -> Floats:
@@ -113,13 +111,14 @@ class View:
 
     @cached_property
     def ends_s(self) -> Floats:
-        """When a running job will end if it stays where it is; ``inf`` for the others."""
+        """When a job that has GPUs will end if it stays where it is (a guess until it runs); ``inf`` for the others."""
         c = self._columns
         left = c.steps[self.slots] - self.done
         rate = c.rate[self.slots]
         ready = np.maximum(self.now, c.work_from_s[self.slots])
         known = self.running & (rate > 0)
-        return np.where(known, ready + left / np.where(known, rate, 1.0), np.inf)
+        guess = np.where(self.running, self.now + self.remaining_s, np.inf)
+        return np.where(known, ready + left / np.where(known, rate, 1.0), guess)
 
     @cached_property
     def idle_s(self) -> Floats:

@@ -19,6 +19,7 @@ from trine.report.text import MISSING, duration_with_interval, median, time_unit
 
 CONFIDENCE = 0.95
 BEST_MARK = " *"
+_FAR_APART = 200.0
 
 Contender = tuple[str, str]
 """Policy and placement."""
@@ -168,9 +169,11 @@ def best(estimates: Sequence[Estimate], metric: Metric) -> set[int]:
 
 
 def formatter(estimates: Sequence[Estimate], metric: Metric) -> Callable[[Estimate], str]:
-    """How to write the values of one column: all in the same unit, so that they compare at a glance."""
+    """How to write the values of one column: in one unit, to compare at a glance, unless they lie far apart."""
     if metric.kind == "duration":
-        unit = time_unit(median(abs(e.mean) for e in estimates))
+        means = [abs(e.mean) for e in estimates if math.isfinite(e.mean)]
+        far_apart = max(means, default=0.0) > _FAR_APART * min(means, default=0.0)
+        unit = None if far_apart else time_unit(median(means))
         return lambda e: duration_with_interval(e.mean, e.half, unit)
     if metric.kind == "share":
         return _percent

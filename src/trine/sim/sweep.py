@@ -63,6 +63,8 @@ def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Callabl
             _wait_for(futures, done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
             raise
         return [future.result() for future in futures]
 

@@ -124,15 +124,15 @@ class World:
     def _submit_jobs(self) -> None:
         job = self._next_job
         while job is not None and job.submit_s <= self.now:
-            self.recorder.lives.append(Life(job, self.engine.perf.ideal_s(job)))
             self.engine.handle(Submitted(self.now, job))
+            self.recorder.lives.append(Life(job, float(self.engine.table.ideal_s[len(self.recorder.lives)])))
             job = next(self._arrivals, None)
         self._next_job = job
 
     def _finish_jobs(self) -> None:
         slack = _GRID_SLACK * (self.settings.round_s if not self.settings.event_driven else 0.0)
         ends, lives = self._ends, self.recorder.lives
-        while ends and ends[0][0] <= self.now + slack:
+        while self._tracked_left and ends and ends[0][0] <= self.now + slack:
             end_s, slot, epoch = heapq.heappop(ends)
             if lives[slot].epoch == epoch and lives[slot].run is not None:
                 self._finish(slot, lives[slot], min(end_s, self.now))
@@ -178,12 +178,12 @@ class World:
         """Seconds until work goes on: nothing at the first start."""
         if life.start_s < 0:
             return 0.0
-        own, default = life.job.restore_s, self.settings.restore_s
-        if life.moving:
-            life.moving = False
-            own = life.job.migration_s if life.job.migration_s is not None else own
-            default = self.settings.restore_s if self.settings.migration_s is None else self.settings.migration_s
-        return default if own is None else own
+        job, settings = life.job, self.settings
+        restore_s = settings.restore_s if job.restore_s is None else job.restore_s
+        if not life.moving:
+            return restore_s
+        migration_s = settings.migration_s if job.migration_s is None else job.migration_s
+        return restore_s if migration_s is None else migration_s
 
     def _stop(self, decision: Stop) -> list[Decision]:
         life = self.recorder.lives[decision.slot]
@@ -210,7 +210,9 @@ class World:
         return min(life.job.steps, life.done + (worked_s - lost_s) * run.speed.steps_per_s)
 
     def _close_books(self) -> None:
-        """Background jobs may still run when the last tracked one ends."""
-        for life in self.recorder.lives:
+        """Background jobs may still run when the last tracked one ends; what they do after that counts nowhere."""
+        lives = self.recorder.lives
+        last_s = max((life.finish_s for life in lives if life.job.tracked), default=self.now)
+        for life in lives:
             if life.run is not None:
-                self.recorder.end_run(life, self.now, Why.NOT_DECIDED)
+                self.recorder.end_run(life, max(last_s, life.run.start_s), Why.NOT_DECIDED)
