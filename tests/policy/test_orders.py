@@ -16,7 +16,12 @@ from trine.policy.srtf import Srtf
 
 
 def test_fifo_goes_by_submission_and_by_arrival_among_equals() -> None:
-    jobs = [Seen("a", submit_s=5), Seen("b", submit_s=3), Seen("c", submit_s=3, running_since_s=4), Seen("d", submit_s=1)]
+    jobs = [
+        Seen("a", submit_s=5),
+        Seen("b", submit_s=3),
+        Seen("c", submit_s=3, running_since_s=4),
+        Seen("d", submit_s=1),
+    ]
     assert order(Fifo(), 10, jobs) == "dbca"
 
 

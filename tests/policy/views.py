@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from trine.core.compat import Compat
-from trine.core.job import Job
-from trine.engine.table import JobTable
 from trine.policy.base import Policy
 from trine.policy.view import View
 
@@ -30,22 +28,32 @@ class Seen:
     rate: float = 1.0
 
 
-def view(now: float, jobs: Sequence[Seen], free: int = 0, capacity: int = 0, compat: Compat | None = None) -> View:
-    """One GPU type."""
-    table = JobTable()
-    for job in jobs:
-        slot = table.add(Job(job.id, job.submit_s, job.gpus, job.ideal_s, priority=job.priority), job.ideal_s, 1)
-        table.attained_s[slot] = table.done[slot] = job.ran_s
-        table.idle_from_s[slot] = job.submit_s if job.idle_since_s is None else job.idle_since_s
-        if job.running_since_s is not None:
-            table.running[slot] = True
-            table.pool[slot] = 0
-            table.rate[slot] = job.rate
-            table.run_from_s[slot] = table.work_from_s[slot] = job.running_since_s
-    slots = np.arange(len(jobs), dtype=np.int64)
-    return View(now, slots, table, np.array([free]), np.array([capacity]), compat or Compat())
+class Columns:
+    """What ``JobColumns`` asks for, filled from the lines."""
+
+    def __init__(self, jobs: Sequence[Seen]) -> None:
+        self.submit_s = np.array([j.submit_s for j in jobs], dtype=np.float64)
+        self.gpus = np.array([j.gpus for j in jobs], dtype=np.int64)
+        self.priority = np.array([j.priority for j in jobs], dtype=np.float64)
+        self.ideal_s = np.array([j.ideal_s for j in jobs], dtype=np.float64)
+        self.steps = self.ideal_s.copy()
+        self.attained_s = np.array([j.ran_s for j in jobs], dtype=np.float64)
+        self.done = self.attained_s.copy()
+        self.running = np.array([j.running_since_s is not None for j in jobs], dtype=np.bool_)
+        self.rate = np.array([j.rate for j in jobs], dtype=np.float64) * self.running
+        self.run_from_s = np.array([j.running_since_s or 0.0 for j in jobs], dtype=np.float64)
+        self.work_from_s = self.run_from_s.copy()
+        self.idle_from_s = np.array([j.submit_s if j.idle_since_s is None else j.idle_since_s for j in jobs])
+        self.pool = np.where(self.running, 0, -1)
+        self.allowed = np.ones(len(jobs), dtype=np.int64)
+
+
+def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View:
+    """One GPU type, all of it in use."""
+    slots, none_free, sixteen = np.arange(len(jobs), dtype=np.int64), np.array([0]), np.array([16])
+    return View(now, slots, Columns(jobs), none_free, sixteen, compat or Compat())
 
 
 def order(policy: Policy, now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> str:
     """Ids in order of rank, as one word."""
-    return "".join(jobs[i].id for i in policy.rank(view(now, jobs, compat=compat)).order.tolist())
+    return "".join(jobs[i].id for i in policy.rank(view(now, jobs, compat)).order.tolist())

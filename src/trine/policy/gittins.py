@@ -52,7 +52,7 @@ class Gittins(KeyPolicy):
         learned = len(self._finished) >= self.min_finished
         sizes = self.sample or (self._finished if learned else PRIOR_GPU_S)
         self._ages, self._index = gittins_index(np.asarray(sizes, dtype=np.float64), self.quantum_gpu_s)
-        self._fitted = len(self._finished)
+        self._fitted = len(self._finished) if learned else 0
 
 
 def gittins_index(sizes: Floats, quantum: float | None = None, points: int = 512) -> tuple[Floats, Floats]:

@@ -1,0 +1,47 @@
+"""The documentation keeps up with the code: reference pages are fresh, links lead somewhere, commands parse."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def _reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_fresh() -> None:
+    for name, content in _reference().pages().items():
+        assert (ROOT / "docs/reference" / name).read_text() == content, f"{name} is out of date: run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_policy_of_the_readme_runs(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    (tmp_path / "widest.py").write_text(code.group(1))
+    command = [sys.executable, "-m", "trine", "sim", "run", "--workload", "pai", "--set", "workload.jobs=30"]
+    command += ["--cluster", "2x4", "--policy", str(tmp_path / "widest.py"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert '"finished": 30' in done.stdout

@@ -1,0 +1,108 @@
+"""Packed placement, rule by rule, then against the rules written down naively."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.placement.test_free import random_cluster
+from trine.core.cluster import Cluster, Node
+from trine.core.job import Job
+from trine.core.reason import Reason, Why
+from trine.placement.free import FreeIndex, FreePool
+from trine.placement.packed import Packed
+
+
+def pool_with(free_by_node: list[list[int]], gpus_per_node: int = 4) -> FreePool:
+    """Equal nodes; the lists name the free GPUs of each, counted within the node."""
+    pool = FreePool(Cluster.uniform(len(free_by_node), gpus_per_node), "gpu")
+    free = {n * gpus_per_node + g for n, gpus in enumerate(free_by_node) for g in gpus}
+    used = [g for g in range(len(free_by_node) * gpus_per_node) if g not in free]
+    if used:
+        pool.take(used)
+    return pool
+
+
+def placed(count: int, pool: FreePool) -> list[int]:
+    found = Packed().place(Job("j", 0, count, 1), pool)
+    assert not isinstance(found, Reason)
+    return found
+
+
+def test_a_node_with_exactly_enough_goes_first_and_the_lowest_of_them() -> None:
+    assert placed(2, pool_with([[0, 1, 2], [1, 3], [0, 2]])) == [5, 7]
+
+
+def test_else_the_node_with_the_fewest_that_still_holds_the_gang() -> None:
+    assert placed(2, pool_with([[0, 1, 2, 3], [3], [0, 2, 3]])) == [8, 10]
+
+
+def test_ties_of_the_second_rule_go_to_the_lowest_node_and_its_lowest_gpus() -> None:
+    assert placed(1, pool_with([[0, 1, 2, 3], [1, 2, 3], [0, 1, 2]])) == [5]
+
+
+def test_a_gang_no_node_can_hold_takes_the_emptiest_nodes_in_turn() -> None:
+    """6 of 2 + 4 + 3 + 4: all of node 1, then the two lowest of node 3; the nodes with fewer stay untouched."""
+    assert placed(6, pool_with([[0, 3], [0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3]])) == [4, 5, 6, 7, 12, 13]
+
+
+def test_the_last_node_of_a_spread_gang_is_the_emptiest_too_not_the_best_fit() -> None:
+    """5 of 1 + 3 + 3: after node 1 two are missing; node 2 has most, although node 0 would leave fewer fragments."""
+    assert placed(5, pool_with([[2], [0, 1, 2], [1, 2, 3]])) == [4, 5, 6, 9, 10]
+
+
+def test_a_gang_smaller_than_a_node_is_spread_if_it_has_to_be() -> None:
+    assert placed(3, pool_with([[0], [1, 2], [3]])) == [5, 6, 0]
+
+
+def test_too_few_is_a_reason_with_the_counts_and_takes_nothing() -> None:
+    pool = pool_with([[0], [1, 2], []])
+    found = Packed().place(Job("j", 0, 4, 1), pool)
+    assert isinstance(found, Reason)
+    assert (found.code, found.counts) == (Why.NO_FREE_GPUS, {"needed": 4, "free": 3})
+    assert "1 more" in str(found)
+    assert pool.total == 3
+
+
+def naive(count: int, free: list[int], cluster: Cluster) -> list[int] | None:
+    """The rules (a) to (d) word by word."""
+    by_node: dict[int, list[int]] = {}
+    for g in free:
+        by_node.setdefault(cluster.node_of[g], []).append(g)
+    for node in sorted(by_node):
+        if len(by_node[node]) == count:
+            return by_node[node]
+    roomy = [n for n in sorted(by_node) if len(by_node[n]) >= count]
+    if roomy:
+        return by_node[min(roomy, key=lambda n: (len(by_node[n]), n))][:count]
+    if len(free) < count:
+        return None
+    chosen: list[int] = []
+    while len(chosen) < count:
+        node = min(by_node, key=lambda n: (-len(by_node[n]), n))
+        chosen += by_node.pop(node)[: count - len(chosen)]
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_rules_on_uneven_clusters_of_several_types(seed: int) -> None:
+    rng = random.Random(seed)
+    cluster = random_cluster(rng)
+    for pool in FreeIndex(cluster).pools:
+        used = rng.sample(pool.gpus(), rng.randint(0, pool.total))
+        if used:
+            pool.take(used)
+        for count in range(1, pool.capacity + 1):
+            found = Packed().place(Job("j", 0, count, 1), pool)
+            expected = naive(count, pool.gpus(), cluster)
+            if expected is None:
+                assert isinstance(found, Reason)
+            else:
+                assert found == expected
+
+
+def test_it_is_blind_to_racks_and_chips() -> None:
+    """By node number alone, whatever the racks."""
+    cluster = Cluster((Node("a", 2, rack="r0"), Node("b", 2, rack="r1"), Node("c", 2, rack="r0")))
+    assert placed(4, FreePool(cluster, "gpu")) == [0, 1, 2, 3]
