@@ -22,10 +22,13 @@ def test_it_places_as_the_placement_inside_does() -> None:
 
 
 def test_without_it_jobs_move_when_others_leave() -> None:
-    """Nodes of two: a and c share node 0, b has node 1; when a ends, b comes first in line and moves to node 0."""
+    """Nodes of two: a and c share node 0, b has node 1; when a ends, b comes first in line and moves to node 0.
+
+    So does c, out of its way, and back to node 0 when b ends.
+    """
     out = simulate(JOBS, Cluster.uniform(2, 2), "fifo", "packed", round_s=100)
     assert {s.gpus for s in out.segments if s.job_id == "b"} == {(2, 3), (0, 1)}
-    assert out.summary.migrations == 2 and out.summary.preemptions == 0
+    assert (out.records["b"].migrations, out.records["c"].migrations, out.summary.preemptions) == (1, 2, 0)
 
 
 @pytest.mark.parametrize("placement", ["packed-sticky", "random-sticky"])

@@ -133,6 +133,7 @@ def _summary(
         title=fmt.title,
         rows=ledger.rows,
         jobs=len(jobs),
+        skipped_rows=ledger.skipped_rows,
         skipped=dict(sorted(ledger.skipped.items())),
         changed=dict(sorted(ledger.changed.items())),
         found=dict(sorted(ledger.found.items())),

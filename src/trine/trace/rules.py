@@ -39,6 +39,7 @@ class Ledger:
     """Counts by reason and rule while a file is read."""
 
     rows: int = 0
+    skipped_rows: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
@@ -105,6 +106,7 @@ class Judge:
         if not draft.id:
             raise InputError(row.where, "the job id is empty", "an id")
         if self._duplicates.repeats(row, draft.id):
+            ledger.skipped_rows += 1
             ledger.skipped["duplicate-row"] += 1
             return False
         gpus, work = _whole_gpus(row, draft.gpus), NO_WORK if draft.skip else self._work(row, draft)
@@ -112,7 +114,8 @@ class Judge:
         if traits:
             ledger.found.update(traits)
             if gpus == 0 or work is NO_WORK:
-                ledger.skipped[traits[0]] += 1
+                ledger.skipped_rows += 1
+                ledger.skipped.update(t for t in traits if t in ("zero-gpu", "zero-duration", draft.skip))
                 return False
             ledger.changed.update(t for t in traits if t != "impossible-deadline")
         if draft.submit_s is None:

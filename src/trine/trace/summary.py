@@ -11,15 +11,16 @@ from trine.core.job import Job
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """``rows`` = ``jobs`` + the sum of ``skipped``: every row is accounted for exactly once."""
+    """``rows`` = ``jobs`` + ``skipped_rows``: every row is accounted for."""
 
     source: str
     format: str
     title: str
     rows: int
     jobs: int
+    skipped_rows: int
     skipped: dict[str, int]
-    """Rows left out, by reason; a row counts for the first reason that applies."""
+    """Rows left out, by reason; a row with two reasons counts under both."""
     changed: dict[str, int]
     """Rows kept after a repair, by rule."""
     found: dict[str, int]
