@@ -9,7 +9,7 @@ from tests.sim.tiny import one_node
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
-from trine.engine.events import Start, Stop
+from trine.engine.events import Decision, Start, Stop
 from trine.placement.free import FreePool
 from trine.placement.packed import Packed
 
@@ -141,9 +141,9 @@ def test_a_type_that_refuses_does_not_keep_a_job_from_another_type(monkeypatch: 
 def test_sentences_of_decisions() -> None:
     world = LiveWorld(one_node(2), "srtf")
     world.submit(Job("a", 0, 2, 100))
-    starts = [Start(0, 1, (0, 1), Why.PLACED), Start(0, 2, (0, 1), Why.RESUMED)]
-    stops = [Stop(0, 1, False, Why.PREEMPTED), Stop(0, 1, True, Why.MOVED)]
-    said = [world.engine.reason(decision) for decision in [*starts, *stops]]
+    decisions: list[Decision] = [Start(0, 1, (0, 1), Why.PLACED), Start(0, 2, (0, 1), Why.RESUMED)]
+    decisions += [Stop(0, 1, False, Why.PREEMPTED), Stop(0, 1, True, Why.MOVED)]
+    said = [world.engine.reason(decision) for decision in decisions]
     assert [reason.code for reason in said] == [Why.PLACED, Why.RESUMED, Why.PREEMPTED, Why.MOVED]
     assert [str(reason) for reason in said] == [
         "job a starts on 2 GPUs on node node0.",

@@ -79,8 +79,8 @@ class LateWorld(RuleBasedStateMachine):
         assert not self.world.held and self.world.engine.free.total == CLUSTER.gpu_count
 
 
-POLICIES = sorted(discover("trine.policy", Policy))  # type: ignore[type-abstract]
-PLACEMENTS = [p + s for p in sorted(discover("trine.placement", Placement)) for s in ("", "-sticky")]  # type: ignore[type-abstract]
+POLICIES = sorted(discover("trine.policy", Policy))
+PLACEMENTS = [p + s for p in sorted(discover("trine.placement", Placement)) for s in ("", "-sticky")]
 PAIRS = {(policy, placement) for policy in POLICIES for placement in ("packed", "packed-sticky")}
 PAIRS |= {("srtf", placement) for placement in PLACEMENTS}
 

@@ -19,6 +19,7 @@ from trine.core.reason import Reason, Why
 from trine.engine import reasons
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
 from trine.engine.handover import Handover, HandoverError
+from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.table import JobTable, State
 from trine.perf.model import PerfModel
@@ -45,6 +46,8 @@ class Engine:
     strict: bool | None = None
     """Head-of-line blocking; ``None`` leaves it to the policy."""
     compat: Compat = field(default_factory=Compat)
+    migration_s: float = 0.0
+    """What a move costs a job that does not say so itself, seconds."""
 
     def __post_init__(self) -> None:
         self.table = JobTable()
@@ -67,6 +70,9 @@ class Engine:
         self._compacted = 0
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
         self._capacity = np.array([p.capacity for p in self.free.pools], dtype=np.int64)
+        self.excluded = self.placement.excluded()
+        for gpu in self.excluded:
+            self.free.take((gpu,))
         self._planner = Planner(
             self.table,
             self.free,
@@ -75,6 +81,7 @@ class Engine:
             self.policy.strict if self.strict is None else self.strict,
             self.policy.preemptive,
             self.compat.keep_evictions,
+            Moves(self.perf, self.migration_s) if self.placement.weighs_moves and not self.compat.free_moves else None,
         )
         self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
             Submitted: self._submitted,
@@ -95,7 +102,7 @@ class Engine:
         types = self.perf.types_for(job)
         if not types:
             raise EngineError(f"job {job.id} can never run: {reasons.never_fits(job, self.perf)}")
-        slot = self.table.add(job, self.perf.ideal_s(job), types)
+        slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.variability.rank_of(job.app_class))
         self._arrived.append(slot)
         self.settled = False
         self._tell(event.now, slot, "submitted")
@@ -110,7 +117,7 @@ class Engine:
         view = self.view(event.now)
         ranking = self.policy.rank(view)
         slots = self._active[ranking.order]
-        plan = self._planner.plan(slots, ranking.pools)
+        plan = self._planner.plan(event.now, slots, ranking.pools)
         self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
         self.considered, self.ranked = slots, len(self.table)
         self.settled = not plan.stops and not plan.starts
@@ -234,7 +241,7 @@ class Engine:
 
     def reason(self, decision: Decision) -> Reason:
         """The sentence behind a decision."""
-        return reasons.of_decision(self.table.jobs[decision.slot], decision, self.cluster)
+        return reasons.of_decision(self, decision)
 
     def explain(self, slot: int) -> Reason:
         """Why the job is in the state it is in, in words."""

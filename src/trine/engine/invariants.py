@@ -64,8 +64,8 @@ def _check_states(engine: Engine) -> None:
 def _check_free_index(engine: Engine) -> None:
     used = {g for gpus in engine.assigned.values() for g in gpus}
     free = {g for pool in engine.free.pools for g in pool.gpus()}
-    if used & free or len(used) + len(free) != engine.cluster.gpu_count:
-        lost = sorted(set(range(engine.cluster.gpu_count)) - used - free)[:8]
+    if used & free or used & engine.excluded or len(used | free | engine.excluded) != engine.cluster.gpu_count:
+        lost = sorted(set(range(engine.cluster.gpu_count)) - used - free - engine.excluded)[:8]
         raise EngineError(f"invariant broken: GPUs both free and assigned {sorted(used & free)[:8]}, neither {lost}")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from trine.core.job import Job
 from trine.core.reason import Reason
+from trine.engine.moves import Moves
 from trine.engine.table import JobTable
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex
@@ -46,12 +47,14 @@ class Planner:
     strict: bool
     preemptive: bool
     keep_evictions: bool = False
+    moves: Moves | None = None
+    """Weighs a move against staying, for placements that do."""
 
-    def plan(self, slots: Ints, pools: Ints | None) -> Plan:
+    def plan(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """``slots``: job numbers in order of rank; ``pools``: wanted GPU type of each, or -1."""
         if self.placement.sticky:
             return _StickyRound(self, slots, pools).run()
-        return self._replace_all(slots, pools)
+        return self._replace_all(now, slots, pools)
 
     def pools_for(self, slot: int, wanted: int) -> Sequence[int]:
         return (wanted,) if wanted >= 0 else self.table.types[slot]
@@ -70,18 +73,29 @@ class Planner:
             return tuple(found)
         return None
 
-    def _replace_all(self, slots: Ints, pools: Ints | None) -> Plan:
+    def _replace_all(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same."""
         plan = Plan()
         before = dict(self.assigned)
         for gpus in before.values():
             self.free.give(gpus)
-        after = self._place_in_order(slots, pools, plan)
+        if self.placement.by_class:
+            slots, pools = self._by_class(slots, pools)
+        after = self._place_in_order(now, slots, pools, before, plan)
         plan.stops = [slot for slot, gpus in before.items() if after.get(slot) != gpus]
         plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
         return plan
 
-    def _place_in_order(self, slots: Ints, pools: Ints | None, plan: Plan) -> dict[int, Gpus]:
+    def _by_class(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
+        """The longest head of the order that fits the cluster, most sensitive classes first; then the rest."""
+        head = int(np.searchsorted(np.cumsum(self.table.gpus[slots]), self.free.total, side="right"))
+        order = np.arange(len(slots))
+        order[:head] = np.argsort(self.table.class_rank[slots[:head]], kind="stable")
+        return slots[order], None if pools is None else pools[order]
+
+    def _place_in_order(
+        self, now: float, slots: Ints, pools: Ints | None, before: dict[int, Gpus], plan: Plan
+    ) -> dict[int, Gpus]:
         after: dict[int, Gpus] = {}
         wanted = pools.tolist() if pools is not None else None
         smallest = _smallest_behind(self.table.gpus[slots])
@@ -93,12 +107,28 @@ class Planner:
             job = self.table.jobs[slot]
             gpus = self.try_place(job, self.pools_for(slot, wanted[i] if wanted else -1), plan, slot)
             if gpus is not None:
-                after[slot] = tuple(sorted(gpus))
+                gpus = tuple(sorted(gpus))
+                old = before.get(slot)
+                if self.moves and old is not None and old != gpus and self._better_stay(now, slot, old, gpus):
+                    gpus = old
+                after[slot] = gpus
                 left -= job.gpus
             elif self.strict:
                 plan.blocked_by = slot
                 break
         return after
+
+    def _better_stay(self, now: float, slot: int, old: Gpus, new: Gpus) -> bool:
+        """The old GPUs are still free and moving does not pay; the index is changed to the old ones then."""
+        assert self.moves is not None
+        if self.moves.pays(self.table, slot, now, old, new):
+            return False
+        self.free.give(new)
+        if not self.free.all_free(old):
+            self.free.take(new)
+            return False
+        self.free.take(old)
+        return True
 
 
 def _smallest_behind(gpus: Ints) -> list[int]:

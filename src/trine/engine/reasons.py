@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.engine.events import Decision, Start
@@ -15,21 +14,25 @@ if TYPE_CHECKING:
     from trine.engine.engine import Engine
 
 
-def of_decision(job: Job, decision: Decision, cluster: Cluster) -> Reason:
+def of_decision(engine: Engine, decision: Decision) -> Reason:
     """The sentence behind a start or a stop."""
+    job = engine.table.jobs[decision.slot]
     if isinstance(decision, Start):
-        return _start(job, decision.epoch, decision.gpus, cluster)
+        return _start(engine, job, decision.epoch, decision.gpus)
     if decision.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
 
 
-def _start(job: Job, epoch: int, gpus: tuple[int, ...], cluster: Cluster) -> Reason:
+def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...]) -> Reason:
+    cluster = engine.cluster
     nodes = len({cluster.node_of[g] for g in gpus})
     where = f"{nodes} nodes" if nodes > 1 else f"node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
     count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
     verb, code = ("starts", Why.PLACED) if epoch == 1 else ("resumes", Why.RESUMED)
-    return Reason(code, f"job {job.id} {verb} on {count} on {where}.", {"gpus": len(gpus), "nodes": nodes})
+    why = engine.placement.explain(job, gpus, engine.free.pools[engine.free.type_of(gpus)])
+    sentence = f"job {job.id} {verb} on {count} on {where}. {why}".rstrip()
+    return Reason(code, sentence, {"gpus": len(gpus), "nodes": nodes})
 
 
 def never_fits(job: Job, perf: PerfModel) -> str:
@@ -53,7 +56,7 @@ def explain(engine: Engine, slot: int) -> Reason:
     if slot in engine.assigned:
         if engine.handover.waits(slot):
             return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
-        return _start(job, engine.table.epoch[slot], engine.assigned[slot], engine.cluster)
+        return _start(engine, job, engine.table.epoch[slot], engine.assigned[slot])
     return _why_waiting(engine, slot, job)
 
 

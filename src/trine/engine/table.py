@@ -49,12 +49,14 @@ class JobTable:
         """GPUs are assigned to the job (whether or not it got hold of them yet)."""
         self.finished: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
         self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
+        self.class_rank: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
+        """0 for the application class that suffers most from slow chips."""
         self.allowed: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def add(self, job: Job, ideal_s: float, types: tuple[int, ...]) -> int:
+    def add(self, job: Job, ideal_s: float, types: tuple[int, ...], class_rank: int = 0) -> int:
         """A new waiting job; returns its number."""
         slot = len(self.jobs)
         if slot == len(self.gpus):
@@ -69,6 +71,7 @@ class JobTable:
         self.ideal_s[slot] = ideal_s
         self.steps[slot] = job.steps
         self.types.append(types)
+        self.class_rank[slot] = class_rank
         self.allowed[slot] = sum(1 << t for t in types)
         return slot
 

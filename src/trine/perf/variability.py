@@ -44,3 +44,11 @@ class VariabilityTable:
     def slowdown(self, app_class: str) -> list[float]:
         """Slowdown by GPU id: a shared list, to be read only. An unknown class counts as the most sensitive one."""
         return self._by_class.get(app_class, self._default)
+
+    def class_of(self, app_class: str) -> str:
+        """The class whose slowdowns ``slowdown`` gives: an unknown one counts as the most sensitive."""
+        return app_class if app_class in self._by_class else (self.classes[0] if self._by_class else "")
+
+    def rank_of(self, app_class: str) -> int:
+        """0 for the most sensitive class."""
+        return self.classes.index(self.class_of(app_class)) if self._by_class else 0

@@ -6,6 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
@@ -26,8 +27,21 @@ class Placement(ABC):
     repeatable: ClassVar[bool] = True
     """Same jobs in the same order give the same GPUs; false where chance plays a part."""
 
-    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: B027 - most placements need nothing
+    by_class: ClassVar[bool] = False
+    """Jobs at the head of the order that fit together choose in order of their class, most sensitive first."""
+    weighs_moves: ClassVar[bool] = False
+    """A running job moves only if it gains more time over its remaining work than the move costs."""
+
+    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: B027 - most need nothing
         """Called once before the first decision, with what a placement may read and its own random stream."""
+
+    def excluded(self) -> frozenset[int]:
+        """GPUs that are never used; asked once, after ``prepare``."""
+        return frozenset()
+
+    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:  # noqa: ARG002
+        """A sentence on why these GPUs, where there is one; ``pool`` as it is after the round."""
+        return ""
 
     @abstractmethod
     def place(self, job: Job, pool: FreePool) -> list[int] | Reason:
@@ -43,8 +57,14 @@ class Sticky(Placement):
         self.inner = inner
         self.place = inner.place  # type: ignore[method-assign]  # no call layer on the hot path
 
-    def prepare(self, perf: PerfModel, rng: random.Random) -> None:
-        self.inner.prepare(perf, rng)
+    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:
+        self.inner.prepare(perf, rng, compat)
+
+    def excluded(self) -> frozenset[int]:
+        return self.inner.excluded()
+
+    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
+        return self.inner.explain(job, gpus, pool)
 
     def place(self, job: Job, pool: FreePool) -> list[int] | Reason:
         return self.inner.place(job, pool)

@@ -6,11 +6,14 @@ with exactly three free GPUs" is two machine-level operations at any cluster siz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 
 from trine.core.cluster import Cluster
+
+Watcher = Callable[[int, int, int], None]
+"""Called with the node and the masks of its free GPUs before and after."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -37,6 +40,8 @@ class FreePool:
         self.node_of = cluster.node_of
         self.largest_node = max((n.gpus for n in cluster.nodes if n.gpu_type == gpu_type), default=0)
         self.total = 0
+        self.watchers: list[Watcher] = []
+        """Told of every change, so that finer indices stay up to date at the cost of the change."""
         self.free_on: list[int] = [0] * len(cluster.nodes)
         """Bit mask of free GPUs by node; bit i is GPU ``first_gpu[node] + i``."""
         self.nodes_with: list[int] = [0] * (self.largest_node + 1)
@@ -55,6 +60,8 @@ class FreePool:
             self.nodes_with[old] ^= bit
             self.nodes_with[new] ^= bit
             self.total += new - old
+        for watch in self.watchers:
+            watch(node, before, after)
 
     def _by_node(self, gpus: Sequence[int]) -> Iterable[tuple[int, int]]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""
@@ -83,6 +90,9 @@ class FreePool:
             if free & mask:
                 raise AssertionError(f"GPU freed twice on node {node}: free {free:b}, given {mask:b}")
             self._set(node, free, free | mask)
+
+    def all_free(self, gpus: Sequence[int]) -> bool:
+        return all(self.free_on[node] & mask == mask for node, mask in self._by_node(gpus))
 
     def lowest(self, node: int, count: int) -> list[int]:
         """The ``count`` lowest free GPU ids of ``node``."""
@@ -117,6 +127,9 @@ class FreeIndex:
 
     def give(self, gpus: Sequence[int]) -> None:
         self.pools[self.type_of(gpus)].give(gpus)
+
+    def all_free(self, gpus: Sequence[int]) -> bool:
+        return self.pools[self.type_of(gpus)].all_free(gpus)
 
     @property
     def total(self) -> int:

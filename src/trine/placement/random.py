@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import ClassVar
 
+from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
@@ -22,7 +23,7 @@ class Random(Placement):
     paper: ClassVar[str] = "PAL (SC'24), baselines Random-Sticky and Random-Non-Sticky"
     repeatable: ClassVar[bool] = False
 
-    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
+    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
         self._rng = rng
 
     def place(self, job: Job, pool: FreePool) -> list[int] | Reason:

@@ -149,8 +149,10 @@ def _world(
     recorder: Recorder,
     progress: Progress | None,
 ) -> World:
-    settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"))
-    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, settings.run.strict, settings.compat)
+    run = settings.run
+    settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
+    move_s = run.restore_s if run.migration_s is None else run.migration_s
+    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, move_s)
     return World(engine, _arrivals(jobs, settings.run), len(jobs), settings.run, recorder, progress)
 
 

@@ -1,0 +1,27 @@
+"""Is it worth moving a running job? Only if it gains more time over its remaining work than the move costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trine.engine.table import JobTable
+from trine.perf.model import PerfModel
+
+
+@dataclass(frozen=True)
+class Moves:
+    """``cost_s``: what a move costs a job that does not say so itself."""
+
+    perf: PerfModel
+    cost_s: float
+
+    def pays(self, table: JobTable, slot: int, now: float, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+        """Predicted end after the move is earlier than the end without it."""
+        job = table.jobs[slot]
+        before, after = self.perf.speed(job, old).steps_per_s, self.perf.speed(job, new).steps_per_s
+        if after <= before:
+            return False
+        worked_s = max(0.0, now - float(table.work_from_s[slot]))
+        left = float(table.steps[slot]) - float(table.done[slot]) - worked_s * float(table.rate[slot])
+        cost_s = self.cost_s if job.migration_s is None else job.migration_s
+        return left / before - left / after > cost_s

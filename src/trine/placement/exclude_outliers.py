@@ -1,0 +1,43 @@
+"""The baseline people would try first: leave the slow GPUs alone and pack the rest."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trine.core.compat import Compat
+from trine.core.params import param
+from trine.perf.bins import outliers
+from trine.perf.model import PerfModel
+from trine.placement.packed import Packed
+
+
+@dataclass
+class ExcludeOutliers(Packed):
+    """Packed placement that never uses GPUs which are outliers (or slower than a threshold) for any class.
+
+    The excluded GPUs count as missing: a job that needs them can never run.
+    """
+
+    name: ClassVar[str] = "exclude-outliers"
+    title: ClassVar[str] = "packed, without the GPUs flagged slow"
+    paper: ClassVar[str] = ""
+
+    slower_than: float | None = param(
+        None, "exclude GPUs above this slowdown; none = three standard deviations above the mean", minimum=1
+    )
+
+    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
+        self._perf = perf
+
+    def excluded(self) -> frozenset[int]:
+        table = self._perf.variability
+        found: set[int] = set()
+        for app_class in table.classes:
+            values = np.asarray(table.slowdown(app_class))
+            slow = outliers(values) if self.slower_than is None else values > self.slower_than
+            found.update(np.flatnonzero(slow).tolist())
+        return frozenset(found)

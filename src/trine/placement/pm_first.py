@@ -1,0 +1,75 @@
+"""PM-First: the best chips for the job's class, wherever they are."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from trine.core.compat import Compat
+from trine.core.job import Job
+from trine.core.reason import Reason
+from trine.perf.bins import Bins, authors_bins, pm_bins
+from trine.perf.model import PerfModel
+from trine.placement.base import Placement, too_few
+from trine.placement.free import FreePool
+from trine.placement.scored import ScoredPool
+
+
+@dataclass
+class PmFirst(Placement):
+    """Free GPUs in order of their PM score for the job's class; among equals, nodes that the gang fills best.
+
+    Gangs larger than a node take, among the GPUs that are no worse than the worst one they need, as few nodes as
+    possible. Jobs at the head of the queue that fit together choose in order of their sensitivity.
+    """
+
+    name: ClassVar[str] = "pm-first"
+    title: ClassVar[str] = "best chips for the job's class first, blind to locality"
+    paper: ClassVar[str] = "PAL (SC'24), PM-First"
+    by_class: ClassVar[bool] = True
+    weighs_moves: ClassVar[bool] = True
+    _scored: dict[tuple[str, str], ScoredPool] = field(default_factory=dict, init=False, repr=False)
+
+    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
+        self._perf, self._compat = perf, compat
+        self._scored = {}
+
+    def place(self, job: Job, pool: FreePool) -> list[int] | Reason:
+        if pool.total < job.gpus:
+            return too_few(job, pool)
+        scored = self.scored(job, pool)
+        if job.gpus <= pool.largest_node or self._compat.pal_multi_node:
+            return scored.by_score(job.gpus)
+        return scored.anywhere(job.gpus, scored.worst_bin_for(job.gpus)) or too_few(job, pool)
+
+    def scored(self, job: Job, pool: FreePool) -> ScoredPool:
+        """The index for the job's class, made when the class is first met."""
+        key = (pool.gpu_type, self._perf.variability.class_of(job.app_class))
+        found = self._scored.get(key)
+        if found is None or found.pool is not pool:
+            found = self._scored[key] = ScoredPool(pool, self._bins(key[1], pool))
+        return found
+
+    def _bins(self, app_class: str, pool: FreePool) -> Bins:
+        """Bins over the GPUs of the pool, spread over all GPU ids."""
+        slowdowns = self._perf.variability.slowdown(app_class)
+        cluster = pool.cluster
+        mine = [g for g in range(cluster.gpu_count) if cluster.type_of(g) == pool.gpu_type]
+        rule = authors_bins if self._compat.pal_bins else pm_bins
+        found = rule([slowdowns[g] for g in mine])
+        bin_of, outlier = [0] * cluster.gpu_count, [False] * cluster.gpu_count
+        for i, g in enumerate(mine):
+            bin_of[g], outlier[g] = found.bin_of[i], found.outlier[i]
+        return Bins(tuple(bin_of), found.scores, tuple(outlier))
+
+    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
+        scored = self.scored(job, pool)
+        worst = max(scored.bins.bin_of[g] for g in gpus)
+        name = self._perf.variability.class_of(job.app_class)
+        told = f"Slowest chip for class {name or 'unknown'}: score {scored.bins.scores[worst]:.3f}"
+        aside = sum(scored.free_in_bin[worst + 1 :])
+        if not aside:
+            return f"{told}."
+        slowest = max(s for s, free in zip(scored.bins.scores, scored.free_in_bin, strict=True) if free)
+        return f"{told}; {aside} slower free GPU{'s' if aside > 1 else ''} (up to {slowest:.3f}) left aside."

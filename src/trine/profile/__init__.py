@@ -1,0 +1,1 @@
+"""Measure GPUs and applications; build variability profiles and application classes. Schedules nothing."""

@@ -1,0 +1,135 @@
+"""Which devices of this machine can be measured: CUDA devices where PyTorch can use them, CPU cores otherwise.
+
+PyTorch is asked in a process of its own, so that a broken or slow installation harms nothing here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from trine.core.errors import InputError, TrineError, nearest
+from trine.profile.nvml import GpuInfo, open_nvml, visible_gpus
+
+Kind = Literal["cuda", "cpu"]
+KINDS: tuple[Kind, ...] = ("cuda", "cpu")
+
+# NVML counts in PCI bus order; CUDA does too only when asked to.
+CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+_PROBE = """
+import json, torch
+def about(i):
+    p = torch.cuda.get_device_properties(i)
+    return {"name": p.name, "uuid": str(getattr(p, "uuid", ""))}
+print(json.dumps([about(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []))
+"""
+_PROBE_LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something that runs kernels. ``id`` is what measurement records call it, ``index`` its CUDA ordinal or core."""
+
+    id: str
+    kind: Kind
+    index: int
+    name: str
+    node: str
+    pci_bus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The devices to measure, and what a person should know about the choice."""
+
+    devices: tuple[Device, ...]
+    notes: tuple[str, ...] = ()
+
+
+def find_devices(node: str, wanted: str = "", environment: Mapping[str, str] = os.environ) -> Found:
+    """The devices of this machine that ``wanted`` names: all CUDA devices or else all cores if it is empty.
+
+    ``wanted`` is ``cuda`` or ``cpu``, or device ids or indices with commas between them.
+    """
+    words = [word.strip() for word in wanted.split(",") if word.strip()]
+    if "cpu" in words:
+        return Found(_chosen(cpu_devices(node), [word for word in words if word != "cpu"]))
+    cuda, notes = cuda_devices(node, environment)
+    if cuda:
+        return Found(_chosen(cuda, [word for word in words if word != "cuda"]))
+    if "cuda" in words:
+        raise TrineError(f"--devices cuda: {notes[0] if notes else 'no CUDA device was found here'}")
+    return Found(_chosen(cpu_devices(node), words), (*notes, "No CUDA device: each CPU core is measured as a device."))
+
+
+def _chosen(devices: Sequence[Device], words: Sequence[str]) -> tuple[Device, ...]:
+    if not words:
+        return tuple(devices)
+    by_word = {str(device.index): device for device in devices} | {device.id: device for device in devices}
+    for word in words:
+        if word not in by_word:
+            expected = ", ".join(f"{device.index} ({device.id})" for device in devices[:8])
+            more = " ..." if len(devices) > 8 else ""
+            raise InputError("--devices", f"no device {word!r}{nearest(word, by_word)}", f"some of {expected}{more}")
+    return tuple(dict.fromkeys(by_word[word] for word in words))
+
+
+def cpu_devices(node: str) -> list[Device]:
+    """The cores that this process may run on, which in a container can be fewer than the machine has."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise TrineError("this system cannot pin a process to a core, so its cores cannot be told apart")
+    name = _cpu_name()
+    return [Device(f"{node}-cpu{core}", "cpu", core, name, node) for core in sorted(os.sched_getaffinity(0))]
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "CPU core"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU core")
+
+
+def cuda_devices(node: str, environment: Mapping[str, str]) -> tuple[list[Device], tuple[str, ...]]:
+    """The devices that PyTorch can use, named as NVML names them; and why there are none although NVML lists some."""
+    with open_nvml() as nvml:
+        listed = [] if nvml is None else visible_gpus(nvml.gpus(), environment)
+    usable = _probe_torch(environment)
+    if not usable:
+        why = "PyTorch here cannot use them" if _has_torch() else "PyTorch is not installed"
+        return [], (f"NVML lists {len(listed)} GPUs, but {why}: they are not measured.",) if listed else ()
+    return [_cuda_device(index, about, listed, node) for index, about in enumerate(usable)], ()
+
+
+def _cuda_device(index: int, about: Mapping[str, Any], listed: Sequence[GpuInfo], node: str) -> Device:
+    """NVML's entry is found by UUID where PyTorch tells one, by position otherwise."""
+    uuid = str(about.get("uuid", ""))
+    by_uuid = next((gpu for gpu in listed if uuid and gpu.uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-")), None)
+    gpu = by_uuid or (listed[index] if not uuid and index < len(listed) else None)
+    if gpu is not None:
+        return Device(gpu.uuid, "cuda", index, gpu.name, node, gpu.pci_bus)
+    return Device(f"GPU-{uuid}" if uuid else f"{node}-gpu{index}", "cuda", index, str(about["name"]), node)
+
+
+def _has_torch() -> bool:
+    return find_spec("torch") is not None
+
+
+def _probe_torch(environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    if not _has_torch():
+        return []
+    command = [sys.executable, "-c", _PROBE]
+    try:
+        done = subprocess.run(
+            command, env={**environment, **CUDA_ORDER}, capture_output=True, timeout=_PROBE_LIMIT_S, check=True
+        )
+        return list(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []

@@ -1,0 +1,253 @@
+"""Measurement records: how long one run of an application class took on one GPU. Reads and writes them as CSV.
+
+What they say about the GPUs is in ``variability``; whether they are in one unit of time is checked in ``time_units``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trine.config.text_file import read_text
+from trine.core.errors import InputError, nearest
+from trine.profile.atomic import write_atomically
+
+WHAT = "a CSV file of measurements with the columns gpu (or uuid) and perf_s (or perf, perf_ms)"
+COLUMNS = ("gpu", "node", "place", "class", "run", "perf_s", "at_s")
+"""Columns of our own CSV, in order; only gpu and perf_s must be there."""
+
+_ALIASES = {
+    "gpu": ("gpu", "uuid", "gpu_id"),
+    "class": ("class", "app_class"),
+    "run": ("run",),
+    "at_s": ("at_s", "ts"),
+    "node": ("node", "node_id"),
+    "cabinet": ("cabinet",),
+    "device": ("device",),
+    "place": ("place",),
+}
+_SECONDS_PER_UNIT = {"perf_s": 1.0, "perf_ms": 1e-3, "perf": 1e-3}
+"""Columns of times, best first. ``perf`` is that of the published measurements: milliseconds."""
+_RUN_MARKS = ("run", "at_s", "ts", "job_id", "reps")
+"""Columns that tell runs apart: with one of them, two equal rows are one measurement written twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRecord:
+    """One run: ``perf_s`` seconds on ``gpu``; lower is faster. ``at_s`` is the Unix time, ``run`` counts per GPU."""
+
+    gpu: str
+    app_class: str
+    perf_s: float
+    run: int = 0
+    at_s: float | None = None
+    node: str = ""
+    place: str = ""
+    """Cabinet, node and device, as in ``c002-4-1``: the same chip may have other names in other files."""
+
+    def __post_init__(self) -> None:
+        if not self.gpu:
+            raise InputError("measurement", "a record without a GPU", "the name of the GPU", "gpu")
+        if not math.isfinite(self.perf_s) or self.perf_s <= 0:
+            where = f"measurement of GPU {self.gpu}, run {self.run}"
+            raise InputError(where, f"found {self.perf_s!r}", "a finite time greater than 0", "perf_s")
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The records of one file in the order of the file, without duplicates, and what a reader must know about it."""
+
+    records: tuple[MeasurementRecord, ...]
+    source: str
+    """Name of the file, without its folder."""
+    duplicates: int = 0
+    rescaled: int = 0
+    """Records that were in another unit of time than most."""
+    notes: tuple[str, ...] = ()
+
+
+def read_records(path: str | Path, app_class: str = "", column: str = "") -> Measurements:
+    """The records in ``path`` (gzip'ed or not). ``app_class`` goes for all rows; without it the column class decides.
+
+    ``column`` names the column to read in place of the times, in whatever unit it has.
+    """
+    from trine.profile.time_units import in_one_unit
+
+    rows = _rows(path)
+    layout = _Layout.of(rows[0][1], rows[0][0], column)
+    kept, duplicates = _without_duplicates(rows[1:], layout)
+    records = [_record(row, where, layout, app_class) for where, row in kept]
+    if not records:
+        raise InputError(str(path), "no measurements", WHAT)
+    _check_one_class(records, str(path), app_class)
+    named = [replace(r, app_class=app_class) for r in records] if app_class else records
+    clean, rescaled, notes = in_one_unit(_numbered(_with_true_places(named), layout), [w for w, _ in kept])
+    if duplicates:
+        notes = (f"{Path(path).name}: {duplicates} duplicate rows dropped", *notes)
+    return Measurements(tuple(clean), Path(path).name, duplicates, rescaled, notes)
+
+
+def write_records(records: Iterable[MeasurementRecord], path: str | Path) -> None:
+    """Write ``records`` as our own CSV, all or nothing; the same records give the same bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for r in records:
+        at = "" if r.at_s is None else repr(r.at_s)
+        writer.writerow((r.gpu, r.node, r.place, r.app_class, r.run, repr(r.perf_s), at))
+    write_atomically(path, text.getvalue())
+
+
+def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key that counts: ``gpu2`` comes before ``gpu10``."""
+    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the columns of one file are."""
+
+    names: list[str]
+    index: dict[str, int]
+    perf: int
+    seconds_per_unit: float
+    tells_runs: bool
+    compared: list[int]
+    """Columns in which duplicate rows must be equal: all but row numbers without a name."""
+
+    @classmethod
+    def of(cls, cells: list[str], where: str, column: str) -> _Layout:
+        names = [cell.strip() for cell in cells]
+        lower = [name.lower() for name in names]
+        index = {key: _find(lower, aliases) for key, aliases in _ALIASES.items()}
+        known = {key: i for key, i in index.items() if i is not None}
+        if "gpu" not in known:
+            raise InputError(where, f"no such column{nearest('gpu', lower)}", WHAT, "gpu")
+        perf, unit = _perf_column(names, where, column)
+        compared = [i for i, name in enumerate(lower) if name and not name.startswith("unnamed")]
+        return cls(names, known, perf, unit, any(mark in lower for mark in _RUN_MARKS), compared)
+
+    def text(self, row: list[str], key: str) -> str:
+        """The cell of ``key``, empty where the file has no such column or says -1 for unknown."""
+        at = self.index.get(key)
+        cell = row[at].strip() if at is not None else ""
+        return "" if cell == "-1" else cell
+
+
+def _find(names: list[str], aliases: Sequence[str]) -> int | None:
+    return next((names.index(alias) for alias in aliases if alias in names), None)
+
+
+def _perf_column(names: list[str], where: str, column: str) -> tuple[int, float]:
+    if column:
+        if column not in names:
+            raise InputError(where, f"no such column{nearest(column, names)}", f"one of {', '.join(names)}", column)
+        return names.index(column), 1.0
+    lower = [name.lower() for name in names]
+    for name, seconds in _SECONDS_PER_UNIT.items():
+        if name in lower:
+            return lower.index(name), seconds
+    raise InputError(where, f"no such column{nearest('perf_s', lower)}", WHAT, "perf_s")
+
+
+def _rows(path: str | Path) -> list[tuple[str, list[str]]]:
+    """``file:line`` and cells of every line that is not empty; the first is the header."""
+    reader = csv.reader(io.StringIO(read_text(path, WHAT), newline=""))
+    try:
+        rows = [(f"{path}:{reader.line_num}", row) for row in reader if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}", f"not valid CSV ({error})", WHAT) from None
+    if not rows:
+        raise InputError(str(path), "the file is empty", WHAT)
+    for where, row in rows:
+        if len(row) != len(rows[0][1]):
+            raise InputError(where, f"{len(row)} columns", f"{len(rows[0][1])} columns, as in the header")
+    return rows
+
+
+def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Layout) -> tuple[list[tuple[str, list[str]]], int]:
+    """Rows that say the same twice are one measurement, unless nothing in the file tells runs apart."""
+    if not layout.tells_runs:
+        return rows, 0
+    first: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+    for where, row in rows:
+        first.setdefault(tuple(row[i] for i in layout.compared), (where, row))
+    return list(first.values()), len(rows) - len(first)
+
+
+def _record(row: list[str], where: str, layout: _Layout, app_class: str) -> MeasurementRecord:
+    gpu = row[layout.index["gpu"]].strip()
+    if not gpu:
+        raise InputError(where, "found nothing", "the name of a GPU", layout.names[layout.index["gpu"]])
+    found_class = layout.text(row, "class")
+    if not found_class and not app_class:
+        raise InputError(where, "found nothing", "an application class, here or as CLASS=FILE", "class")
+    perf_s = _positive(row[layout.perf], where, layout.names[layout.perf]) * layout.seconds_per_unit
+    node, place = _node_and_place(row, layout)
+    at_s = _time(layout.text(row, "at_s"), where, layout)
+    return MeasurementRecord(gpu, found_class or app_class, perf_s, _run(row, where, layout), at_s, node, place)
+
+
+def _positive(cell: str, where: str, column: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(where, f"found {cell.strip()!r}", "a finite number greater than 0", column)
+    return value
+
+
+def _time(cell: str, where: str, layout: _Layout) -> float | None:
+    if not cell:
+        return None
+    return _positive(cell, where, layout.names[layout.index["at_s"]])
+
+
+def _run(row: list[str], where: str, layout: _Layout) -> int:
+    cell = layout.text(row, "run")
+    if cell and not re.fullmatch("[0-9]{1,9}", cell):
+        raise InputError(where, f"found {cell!r}", "the number of the run: 0, 1, 2 ...", "run")
+    return int(cell or 0)
+
+
+def _node_and_place(row: list[str], layout: _Layout) -> tuple[str, str]:
+    cabinet, node, device = (layout.text(row, key) for key in ("cabinet", "node", "device"))
+    if cabinet and node:
+        # The published files write one node as 4 and as 004.
+        node = f"{cabinet}-{int(node) if node.isdigit() else node}"
+    place = layout.text(row, "place") or (f"{node}-{device}" if cabinet and node and device else "")
+    return node, place
+
+
+def _check_one_class(records: list[MeasurementRecord], path: str, app_class: str) -> None:
+    found = sorted({r.app_class for r in records})
+    if app_class and len(found) > 1:
+        raise InputError(path, f"holds the classes {', '.join(found)}", f"one class, or the file without {app_class}=")
+
+
+def _with_true_places(records: list[MeasurementRecord]) -> list[MeasurementRecord]:
+    """Places are kept only if they name GPUs one to one in the whole file; otherwise they say nothing."""
+    pairs = {(r.gpu, r.place) for r in records}
+    by_gpu, by_place = Counter(gpu for gpu, _ in pairs), Counter(place for _, place in pairs)
+    if all(n == 1 for n in by_gpu.values()) and all(n == 1 for n in by_place.values()):
+        return records
+    return [replace(r, place="") for r in records]
+
+
+def _numbered(records: list[MeasurementRecord], layout: _Layout) -> list[MeasurementRecord]:
+    """Runs counted per GPU and class in the order of the file, where the file does not number them."""
+    if "run" in layout.index:
+        return records
+    seen: Counter[tuple[str, str]] = Counter()
+    numbered = []
+    for r in records:
+        numbered.append(replace(r, run=seen[r.gpu, r.app_class]))
+        seen[r.gpu, r.app_class] += 1
+    return numbered
