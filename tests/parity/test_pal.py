@@ -9,15 +9,29 @@ import pytest
 
 from trine.config.preset import load_preset
 from trine.core.result import RunResult
+from trine.perf.bins import authors_bins
 from trine.sim.scenario import Scenario, run
 
 CASES = [
-    *[(workload, placement, "fifo") for workload in (1, 2, 3) for placement in ("packed-sticky", "packed")],
+    *[
+        (workload, placement, "fifo")
+        for workload in (1, 2, 3)
+        for placement in ("packed-sticky", "packed", "pm-first", "pal")
+    ],
     (1, "packed-sticky", "las"),
     (1, "packed-sticky", "srtf"),
 ]
-PUBLISHED_NAMES = {"packed-sticky": "Default-Packed-S", "packed": "Default-Packed-NS"}
-MOVES = {(1, "packed", "fifo"): 164, (2, "packed", "fifo"): 77, (3, "packed", "fifo"): 83}
+PUBLISHED_NAMES = {
+    "packed-sticky": "Default-Packed-S",
+    "packed": "Default-Packed-NS",
+    "pm-first": "PMFirst",
+    "pal": "PAL",
+}
+MOVES = {
+    **{(1, "packed", "fifo"): 164, (2, "packed", "fifo"): 77, (3, "packed", "fifo"): 83},
+    **{(1, "pm-first", "fifo"): 137, (2, "pm-first", "fifo"): 65, (3, "pm-first", "fifo"): 95},
+    **{(1, "pal", "fifo"): 137, (2, "pal", "fifo"): 68, (3, "pal", "fifo"): 82},
+}
 EVICTIONS = {(1, "packed-sticky", "las"): 1430, (1, "packed-sticky", "srtf"): 70}
 
 
@@ -74,3 +88,15 @@ def test_without_the_quirks_of_the_reference_las_wastes_no_gpus(shared_data: Pat
     planned = run(pal_sia(shared_data, 1, "packed-sticky", "las", **{"compat.keep_evictions": "false"}))
     assert planned.summary.utilization >= quirks.summary.utilization
     assert planned.summary.preemptions < quirks.summary.preemptions
+
+
+@pytest.mark.parametrize("gpus", [64, 256])
+@pytest.mark.parametrize("app_class", "ABCD")
+def test_bins_are_the_published_ones(shared_data: Path, gpus: int, app_class: str) -> None:
+    folder = shared_data / "hardware/pal_gpu_variability/realised"
+    with (folder / f"gpus-{gpus}.csv").open() as stream:
+        slowdowns = [float(row[f"PerfVar_class{app_class}"]) for row in csv.DictReader(stream)]
+    with (folder / f"gpus-{gpus}-bins.csv").open() as stream:
+        expected = [float(row[f"sf_class{app_class}"]) for row in csv.DictReader(stream)]
+    bins = authors_bins(slowdowns)
+    assert [bins.score_of(g) for g in range(gpus)] == pytest.approx(expected, rel=1e-9, abs=1e-9)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.sim.tiny import Outcome, one_node, simulate
 from trine.core.cluster import Cluster
+from trine.core.errors import InputError
 from trine.core.job import Job
 
 SHORT = Job("b", 100, 1, 150)
@@ -46,7 +47,7 @@ def test_both_add_up() -> None:
 
 
 def test_checkpoints_count_seconds_of_work_not_of_holding_gpus() -> None:
-    """The second run restores 250-270 and works from 270; stopped at 500 by c, 230 s of work: 20 beyond the 7th x 30."""
+    """The second run restores 250-270 and is stopped at 500 by c: 230 s of work, 20 beyond the seventh checkpoint."""
     jobs = [Job("a", 0, 1, 1000), SHORT, Job("c", 500, 1, 10)]
     out = simulate(jobs, one_node(1), "srtf", event_driven=True, checkpoint_every_s=30, restore_s=20)
     assert out.summary.lost_work_s == 10 + 20 + 20 + 20
@@ -120,3 +121,11 @@ def test_the_cost_of_a_move_by_job_and_by_run(job: Job, settings: dict[str, floa
 def test_a_move_loses_work_since_the_checkpoint_too() -> None:
     out = moving(checkpoint_every_s=30)
     assert out.finish("b") == 510
+
+
+@pytest.mark.parametrize("standstill", [{"checkpoint_every_s": 400}, {"restore_s": 300}])
+def test_a_standstill_is_told_instead_of_simulated_for_ever(standstill: dict[str, float]) -> None:
+    """Two jobs take turns of 300 s on one GPU: neither ever reaches a checkpoint, or the end of its restore."""
+    jobs = [Job("a", 0, 1, 1000), Job("b", 0, 1, 1000)]
+    with pytest.raises(InputError, match=r"no job saved any work .* expected .* longer round"):
+        simulate(jobs, one_node(1), "las", round_s=300, validate=False, **standstill)

@@ -40,7 +40,7 @@ def costs() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             "restore_s": st.sampled_from((0, 7)),
-            "checkpoint_every_s": st.sampled_from((0, 40)),
+            "checkpoint_every_s": st.sampled_from((0, 20)),
             "finish": st.sampled_from(("exact", "round")),
             "event_driven": st.booleans(),
             "strict": st.sampled_from((None, True, False)),

@@ -50,6 +50,12 @@ class Planner:
     moves: Moves | None = None
     """Weighs a move against staying, for placements that do."""
 
+    def __post_init__(self) -> None:
+        self._capacity = self.free.total
+        self._last: tuple[Ints, Ints | None] | None = None
+        self._blocked_at = 0
+        """Position at which the last round that placed everybody anew ended."""
+
     def plan(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """``slots``: job numbers in order of rank; ``pools``: wanted GPU type of each, or -1."""
         if self.placement.sticky:
@@ -74,21 +80,34 @@ class Planner:
         return None
 
     def _replace_all(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
-        """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same."""
+        """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same.
+
+        Placing is a function of the order: where the order begins as it did last time, so do the assignments.
+        """
         plan = Plan()
-        before = dict(self.assigned)
-        for gpus in before.values():
-            self.free.give(gpus)
         if self.placement.by_class:
             slots, pools = self._by_class(slots, pools)
-        after = self._place_in_order(now, slots, pools, before, plan)
+        same = self._same_as_last(slots, pools)
+        kept = set(slots[:same].tolist())
+        before = {slot: gpus for slot, gpus in self.assigned.items() if slot not in kept}
+        for gpus in before.values():
+            self.free.give(gpus)
+        after = self._place_in_order(now, slots[same:], None if pools is None else pools[same:], before, plan)
         plan.stops = [slot for slot, gpus in before.items() if after.get(slot) != gpus]
         plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
         return plan
 
+    def _same_as_last(self, slots: Ints, pools: Ints | None) -> int:
+        """How many positions from the start are as in the round before, up to the job at which that round ended."""
+        last, self._last = self._last, (slots, pools)
+        if last is None or not self.placement.repeatable or (pools is None) != (last[1] is None):
+            return 0
+        same = min(_common(slots, last[0]), self._blocked_at)
+        return same if pools is None or last[1] is None else min(same, _common(pools, last[1]))
+
     def _by_class(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
         """The longest head of the order that fits the cluster, most sensitive classes first; then the rest."""
-        head = int(np.searchsorted(np.cumsum(self.table.gpus[slots]), self.free.total, side="right"))
+        head = int(np.searchsorted(np.cumsum(self.table.gpus[slots]), self._capacity, side="right"))
         order = np.arange(len(slots))
         order[:head] = np.argsort(self.table.class_rank[slots[:head]], kind="stable")
         return slots[order], None if pools is None else pools[order]
@@ -97,12 +116,16 @@ class Planner:
         self, now: float, slots: Ints, pools: Ints | None, before: dict[int, Gpus], plan: Plan
     ) -> dict[int, Gpus]:
         after: dict[int, Gpus] = {}
+        offset = len(self._last[0]) - len(slots) if self._last else 0
+        self._blocked_at = offset + len(slots)
         wanted = pools.tolist() if pools is not None else None
         smallest = _smallest_behind(self.table.gpus[slots])
         left = self.free.total
         for i, slot in enumerate(slots.tolist()):
             if left < smallest[i]:
+                # Nobody from here on fits; in a strict order a smaller job that comes later must not overtake this one.
                 plan.blocked_by = slot if self.strict else -1
+                self._blocked_at = offset + i
                 break
             job = self.table.jobs[slot]
             gpus = self.try_place(job, self.pools_for(slot, wanted[i] if wanted else -1), plan, slot)
@@ -115,6 +138,7 @@ class Planner:
                 left -= job.gpus
             elif self.strict:
                 plan.blocked_by = slot
+                self._blocked_at = offset + i
                 break
         return after
 
@@ -129,6 +153,13 @@ class Planner:
             return False
         self.free.take(old)
         return True
+
+
+def _common(one: Ints, other: Ints) -> int:
+    """Length of the common beginning."""
+    length = min(len(one), len(other))
+    differs = one[:length] != other[:length]
+    return int(differs.argmax()) if differs.any() else length
 
 
 def _smallest_behind(gpus: Ints) -> list[int]:

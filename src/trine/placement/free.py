@@ -6,14 +6,11 @@ with exactly three free GPUs" is two machine-level operations at any cluster siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 
 from trine.core.cluster import Cluster
-
-Watcher = Callable[[int, int, int], None]
-"""Called with the node and the masks of its free GPUs before and after."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -40,8 +37,8 @@ class FreePool:
         self.node_of = cluster.node_of
         self.largest_node = max((n.gpus for n in cluster.nodes if n.gpu_type == gpu_type), default=0)
         self.total = 0
-        self.watchers: list[Watcher] = []
-        """Told of every change, so that finer indices stay up to date at the cost of the change."""
+        self.touched: list[int] = []
+        """One mask of nodes per finer index: those that changed since it last looked (see ``watch``)."""
         self.free_on: list[int] = [0] * len(cluster.nodes)
         """Bit mask of free GPUs by node; bit i is GPU ``first_gpu[node] + i``."""
         self.nodes_with: list[int] = [0] * (self.largest_node + 1)
@@ -60,8 +57,13 @@ class FreePool:
             self.nodes_with[old] ^= bit
             self.nodes_with[new] ^= bit
             self.total += new - old
-        for watch in self.watchers:
-            watch(node, before, after)
+        for i in range(len(self.touched)):
+            self.touched[i] |= 1 << node
+
+    def watch(self) -> int:
+        """Number of a new entry of ``touched``; whoever reads it sets it back to 0."""
+        self.touched.append(0)
+        return len(self.touched) - 1
 
     def _by_node(self, gpus: Sequence[int]) -> Iterable[tuple[int, int]]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""

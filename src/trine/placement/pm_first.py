@@ -49,6 +49,7 @@ class PmFirst(Placement):
         found = self._scored.get(key)
         if found is None or found.pool is not pool:
             found = self._scored[key] = ScoredPool(pool, self._bins(key[1], pool))
+        found.refresh()
         return found
 
     def _bins(self, app_class: str, pool: FreePool) -> Bins:

@@ -1,6 +1,7 @@
 """Free GPUs of one pool by PM score, for one application class: every question costs a few bit operations.
 
-Nodes are bits of integers, as in ``free``; the index is a watcher of its pool and changes with it.
+Nodes are bits of integers, as in ``free``. The index looks at the nodes that changed only when it is asked something:
+changes that cancel out, or concern a class nobody asks for, cost next to nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ class ScoredPool:
             if spec.gpu_type == pool.gpu_type:
                 self.rack_nodes[rack_of[node]] |= 1 << node
                 self._masks[node] = self._node_masks(node, spec.gpus)
-                self.changed(node, 0, pool.free_on[node])
         self.racks = [r for r, nodes in enumerate(self.rack_nodes) if nodes]
-        pool.watchers.append(self.changed)
+        self._seen = [0] * len(pool.free_on)
+        self._watch = pool.watch()
+        pool.touched[self._watch] = sum(self.rack_nodes)
 
     def _node_masks(self, node: int, gpus: int) -> tuple[tuple[int, int], ...]:
         first, masks = self.pool.first_gpu[node], dict[int, int]()
@@ -42,7 +44,19 @@ class ScoredPool:
             masks[b] = masks.get(b, 0) | 1 << i
         return tuple(sorted(masks.items()))
 
-    def changed(self, node: int, before: int, after: int) -> None:
+    def refresh(self) -> None:
+        """Catch up with the pool."""
+        touched = self.pool.touched[self._watch]
+        if not touched:
+            return
+        self.pool.touched[self._watch] = 0
+        for node in bits(touched):
+            before, after = self._seen[node], self.pool.free_on[node]
+            if before != after:
+                self._seen[node] = after
+                self._change(node, before, after)
+
+    def _change(self, node: int, before: int, after: int) -> None:
         """The free GPUs of ``node`` were ``before`` and are ``after``."""
         bit = 1 << node
         seen_old = seen_new = 0
@@ -71,7 +85,7 @@ class ScoredPool:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def worst_bin_for(self, count: int) -> int:
-        """The lowest bin such that ``count`` free GPUs are in it or in better ones; the last bin if too few are free."""
+        """The lowest bin such that ``count`` free GPUs are in it or better ones; the last bin if too few are free."""
         left = count
         for b, free in enumerate(self.free_in_bin):
             left -= free
@@ -151,13 +165,14 @@ class ScoredPool:
         """Fullest nodes first, the last one as tight as possible; lowest ids among equals."""
         chosen: list[int] = []
         exactly = [holding[m] & within & ~(holding[m + 1] if m + 1 < len(holding) else 0) for m in range(len(holding))]
+        missing = count
         for m in range(len(holding), 0, -1):
-            while exactly[m - 1] and len(chosen) + m <= count:
+            while exactly[m - 1] and m <= missing:
                 chosen += self._from_lowest(exactly, m, m, b)
-        missing = count - len(chosen)
-        if missing:
-            tightest = next(m for m in range(missing, len(holding) + 1) if exactly[m - 1])
-            chosen += self._from_lowest(exactly, tightest, missing, b)
+                missing -= m
+            if missing and exactly[m - 1]:
+                tightest = next(k for k in range(missing, m + 1) if exactly[k - 1])
+                return chosen + self._from_lowest(exactly, tightest, missing, b)
         return chosen
 
     def _from_lowest(self, exactly: list[int], m: int, count: int, b: int) -> list[int]:

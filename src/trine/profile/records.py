@@ -87,7 +87,9 @@ def read_records(path: str | Path, app_class: str = "", column: str = "") -> Mea
         raise InputError(str(path), "no measurements", WHAT)
     _check_one_class(records, str(path), app_class)
     named = [replace(r, app_class=app_class) for r in records] if app_class else records
-    clean, rescaled, notes = in_one_unit(_numbered(_with_true_places(named), layout), [w for w, _ in kept])
+    clean, rescaled, notes = _numbered(_with_true_places(named), layout), 0, tuple[str, ...]()
+    if not column:
+        clean, rescaled, notes = in_one_unit(clean, [where for where, _ in kept])
     if duplicates:
         notes = (f"{Path(path).name}: {duplicates} duplicate rows dropped", *notes)
     return Measurements(tuple(clean), Path(path).name, duplicates, rescaled, notes)

@@ -156,7 +156,8 @@ Runs = dict[str, list[MeasurementRecord]]
 
 def _cleaned(records: list[MeasurementRecord], how: str) -> tuple[list[MeasurementRecord], list[str]]:
     """Each run once, under one name per GPU, in one unit per class; and what had to be done for that."""
-    unique = list(dict.fromkeys(records))
+    # Without a time nothing tells a copy from an honest repeat.
+    unique = list({(r if r.at_s is not None else i): r for i, r in enumerate(records)}.values())
     notes = []
     if len(unique) < len(records):
         notes.append(f"{len(records) - len(unique)} measurements found twice and counted once")

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.params import param
 from trine.core.reason import Why
@@ -21,6 +22,8 @@ from trine.sim.recorder import Life, Recorder, Run
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
+_FRUITLESS_STOPS = 50_000
+"""So many stops in a row that save no work at all are taken for a standstill."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class World:
         self._ends: list[tuple[float, int, int]] = []
         """Heap of (end of work, job number, epoch); entries of old epochs are stale."""
         self._report = progress
+        self._fruitless = 0
 
     def run(self) -> None:
         """Until every tracked job has finished."""
@@ -138,6 +142,7 @@ class World:
                 self._finish(slot, lives[slot], min(end_s, self.now))
 
     def _finish(self, slot: int, life: Life, end_s: float) -> None:
+        self._fruitless = 0
         life.finish_s = self.now if self.settings.finish == "round" else end_s
         life.done = life.job.steps
         self.recorder.end_run(life, life.finish_s, Why.FINISHED)
@@ -189,7 +194,8 @@ class World:
         life = self.recorder.lives[decision.slot]
         run = life.run
         assert run is not None
-        life.done = self._safe_steps(life, run)
+        before, life.done = life.done, self._safe_steps(life, run)
+        self._count_fruitless(life.done > before)
         life.moving = decision.moves
         if decision.moves:
             life.migrations += 1
@@ -197,6 +203,17 @@ class World:
             life.preemptions += 1
         self.recorder.end_run(life, self.now, decision.why)
         return self.engine.handle(Stopped(self.now, decision.slot, life.done))
+
+    def _count_fruitless(self, saved: bool) -> None:
+        """Stops more frequent than checkpoints, or than restores take, can keep all jobs from ever getting on."""
+        self._fruitless = 0 if saved else self._fruitless + 1
+        if self._fruitless >= _FRUITLESS_STOPS:
+            raise InputError(
+                "sim",
+                f"no job saved any work in {_FRUITLESS_STOPS} stops in a row, the last at {self.now:g} s",
+                "jobs that are stopped less often than they checkpoint and restore: "
+                "a longer round, a smaller checkpoint_every_s or restore_s, or a -sticky placement",
+            )
 
     def _safe_steps(self, life: Life, run: Run) -> float:
         """Steps done by now, less those since the last checkpoint."""
