@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.churn import microseconds
 from trine.config.preset import load_preset
 from trine.core.result import Summary
 from trine.sim.scenario import Scenario, run
@@ -88,6 +89,11 @@ def _growth(policy: str) -> Measured:
     return Measured(large / small, _peak_mb(), f"{small * 1e6:.0f} us and {large * 1e6:.0f} us per job")
 
 
+def _churn(placement: str, nodes: int, nodes_per_rack: int = 0) -> Measured:
+    spent = min(microseconds(placement, nodes, nodes_per_rack=nodes_per_rack) for _ in range(3))
+    return Measured(spent, _peak_mb(), "with its changes to the index and the releases before it")
+
+
 def _help() -> Measured:
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,6 +113,11 @@ _ALL = (
     Case("las-10k-overload", "the same, three times the capacity", 60.0, lambda: _scale(100_000, "1280x8", "las", 3.0), budget_mb=1000),
     Case("growth-fifo", "time per job, 10,240 over 64 GPUs, FIFO", 4.0, lambda: _growth("fifo"), unit="x"),
     Case("growth-las", "time per job, 10,240 over 64 GPUs, LAS", 4.0, lambda: _growth("las"), unit="x"),
+    Case("pal-policy", "PAL workload 1, FIFO, pal", 0.05, lambda: _pal("fifo", "pal"), reference_s=48),
+    Case("place-10k", "one pal placement, 10,240 GPUs", 50, lambda: _churn("pal", 1280), unit="us"),
+    Case("place-100k", "one pal placement, 102,400 GPUs", 100, lambda: _churn("pal", 12_800), unit="us"),
+    Case("place-10k-racks", "the same, 10,240 GPUs in 160 racks", 50, lambda: _churn("pal", 1280, 8), unit="us"),
+    Case("place-10k-packed", "one packed placement, 10,240 GPUs", 50, lambda: _churn("packed", 1280), unit="us"),
     Case("help", "trine --help", 0.15, _help),
 )  # fmt: skip
 CASES = {case.name: case for case in _ALL}

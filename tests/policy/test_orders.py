@@ -9,6 +9,8 @@ from tests.sim.tiny import one_node, simulate
 from trine.core.cluster import Cluster
 from trine.core.compat import Compat
 from trine.core.job import Job
+from trine.core.plugins import discover
+from trine.placement.base import Placement
 from trine.policy.fifo import Fifo
 from trine.policy.las import Las
 from trine.policy.srsf import Srsf
@@ -65,15 +67,21 @@ def test_las_goes_by_seconds_held_not_by_gpu_seconds_or_work() -> None:
     assert order(Las(), 1000, jobs) == "dbca"
 
 
-def test_fifo_head_of_line_blocks_even_those_that_would_fit() -> None:
-    jobs = [Job("a", 0, 3, 100), Job("b", 1, 2, 100), Job("c", 2, 1, 100)]
-    out = simulate(jobs, one_node(4), "fifo", event_driven=True)
+PLACEMENTS = [name + suffix for name in sorted(discover("trine.placement", Placement)) for suffix in ("", "-sticky")]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("arrivals_s", [(0, 0, 0), (0, 1, 2)], ids=["together", "one by one"])
+def test_fifo_head_of_line_blocks_even_those_that_would_fit(placement: str, arrivals_s: tuple[float, ...]) -> None:
+    """a leaves one GPU, b needs two, c only one: c waits for b all the same."""
+    jobs = [Job(i, s, g, 100) for i, s, g in zip("abc", arrivals_s, (3, 2, 1), strict=True)]
+    out = simulate(jobs, one_node(4), "fifo", placement, event_driven=True)
     assert out.times == {"a": (0, 100), "b": (100, 200), "c": (100, 200)}
-    loose = simulate(jobs, one_node(4), "fifo", event_driven=True, strict=False)
-    assert loose.start("c") == 2
+    loose = simulate(jobs, one_node(4), "fifo", placement, event_driven=True, strict=False)
+    assert loose.start("c") == arrivals_s[2]
 
 
-@pytest.mark.parametrize("placement", ["packed", "packed-sticky", "random", "random-sticky"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
 def test_fifo_never_stops_a_job_for_another(placement: str) -> None:
     jobs = [Job(f"j{i}", i * 7.0, 1 + i % 4, 50 + 37 * (i % 5)) for i in range(30)]
     assert simulate(jobs, Cluster.uniform(2, 4), "fifo", placement, round_s=20).summary.preemptions == 0

@@ -10,6 +10,7 @@ from tests.sim.tiny import Outcome, one_node, simulate
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.sim import world
 
 SHORT = Job("b", 100, 1, 150)
 
@@ -124,8 +125,11 @@ def test_a_move_loses_work_since_the_checkpoint_too() -> None:
 
 
 @pytest.mark.parametrize("standstill", [{"checkpoint_every_s": 400}, {"restore_s": 300}])
-def test_a_standstill_is_told_instead_of_simulated_for_ever(standstill: dict[str, float]) -> None:
+def test_a_standstill_is_told_instead_of_simulated_for_ever(
+    standstill: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two jobs take turns of 300 s on one GPU: neither ever reaches a checkpoint, or the end of its restore."""
     jobs = [Job("a", 0, 1, 1000), Job("b", 0, 1, 1000)]
+    monkeypatch.setattr(world, "_FRUITLESS_STOPS", 500)
     with pytest.raises(InputError, match=r"no job saved any work .* expected .* longer round"):
-        simulate(jobs, one_node(1), "las", round_s=300, validate=False, **standstill)
+        simulate(jobs, one_node(1), "las", round_s=300, **standstill)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trine.cli import profile_measure
 from trine.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trine.profile.variability import ProfiledGpu, VariabilityProfile
 
 app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; profiles of variability and classes.")
+app.command("gpus")(profile_measure.gpus)
+app.command("app")(profile_measure.app)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ClassFiles = Annotated[
@@ -216,13 +219,23 @@ def _print_profile(profile: VariabilityProfile, every: bool) -> None:
             f"class {c}: GPUs differ by {f.spread:.2%}, runs of one GPU by {f.noise:.2%} (robust standard deviations); "
             f"slow from {f.slow_from:.3f}"
         )
-    chosen = [gpu for gpu in profile.gpus if every or any(s.flags for s in gpu.classes.values())]
+    chosen = list(profile.gpus) if every else sorted(_flagged(profile), key=_worst_first)
     if chosen:
         print_table([_header(profile), *(_cells(gpu, profile) for gpu in chosen)])
     if not every:
         typer.echo(f"{len(chosen)} of {len(profile.gpus)} GPUs are flagged; --all shows the others.", err=True)
     for note in profile.notes:
         typer.echo(f"note: {note}", err=True)
+
+
+def _flagged(profile: VariabilityProfile) -> list[ProfiledGpu]:
+    return [gpu for gpu in profile.gpus if any(s.flags for s in gpu.classes.values())]
+
+
+def _worst_first(gpu: ProfiledGpu) -> tuple[bool, float]:
+    """Consistently slow GPUs before noisy ones, the slowest first."""
+    slow = any("slow" in s.flags for s in gpu.classes.values())
+    return not slow, -max(s.slowdown for s in gpu.classes.values())
 
 
 def _header(profile: VariabilityProfile) -> list[str]:

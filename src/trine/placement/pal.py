@@ -13,8 +13,6 @@ from trine.placement.free import FreePool
 from trine.placement.pm_first import PmFirst
 from trine.placement.scored import ScoredPool
 
-_WIDEST = Tier.NETWORK
-
 
 @dataclass
 class Pal(PmFirst):
@@ -49,10 +47,8 @@ class Pal(PmFirst):
         if tier is Tier.NODE:
             return scored.on_one_node(count, b)
         if self._compat.pal_multi_node:
-            return scored.by_score(count) if sum(scored.free_in_bin[: b + 1]) >= count else None
-        if tier is Tier.RACK and len(scored.racks) > 1:
-            return scored.in_one_rack(count, b)
-        return scored.anywhere(count, b)
+            return scored.by_score(count) if scored.free_up_to(b) >= count else None
+        return scored.in_one_rack(count, b) if tier is Tier.RACK else scored.anywhere(count, b)
 
     def _entries(self, scored: ScoredPool) -> list[tuple[Tier, int]]:
         """Tiers and bins by ascending product; the nearer tier and the better bin first among equals."""
@@ -60,7 +56,7 @@ class Pal(PmFirst):
         if key not in self._matrix:
             penalty = self._perf.penalty.by_tier()
             several_racks = len(scored.racks) > 1 and not self._compat.pal_multi_node
-            tiers = (Tier.NODE, Tier.RACK, _WIDEST) if several_racks else (Tier.NODE, Tier.RACK)
+            tiers = (Tier.NODE, Tier.RACK, Tier.NETWORK) if several_racks else (Tier.NODE, Tier.RACK)
             entries = [(penalty[t] * score, t, b) for t in tiers for b, score in enumerate(scored.bins.scores)]
             self._matrix[key] = [(t, b) for _, t, b in sorted(entries)]
         return self._matrix[key]

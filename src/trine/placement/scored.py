@@ -6,7 +6,11 @@ changes that cancel out, or concern a class nobody asks for, cost next to nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
 
 from trine.perf.bins import Bins
 from trine.placement.free import FreePool, bits
@@ -17,32 +21,29 @@ class ScoredPool:
 
     def __init__(self, pool: FreePool, bins: Bins) -> None:
         self.pool, self.bins = pool, bins
-        self.bin_count = len(bins.scores)
-        self.free_in_bin = [0] * self.bin_count
-        sizes = pool.largest_node + 1
-        self._exactly = [[0] * sizes for _ in range(self.bin_count)]
-        """[bin][k]: nodes with exactly k free GPUs in the bin."""
-        self._nth = [[0] * self.bin_count for _ in range(sizes + 1)]
-        """[m][bin]: nodes whose m-th best free GPU is in the bin."""
-        self._masks: list[tuple[tuple[int, int], ...]] = [()] * len(pool.free_on)
-        """By node: its bins, ascending, each with the mask of its GPUs in it."""
-        rack_of = pool.cluster.rack_of
+        self._none = len(bins.scores)
+        """Stands for the bin of a GPU that is not there."""
+        self.free_in_bin = [0] * (self._none + 1)
+        self._nth = [[0] * (self._none + 1) for _ in range(pool.largest_node + 1)]
+        """[m][bin]: nodes whose best free GPU but m is in the bin; one row more than GPUs, all of it in no bin."""
+        self._ranked: list[dict[int, tuple[int, ...]]] = [{} for _ in pool.free_on]
+        """By node: mask of free GPUs -> their bins, best first, filled up to the largest node."""
+        self._seen = [0] * len(pool.free_on)
+        self._rack_of = pool.cluster.rack_of
         self.rack_nodes = [0] * len(pool.cluster.racks)
         for node, spec in enumerate(pool.cluster.nodes):
             if spec.gpu_type == pool.gpu_type:
-                self.rack_nodes[rack_of[node]] |= 1 << node
-                self._masks[node] = self._node_masks(node, spec.gpus)
+                self.rack_nodes[self._rack_of[node]] |= 1 << node
         self.racks = [r for r, nodes in enumerate(self.rack_nodes) if nodes]
-        self._seen = [0] * len(pool.free_on)
+        self._in_rack = (
+            np.zeros((len(self.rack_nodes), self._none + 1), dtype=np.int64) if len(self.racks) > 1 else None
+        )
+        """[rack][bin]: free GPUs, where there are several racks."""
+        everywhere = sum(self.rack_nodes)
+        for row in self._nth:
+            row[self._none] = everywhere
         self._watch = pool.watch()
-        pool.touched[self._watch] = sum(self.rack_nodes)
-
-    def _node_masks(self, node: int, gpus: int) -> tuple[tuple[int, int], ...]:
-        first, masks = self.pool.first_gpu[node], dict[int, int]()
-        for i in range(gpus):
-            b = self.bins.bin_of[first + i]
-            masks[b] = masks.get(b, 0) | 1 << i
-        return tuple(sorted(masks.items()))
+        pool.touched[self._watch] = everywhere
 
     def refresh(self) -> None:
         """Catch up with the pool."""
@@ -58,105 +59,120 @@ class ScoredPool:
 
     def _change(self, node: int, before: int, after: int) -> None:
         """The free GPUs of ``node`` were ``before`` and are ``after``."""
-        bit = 1 << node
-        seen_old = seen_new = 0
-        for b, mask in self._masks[node]:
-            old, new = (before & mask).bit_count(), (after & mask).bit_count()
+        bit, free, nth = 1 << node, self.free_in_bin, self._nth
+        rack = self._in_rack[self._rack_of[node]] if self._in_rack is not None else None
+        for m, (old, new) in enumerate(zip(self._bins_of(node, before), self._bins_of(node, after), strict=True)):
             if old != new:
-                exactly = self._exactly[b]
-                exactly[old] ^= bit
-                exactly[new] ^= bit
-                self.free_in_bin[b] += new - old
-            if old != new or seen_old != seen_new:
-                self._move(b, bit, seen_old, seen_old + old, seen_new, seen_new + new)
-            seen_old += old
-            seen_new += new
+                row = nth[m]
+                row[old] ^= bit
+                row[new] ^= bit
+                free[old] -= 1
+                free[new] += 1
+                if rack is not None:
+                    rack[old] -= 1
+                    rack[new] += 1
 
-    def _move(self, b: int, bit: int, old_from: int, old_to: int, new_from: int, new_to: int) -> None:
-        """Ranks ``old_from``+1..``old_to`` of a node were in bin ``b``, ``new_from``+1..``new_to`` are now."""
-        nth = self._nth
-        for m in range(old_from + 1, old_to + 1):
-            if not new_from < m <= new_to:
-                nth[m][b] ^= bit
-        for m in range(new_from + 1, new_to + 1):
-            if not old_from < m <= old_to:
-                nth[m][b] ^= bit
+    def _bins_of(self, node: int, mask: int) -> tuple[int, ...]:
+        """Bins of the GPUs in ``mask``, best first. The same few masks come up again and again."""
+        ranked = self._ranked[node].get(mask)
+        if ranked is None:
+            first, bin_of = self.pool.first_gpu[node], self.bins.bin_of
+            found = sorted(bin_of[first + i] for i in bits(mask))
+            ranked = tuple(found + [self._none] * (self.pool.largest_node - len(found)))
+            self._ranked[node][mask] = ranked
+        return ranked
 
     # -- questions -----------------------------------------------------------------------------------------------
 
     def worst_bin_for(self, count: int) -> int:
         """The lowest bin such that ``count`` free GPUs are in it or better ones; the last bin if too few are free."""
         left = count
-        for b, free in enumerate(self.free_in_bin):
+        for b, free in enumerate(self.free_in_bin[:-1]):
             left -= free
             if left <= 0:
                 return b
-        return self.bin_count - 1
+        return self._none - 1
+
+    def free_up_to(self, b: int) -> int:
+        """Free GPUs in bin ``b`` and better ones."""
+        return sum(self.free_in_bin[: b + 1])
 
     def by_score(self, count: int) -> list[int]:
         """The best ``count`` GPUs; among equals those on nodes whose number of such GPUs is closest to ``count``."""
         chosen: list[int] = []
-        for gpu in self._ordered(count):
-            chosen.append(gpu)
-            if len(chosen) == count:
-                break
+        for b in range(self._none):
+            if self.free_in_bin[b]:
+                self._add_from_bin(b, count, chosen)
+                if len(chosen) == count:
+                    break
         return chosen
 
-    def _ordered(self, count: int) -> Iterator[int]:
-        largest = self.pool.largest_node
-        near = sorted(range(1, largest + 1), key=lambda k: abs(k - count))
-        for b, free in enumerate(self.free_in_bin):
-            if not free:
-                continue
-            exactly = self._exactly[b]
-            i = 0
-            while i < largest:
-                nodes, distance = 0, abs(near[i] - count)
-                while i < largest and abs(near[i] - count) == distance:
-                    nodes |= exactly[near[i]]
-                    i += 1
-                for node in bits(nodes):
-                    yield from self._gpus(node, b, b)
+    def _add_from_bin(self, b: int, count: int, chosen: list[int]) -> None:
+        """Nodes by how far their number of free GPUs in the bin is from ``count``, then by id."""
+        # Nodes with better GPUs left have none in the first bin that holds any.
+        first = not chosen
+        for sizes in _by_distance(count, self.pool.largest_node):
+            nodes = 0
+            for k in sizes:
+                nodes |= self._with_exactly(k, b, first)
+            for node in bits(nodes):
+                for gpu in self._gpus(node, b, b):
+                    chosen.append(gpu)
+                    if len(chosen) == count:
+                        return
+
+    def _with_exactly(self, k: int, b: int, first: bool) -> int:
+        """Nodes with exactly ``k`` free GPUs in bin ``b``: their ranks in it are a run of that length."""
+        nth, nodes = self._nth, 0
+        for start in range(1 if first else self.pool.largest_node - k + 1):
+            run = nth[start][b] & nth[start + k - 1][b] & ~nth[start + k][b]
+            nodes |= run & ~nth[start - 1][b] if start else run
+        return nodes
 
     def on_one_node(self, count: int, b: int) -> list[int] | None:
         """``count`` GPUs of one node, the worst of them in bin ``b``; the node with most GPUs up to ``b``, then by id.
 
         Looks only at nodes whose ``count``-th best free GPU is in ``b``: ask for lower bins first.
         """
-        if count > self.pool.largest_node or not self._nth[count][b]:
+        nodes = self._nth[count - 1][b] if count <= self.pool.largest_node else 0
+        if not nodes:
             return None
-        nodes = self._nth[count][b]
-        for m in range(self.pool.largest_node, count, -1):
+        for m in range(self.pool.largest_node - 1, count - 1, -1):
             if nodes & self._nth[m][b]:
                 nodes &= self._nth[m][b]
                 break
         node = (nodes & -nodes).bit_length() - 1
-        return list(self._gpus(node, 0, b))[:count]
+        return self._gpus(node, 0, b)[:count]
 
     def in_one_rack(self, count: int, b: int) -> list[int] | None:
         """``count`` GPUs up to bin ``b`` in one rack: the rack that needs the fewest nodes, then the tightest one."""
+        if self._in_rack is None:
+            return self.anywhere(count, b)
+        racks = np.flatnonzero(self._in_rack[:, : b + 1].sum(axis=1) >= count).tolist()
+        if not racks:
+            return None
         holding = self._nodes_holding(b)
-        best: tuple[int, int, int] | None = None
-        for rack in self.racks:
-            ranked = [nodes & self.rack_nodes[rack] for nodes in holding]
-            sizes = [nodes.bit_count() for nodes in ranked]
-            if sum(sizes) >= count:
-                key = (_nodes_needed(count, sizes), sum(sizes), rack)
-                best = key if best is None or key < best else best
-        return None if best is None else self._fewest_nodes(count, b, self.rack_nodes[best[2]], holding)
+        return self._fewest_nodes(count, b, self.rack_nodes[min(racks, key=self._rack_key(count, holding))], holding)
+
+    def _rack_key(self, count: int, holding: list[int]) -> Callable[[int], tuple[int, int, int]]:
+        def key(rack: int) -> tuple[int, int, int]:
+            sizes = [(nodes & self.rack_nodes[rack]).bit_count() for nodes in holding]
+            return _nodes_needed(count, sizes), sum(sizes), rack
+
+        return key
 
     def anywhere(self, count: int, b: int) -> list[int] | None:
         """``count`` GPUs up to bin ``b`` on as few nodes as can be."""
-        if sum(self.free_in_bin[: b + 1]) < count:
+        if self.free_up_to(b) < count:
             return None
         return self._fewest_nodes(count, b, -1, self._nodes_holding(b))
 
     def _nodes_holding(self, b: int) -> list[int]:
         """[m - 1]: nodes with at least m free GPUs up to bin ``b``."""
         holding = []
-        for m in range(1, self.pool.largest_node + 1):
+        for row in self._nth[:-1]:
             nodes = 0
-            for mask in self._nth[m][: b + 1]:
+            for mask in row[: b + 1]:
                 nodes |= mask
             holding.append(nodes)
         return holding
@@ -179,17 +195,19 @@ class ScoredPool:
         """``count`` GPUs of the lowest node in ``exactly[m - 1]``, which is taken out of it."""
         low = exactly[m - 1] & -exactly[m - 1]
         exactly[m - 1] ^= low
-        return list(self._gpus(low.bit_length() - 1, 0, b))[:count]
+        return self._gpus(low.bit_length() - 1, 0, b)[:count]
 
-    def _gpus(self, node: int, from_bin: int, to_bin: int) -> Iterator[int]:
+    def _gpus(self, node: int, from_bin: int, to_bin: int) -> list[int]:
         """Free GPU ids of a node in the bins ``from_bin`` to ``to_bin``, ascending."""
-        mask = 0
-        for b, gpus in self._masks[node]:
-            if from_bin <= b <= to_bin:
-                mask |= gpus
-        first = self.pool.first_gpu[node]
-        for i in bits(mask & self.pool.free_on[node]):
-            yield first + i
+        first, bin_of = self.pool.first_gpu[node], self.bins.bin_of
+        return [g for i in bits(self.pool.free_on[node]) if from_bin <= bin_of[g := first + i] <= to_bin]
+
+
+@lru_cache(maxsize=256)
+def _by_distance(count: int, largest: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers 1 to ``largest``, grouped by their distance to ``count``, nearest first."""
+    near = sorted(range(1, largest + 1), key=lambda k: abs(k - count))
+    return tuple(tuple(group) for _, group in groupby(near, key=lambda k: abs(k - count)))
 
 
 def _nodes_needed(count: int, at_least: list[int]) -> int:

@@ -35,13 +35,18 @@ _PROBE_LIMIT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something that runs kernels. ``id`` is what measurement records call it, ``index`` its CUDA ordinal or core."""
+    """Something that runs kernels."""
 
     id: str
+    """What measurement records call it: node and number, which is how a cluster counts its GPUs."""
     kind: Kind
-    index: int
+    number: int
+    """Number of the GPU in PCI bus order, or of the core."""
+    ordinal: int
+    """Number to address it by, which CUDA_VISIBLE_DEVICES can make another one."""
     name: str
     node: str
+    uuid: str = ""
     pci_bus: str = ""
 
 
@@ -72,10 +77,10 @@ def find_devices(node: str, wanted: str = "", environment: Mapping[str, str] = o
 def _chosen(devices: Sequence[Device], words: Sequence[str]) -> tuple[Device, ...]:
     if not words:
         return tuple(devices)
-    by_word = {str(device.index): device for device in devices} | {device.id: device for device in devices}
+    by_word = {str(device.number): device for device in devices} | {device.id: device for device in devices}
     for word in words:
         if word not in by_word:
-            expected = ", ".join(f"{device.index} ({device.id})" for device in devices[:8])
+            expected = ", ".join(f"{device.number} ({device.id})" for device in devices[:8])
             more = " ..." if len(devices) > 8 else ""
             raise InputError("--devices", f"no device {word!r}{nearest(word, by_word)}", f"some of {expected}{more}")
     return tuple(dict.fromkeys(by_word[word] for word in words))
@@ -86,7 +91,7 @@ def cpu_devices(node: str) -> list[Device]:
     if not hasattr(os, "sched_getaffinity"):
         raise TrineError("this system cannot pin a process to a core, so its cores cannot be told apart")
     name = _cpu_name()
-    return [Device(f"{node}-cpu{core}", "cpu", core, name, node) for core in sorted(os.sched_getaffinity(0))]
+    return [Device(f"{node}-cpu{core}", "cpu", core, core, name, node) for core in sorted(os.sched_getaffinity(0))]
 
 
 def _cpu_name() -> str:
@@ -108,14 +113,14 @@ def cuda_devices(node: str, environment: Mapping[str, str]) -> tuple[list[Device
     return [_cuda_device(index, about, listed, node) for index, about in enumerate(usable)], ()
 
 
-def _cuda_device(index: int, about: Mapping[str, Any], listed: Sequence[GpuInfo], node: str) -> Device:
+def _cuda_device(ordinal: int, about: Mapping[str, Any], listed: Sequence[GpuInfo], node: str) -> Device:
     """NVML's entry is found by UUID where PyTorch tells one, by position otherwise."""
-    uuid = str(about.get("uuid", ""))
-    by_uuid = next((gpu for gpu in listed if uuid and gpu.uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-")), None)
-    gpu = by_uuid or (listed[index] if not uuid and index < len(listed) else None)
-    if gpu is not None:
-        return Device(gpu.uuid, "cuda", index, gpu.name, node, gpu.pci_bus)
-    return Device(f"GPU-{uuid}" if uuid else f"{node}-gpu{index}", "cuda", index, str(about["name"]), node)
+    uuid = str(about.get("uuid", "")).removeprefix("GPU-")
+    by_uuid = next((gpu for gpu in listed if uuid and gpu.uuid.removeprefix("GPU-") == uuid), None)
+    gpu = by_uuid or (listed[ordinal] if not uuid and ordinal < len(listed) else None)
+    if gpu is None:
+        gpu = GpuInfo(ordinal, f"GPU-{uuid}" if uuid else "", str(about["name"]))
+    return Device(f"{node}-gpu{gpu.index}", "cuda", gpu.index, ordinal, gpu.name, node, gpu.uuid, gpu.pci_bus)
 
 
 def _has_torch() -> bool:

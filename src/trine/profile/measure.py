@@ -54,11 +54,10 @@ class Plan:
         ]
 
     def as_dict(self) -> dict[str, object]:
-        """What must be the same for a session to be resumed."""
+        """What must be the same for a session to be resumed; more runs may be added to one."""
         return {
-            "devices": [device.id for device in self.devices],
+            "devices": [{"id": d.id, "name": d.name, "uuid": d.uuid} for d in self.devices],
             "kernels": [kernel.name for kernel in self.kernels],
-            "repeats": self.repeats,
             "seconds": self.seconds,
             "seed": self.seed,
         }

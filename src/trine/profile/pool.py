@@ -13,17 +13,17 @@ from trine.core.errors import TrineError
 from trine.profile.devices import CUDA_ORDER, Device
 
 # One thread, set before numpy is loaded: a second one would run on a core that is not being measured.
-ONE_THREAD = {
-    name: "1"
-    for name in (
+ONE_THREAD = dict.fromkeys(
+    (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
         "BLIS_NUM_THREADS",
         "VECLIB_MAXIMUM_THREADS",
         "NUMEXPR_NUM_THREADS",
-    )
-}
+    ),
+    "1",
+)
 
 
 class DeviceError(TrineError):
@@ -52,7 +52,7 @@ class WorkerPool:
         """Seconds that one call of ``kernel`` takes on ``device``, measured for about ``seconds``."""
         key = "cpu" if device.kind == "cpu" else device.id
         worker = self._workers.get(key) or self._start(key)
-        request = {"kind": device.kind, "index": device.index, "kernel": kernel, "seconds": seconds}
+        request = {"kind": device.kind, "ordinal": device.ordinal, "kernel": kernel, "seconds": seconds}
         reply = _exchange(worker, json.dumps(request))
         if reply is None:
             del self._workers[key]

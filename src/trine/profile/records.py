@@ -108,7 +108,7 @@ def write_records(records: Iterable[MeasurementRecord], path: str | Path) -> Non
 
 def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key that counts: ``gpu2`` comes before ``gpu10``."""
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
+    return tuple((0, int(p), "") if "0" <= p[0] <= "9" else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def _node_and_place(row: list[str], layout: _Layout) -> tuple[str, str]:
     cabinet, node, device = (layout.text(row, key) for key in ("cabinet", "node", "device"))
     if cabinet and node:
         # The published files write one node as 4 and as 004.
-        node = f"{cabinet}-{int(node) if node.isdigit() else node}"
+        node = f"{cabinet}-{node.lstrip('0') or node}"
     place = layout.text(row, "place") or (f"{node}-{device}" if cabinet and node and device else "")
     return node, place
 

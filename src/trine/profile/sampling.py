@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, Protocol
 
-from trine.profile.nvml import GpuInfo, GpuSample, Nvml
+from trine.profile.kernels import streaming_bytes_per_s
+from trine.profile.nvml import GpuInfo, GpuSample, Nvml, visible_gpus
 
 Source = Literal["gpu", "cpu"]
 
@@ -147,7 +148,9 @@ class CpuSampler:
                 "io_bytes": sum(self._io.values()),
                 "stream_bytes_per_s": self._stream,
             },
-            notes=("memory_util is a lower bound, from page faults: there is no GPU and no counter of memory traffic.",),
+            notes=(
+                "memory_util is a lower bound, from page faults: there is no GPU and no counter of memory traffic.",
+            ),
         )
 
 
@@ -175,3 +178,12 @@ def _io_bytes(path: Path) -> int:
         return sum(int(value) for name, _, value in pairs if name in ("rchar", "wchar"))
     except (OSError, ValueError):
         return 0  # another user's process
+
+
+def sampler_for(nvml: Nvml | None, environment: Mapping[str, str]) -> Sampler:
+    """Samples the GPUs that the job may use; its processes where there are none."""
+    gpus = [] if nvml is None else visible_gpus(nvml.gpus(), environment)
+    if nvml is not None and gpus:
+        return GpuSampler(nvml, gpus)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return CpuSampler(cores, streaming_bytes_per_s())

@@ -17,6 +17,7 @@ _NEAR = 3.0
 """Two groups differ by a unit if their medians are within this factor of a thousand, a million ..."""
 _HUNG_SHARE = 0.05
 """A group of slow runs below this share of a class may be runs that hung; above it, the file is refused."""
+_HUNG_LONGEST = 1e5
 
 
 def in_one_unit(
@@ -59,7 +60,7 @@ def _kept_or_refused(
 ) -> str:
     odd = high[0][1] if len(high) <= len(low) else low[0][1]
     gpu, app_class = records[odd].gpu, records[odd].app_class
-    if len(high) > max(1, _HUNG_SHARE * (len(low) + len(high))):
+    if ratio > _HUNG_LONGEST or len(high) > max(1, _HUNG_SHARE * (len(low) + len(high))):
         where = wheres[odd] if wheres else f"measurement of GPU {gpu}"
         found = f"times of class {app_class} in two groups a factor {ratio:,.0f} apart (GPU {gpu} and others)"
         raise InputError(where, found, "times of one application in one unit", "perf_s")

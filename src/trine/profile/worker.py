@@ -18,7 +18,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """``{"perf_s": seconds}`` of one measurement, or ``{"error": sentence}``."""
     try:
         measure = _on_cuda if request["kind"] == "cuda" else _on_core
-        return {"perf_s": measure(request["index"], request["kernel"], request["seconds"])}
+        return {"perf_s": measure(request["ordinal"], request["kernel"], request["seconds"])}
     except Exception as error:  # whatever a device does wrong is told, and ends nothing but this measurement
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"}
 
