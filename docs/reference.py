@@ -12,7 +12,7 @@ from trine.core.params import Param, params_of
 from trine.core.plugins import discover
 from trine.placement.base import Placement
 from trine.policy.base import Policy
-from trine.sim.settings import RunSettings, TraceSettings, WorkloadSettings
+from trine.sim.settings import GROUPS
 
 HERE = Path(__file__).parent / "reference"
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
@@ -61,13 +61,17 @@ def _value(value: Any) -> str:
 
 def _settings() -> str:
     quirks = "\n".join(f"- `compat.{name}`" for name in Compat.names())
-    return (
-        f"{MADE}# Settings\n\nEverything `--set key=value` reaches, besides the parameters of policies and placements.\n\n"
-        f"## The run\n{_table(params_of(RunSettings))}\n## Generated workloads\n{_table(params_of(WorkloadSettings), 'workload.')}\n"
-        f"## Traces that lack something\n{_table(params_of(TraceSettings), 'trace.')}\n"
-        f"## Quirks of published code\n\nSee [simulate like a published system](../published.md). `compat=authors` turns on "
+    parts = [
+        f"{MADE}# Settings\n\nEverything `--set key=value` reaches, besides the parameters of policies and placements.\n"
+    ]
+    for group, owner in GROUPS.items():
+        prefix = "" if group == "run" else f"{group}."
+        parts.append(f"## {group.capitalize()}\n\n{owner.__doc__}\n{_table(params_of(owner), prefix)}")
+    parts.append(
+        "## Quirks of published code\n\nSee [simulate like a published system](../published.md). `compat=authors` turns on "
         f"those of the preset.\n\n{quirks}\n"
     )
+    return "\n".join(parts)
 
 
 def _presets() -> str:

@@ -1,4 +1,4 @@
-"""Runs ``trine profile`` in a process of its own, with stand-ins for the driver and for PyTorch where a test wants them."""
+"""Runs ``trine profile`` in a process of its own, with stand-ins for the driver and PyTorch where a test wants them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _START = "from trine.cli import main, profile; main.app.add_typer(profile.app, n
 _CLEARED = ("CUDA_VISIBLE_DEVICES", "TRINE_PROGRESS")
 
 
-def trine_profile(
-    *args: str | Path, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def trine_profile(*args: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in _CLEARED}
     return subprocess.run(
         [sys.executable, "-c", _START, "profile", *map(str, args)],

@@ -1,5 +1,5 @@
-"""Stands in for PyTorch with CUDA devices, for tests: copied to a folder as ``torch.py``. Nothing is computed; the time of
-every call is a table's value by device and kernel, times a drift and a jitter that are the same in every test.
+"""Stands in for PyTorch with CUDA devices, for tests: copied to a folder as ``torch.py``. Nothing is computed; the time
+of every call is a table's value by device and kernel, times a drift and a jitter that are the same in every test.
 
 FAKE_TORCH_SPEEDS: slowdowns by device; FAKE_TORCH_BROKEN: the device that fails; FAKE_TORCH_INTERRUPT_AT: the timed
 call at which the parent process is sent Ctrl-C."""
@@ -52,7 +52,8 @@ class _Event:
         if _state.timed == int(os.environ.get("FAKE_TORCH_INTERRUPT_AT", "0")):
             os.kill(os.getppid(), signal.SIGINT)
         drift = 1 + 1e-4 * _state.timed
-        return _BASE_MS[_state.kernel] * _SLOWDOWNS[_state.device] * drift * _state.jitter.lognormvariate(0, 0.005)
+        jitter: float = _state.jitter.lognormvariate(0, 0.005)
+        return _BASE_MS[_state.kernel] * _SLOWDOWNS[_state.device] * drift * jitter
 
 
 def _set_device(ordinal: int) -> None:

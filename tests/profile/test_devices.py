@@ -68,7 +68,7 @@ def test_gpus_without_pytorch_are_told_and_cores_measured(tmp_path: Path) -> Non
 
 
 def test_cuda_devices_have_the_names_of_the_driver(tmp_path: Path) -> None:
-    """Two of three visible, in another order: numbers are the driver's, so that the profile fits the cluster."""
+    """Numbers are the driver's, so that the profile fits the cluster."""
     environment = fake_nvml(tmp_path, names="V100,P100,A100") | fake_torch(tmp_path, speeds="1,1,1")
     done = trine_profile("gpus", *QUICK, "--out", tmp_path / "p", "--node", "n1", "--json", environment=environment)
     found = [(d["id"], d["name"], d["uuid"], d["ordinal"]) for d in json_of(done)["devices"]]
@@ -87,5 +87,7 @@ def test_cuda_devices_are_measured_without_the_driver_library(tmp_path: Path) ->
 
 def test_a_driver_that_does_not_answer_means_no_gpus(tmp_path: Path) -> None:
     environment = fake_nvml(tmp_path, names="V100", broken="1")
-    done = trine_profile("gpus", *QUICK, "--out", tmp_path / "p", "--devices", "cpu,0", "--json", environment=environment)
+    done = trine_profile(
+        "gpus", *QUICK, "--out", tmp_path / "p", "--devices", "cpu,0", "--json", environment=environment
+    )
     assert [d["kind"] for d in json_of(done)["devices"]] == ["cpu"]

@@ -32,31 +32,32 @@ def test_device_speeds_are_found_under_noise_and_drift(drift_per_s: float) -> No
 
 
 def test_drift_and_noise_are_told_apart() -> None:
-    """6 devices x 3 kernels x 0.1 s: a run takes 1.8 s, so 10 runs drift by 9 x 1.8 s x 0.01 / s = 16 %."""
-    found = class_a(VirtualMachine([1.0] * 6, noise=0.01, drift_per_s=0.01))
-    assert found.drift == pytest.approx(0.16, abs=0.03)
+    """6 devices x 3 kernels x 0.1 s: a run takes 1.8 s, so 10 runs drift by 9 x 1.8 s x 0.003 / s = 4.9 %."""
+    found = class_a(VirtualMachine([1.0] * 6, noise=0.01, drift_per_s=0.003))
+    assert found.drift == pytest.approx(0.049, abs=0.015)
     assert found.noise == pytest.approx(0.01, rel=0.4)
 
 
-def test_drift_taken_out_leaves_devices_as_they_were() -> None:
-    machine = VirtualMachine([1.0, 1.1], noise=0.0, drift_per_s=0.0)
-    records = machine.records()
-    assert without_drift(records) == [
-        pytest.approx(r) if not isinstance(r, type(records[0])) else r for r in without_drift(records)
-    ]
-    slow = [r.perf_s for r in without_drift(VirtualMachine([1.0, 1.0], noise=0.0, drift_per_s=0.05).records())]
-    assert max(slow) / min(slow) < 4.2  # kernels differ by 4; runs would differ by another 1.3
+def test_records_without_drift_differ_by_device_only() -> None:
+    """Without noise all runs of a device must become alike, but for the drift within a run (1.2 s at 2 % / s)."""
+    records = VirtualMachine([1.0, 1.1], noise=0.0, drift_per_s=0.02).records()
+    level = without_drift(records)
+    assert [(r.gpu, r.run) for r in level] == [(r.gpu, r.run) for r in records]
+    for gpu in ("n0-gpu0", "n0-gpu1"):
+        raw, times = ([r.perf_s for r in rs if (r.gpu, r.app_class) == (gpu, "A")] for rs in (records, level))
+        assert max(raw) / min(raw) > 1.08
+        assert max(times) / min(times) < 1.025
 
 
 @pytest.mark.parametrize("factor", [3.6, 50.0])
 @pytest.mark.parametrize("devices", [2, 6])
 def test_a_one_off_slow_run_moves_nothing(devices: int, factor: float) -> None:
-    calm, shaken = (VirtualMachine([1.0] * devices, noise=0.005, seed=3) for _ in range(2))
+    calm, shaken = (VirtualMachine([1.0] * devices, noise=0.005) for _ in range(2))
     shaken.disturb(lambda call: factor if call == 20 * devices else 1.0)
     before, after = estimate(calm.records()), estimate(shaken.records())
     for e, f in zip(before, after, strict=True):
         assert [d.slowdown for d in f.devices] == pytest.approx([d.slowdown for d in e.devices], rel=0.005)
-        assert not f.differ
+        assert [d.verdict for d in f.devices] == [d.verdict for d in e.devices]
     assert sum(d.one_off_slow for e in after for d in e.devices) >= 1
     assert not any(d.one_off_slow for e in before for d in e.devices)
 
@@ -70,9 +71,9 @@ def test_equal_devices_cannot_be_told_apart(devices: int) -> None:
 
 
 def test_equal_devices_are_rarely_said_to_differ() -> None:
-    """The test promises 5 %; with 60 sessions of three classes more than 18 alarms would be one chance in 1,000."""
-    sessions = [estimate(VirtualMachine([1.0] * 4, noise=0.02, seed=s).records(8)) for s in range(60)]
-    assert sum(e.differ for session in sessions for e in session) <= 18
+    """5 % is promised; among 20 sessions of three classes more than 9 alarms would be one chance in 1,000."""
+    sessions = [estimate(VirtualMachine([1.0] * 4, noise=0.02, seed=s).records(8)) for s in range(20)]
+    assert sum(e.differ for session in sessions for e in session) <= 9
 
 
 def test_a_difference_below_the_noise_is_not_claimed_and_one_above_is_found() -> None:

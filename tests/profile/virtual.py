@@ -18,7 +18,12 @@ class VirtualMachine:
     """Runs nothing: time passes on a clock of its own, and every device answers from its true speed."""
 
     def __init__(
-        self, slowdowns: Sequence[float], noise: float = 0.01, drift_per_s: float = 0.0, seed: int = 0, failing: str = ""
+        self,
+        slowdowns: Sequence[float],
+        noise: float = 0.01,
+        drift_per_s: float = 0.0,
+        seed: int = 0,
+        failing: str = "",
     ) -> None:
         self.devices = tuple(Device(f"n0-gpu{i}", "cuda", i, i, "virtual", "n0") for i in range(len(slowdowns)))
         self.now_s = 1_000_000.0

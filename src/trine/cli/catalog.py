@@ -44,10 +44,10 @@ def settings(as_json: AsJson = False) -> None:
     """List what --set can change, besides the parameters of policies and placements."""
     from trine.core.compat import Compat
     from trine.core.params import params_of
-    from trine.sim.settings import RunSettings, TraceSettings, WorkloadSettings
+    from trine.sim.settings import GROUPS
 
-    groups = {"": RunSettings, "workload.": WorkloadSettings, "trace.": TraceSettings}
-    found = {prefix + name: p for prefix, owner in groups.items() for name, p in params_of(owner).items()}
+    prefixes = {group: "" if group == "run" else f"{group}." for group in GROUPS}
+    found = {prefixes[group] + name: p for group, owner in GROUPS.items() for name, p in params_of(owner).items()}
     if as_json:
         _print_json({name: _param(p) for name, p in found.items()})
         return

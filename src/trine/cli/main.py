@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from trine.cli import catalog, cluster, generate, sim, trace
+from trine.cli import catalog, cluster, generate, profile, reproduce, sim, trace
 
 app = typer.Typer(
     name="trine",
@@ -27,6 +27,8 @@ app.add_typer(sim.app, name="sim")
 trace.app.command("generate")(generate.generate)
 app.add_typer(trace.app, name="trace")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(profile.app, name="profile")
+app.add_typer(reproduce.app, name="reproduce")
 app.command("policies")(catalog.policies)
 app.command("placements")(catalog.placements)
 app.command("presets")(catalog.presets)

@@ -17,18 +17,18 @@ from trine.placement.packed import Packed
 
 @dataclass
 class ExcludeOutliers(Packed):
-    """Packed placement that never uses GPUs which are outliers (or slower than a threshold) for any class.
+    """Packed placement that never uses GPUs which are flagged slow for any class.
 
-    The excluded GPUs count as missing: a job that needs them can never run.
+    Slow is what an operator would pull from service: an outlier (three standard deviations above the mean) that is at
+    least ``slower_than`` times slower than the median. The excluded GPUs count as missing: a job that needs them can
+    never run.
     """
 
     name: ClassVar[str] = "exclude-outliers"
     title: ClassVar[str] = "packed, without the GPUs flagged slow"
     paper: ClassVar[str] = ""
 
-    slower_than: float | None = param(
-        None, "exclude GPUs above this slowdown; none = three standard deviations above the mean", minimum=1
-    )
+    slower_than: float = param(1.1, "outliers below this slowdown stay in service", minimum=1)
 
     def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
         self._perf = perf
@@ -38,6 +38,5 @@ class ExcludeOutliers(Packed):
         found: set[int] = set()
         for app_class in table.classes:
             values = np.asarray(table.slowdown(app_class))
-            slow = outliers(values) if self.slower_than is None else values > self.slower_than
-            found.update(np.flatnonzero(slow).tolist())
+            found.update(np.flatnonzero(outliers(values) & (values >= self.slower_than)).tolist())
         return frozenset(found)

@@ -84,7 +84,7 @@ def run_app(
     with _progress_file(environment) as path, _forwarded_signals() as job:
         told, progress = StepTimes(pattern), ProgressFile(path)
         start_s = clock()
-        job.process = _start(command, {**environment, PROGRESS_VARIABLE: str(path)}, output)
+        job.process = _start(command, {**environment, PROGRESS_VARIABLE: str(path)})
         job.deliver()
         reader = _forward_output(job.process, output or sys.stderr.buffer, steps)
         sampler.start(job.process.pid)
@@ -132,13 +132,13 @@ def _watch(
         return max(samples, 1)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             list(command),
             env=dict(environment),
             stdout=subprocess.PIPE,
-            stderr=output,
+            stderr=subprocess.STDOUT,  # one pipe for both, so that their lines stay whole and in order
             # The job has a session of its own and could not read from our terminal.
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             start_new_session=True,

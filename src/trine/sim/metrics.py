@@ -38,7 +38,9 @@ def summarise(
     first = min((r.submit_s for r in records), default=0.0)
     last = max((r.finish_s for r in records), default=0.0)
     tracked = [life for life in recorder.lives if life.job.tracked]
-    capacity = recorder.cluster.gpu_count * (last - first)
+    # Untracked jobs use GPUs too, from the first submission of all on.
+    began = min((life.job.submit_s for life in recorder.lives), default=0.0)
+    capacity = recorder.cluster.gpu_count * (last - began)
     return Summary(
         jobs=len(tracked),
         finished=len(records),

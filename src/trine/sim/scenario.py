@@ -12,7 +12,6 @@ from typing import Any
 
 from trine.config.cluster import load_cluster
 from trine.config.throughputs import load_throughputs
-from trine.config.variability import load_variability
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
@@ -24,6 +23,7 @@ from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import metrics
 from trine.sim.background import repeat
+from trine.sim.chips import chips
 from trine.sim.recorder import Recorder
 from trine.sim.settings import RunSettings, Settings, described, resolve
 from trine.sim.world import World
@@ -57,8 +57,12 @@ def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | 
     settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors)
     cluster = load_cluster(scenario.cluster)
     jobs, notes = load_jobs(scenario, settings, cluster)
-    perf = _perf_model(scenario, settings.run, cluster)
+    table, chip_notes = chips(
+        scenario.variability, cluster, settings.variability, scenario.seed, {job.app_class for job in jobs}
+    )
+    perf = _perf_model(scenario, settings.run, cluster, table)
     jobs, refused = _that_fit(jobs, perf, settings.run, scenario.trace or scenario.workload)
+    jobs = _in_window(jobs, settings.run.window)
     recorder = Recorder(cluster, keep_segments)
     started = time.process_time()
     world = _world(scenario, settings, jobs, perf, recorder, progress)
@@ -74,7 +78,7 @@ def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | 
         placement=scenario.placement,
         seed=scenario.seed,
     )
-    all_notes = [*cluster.notes, *notes, *refused]
+    all_notes = [*cluster.notes, *notes, *chip_notes, *refused]
     return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), all_notes)
 
 
@@ -85,7 +89,9 @@ def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple
             "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
         )
     if scenario.trace:
-        options = ImportOptions(settings.trace.jobs_per_h, scenario.seed, settings.trace.duration_s)
+        told_seed = settings.trace.seed
+        seed = scenario.seed if told_seed is None else told_seed
+        options = ImportOptions(settings.trace.jobs_per_h, seed, settings.trace.duration_s)
         return _load_trace(scenario.trace, scenario.format, options)
     told = settings.workload
     jobs = generate(
@@ -110,13 +116,11 @@ def _load_trace(path: str, fmt: str, options: ImportOptions) -> tuple[list[Job],
     return trace.jobs, list(trace.summary.sentences)
 
 
-def _perf_model(scenario: Scenario, run: RunSettings, cluster: Cluster) -> PerfModel:
+def _perf_model(scenario: Scenario, run: RunSettings, cluster: Cluster, table: VariabilityTable) -> PerfModel:
     across = run.locality_penalty
     return PerfModel(
         cluster,
-        load_variability(scenario.variability, cluster)
-        if scenario.variability
-        else VariabilityTable.of_cluster(cluster),
+        table,
         LocalityPenalty(1.0, across, across if run.rack_penalty is None else run.rack_penalty),
         load_throughputs(scenario.throughputs) if scenario.throughputs else ThroughputTable(),
     )
@@ -153,7 +157,19 @@ def _world(
     settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
     move_s = run.restore_s if run.migration_s is None else run.migration_s
     engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, move_s)
-    return World(engine, _arrivals(jobs, settings.run), len(jobs), settings.run, recorder, progress)
+    tracked = sum(job.tracked for job in jobs)
+    return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress)
+
+
+def _in_window(jobs: list[Job], window: str) -> list[Job]:
+    """Track only the jobs at the positions ``FROM:TO`` of the trace."""
+    if not window:
+        return jobs
+    first, colon, last = window.partition(":")
+    if not (colon and first.isdigit() and last.isdigit() and int(first) < int(last) <= len(jobs)):
+        raise InputError("--set", f"{window!r}", f"FROM:TO with 0 <= FROM < TO <= {len(jobs)}", "window")
+    tracked = range(int(first), int(last))
+    return [job if i in tracked else replace(job, tracked=False) for i, job in enumerate(jobs)]
 
 
 def _arrivals(jobs: list[Job], run: RunSettings) -> Iterator[Job]:

@@ -34,6 +34,9 @@ class RunSettings(WorldSettings):
     rack_penalty: float | None = param(
         None, "slowdown of a gang that spans racks; none = as locality_penalty", minimum=1
     )
+    window: str = param(
+        "", "measure only the jobs FROM:TO (positions in the trace, TO excluded); the others load the cluster"
+    )
     background_jobs_per_h: float = param(0.0, "repeat the trace as untracked load at this rate; 0 = not", minimum=0)
     background_seed: int = param(1, "random stream of the background arrivals")
 
@@ -55,6 +58,20 @@ class TraceSettings:
 
     jobs_per_h: float = param(10.0, "Poisson rate for traces without arrival times", minimum=1e-9)
     duration_s: float | None = param(None, "run time for traces without one", minimum=1e-9)
+    seed: int | None = param(None, "random stream of drawn arrivals; none = the run's seed")
+
+
+@dataclass(frozen=True)
+class VariabilitySettings:
+    """Which chips the cluster has, where they are drawn from records (``variability.NAME``)."""
+
+    draw: str = param("gpu_median", "whole GPUs with their median runs, or single records", ("gpu_median", "record"))
+    seed: int | None = param(None, "random stream of the chips; none = the run's seed")
+    cap: float | None = param(None, "slowdowns above this count as 1: the cluster without its outliers", minimum=1)
+
+
+GROUPS = {"run": RunSettings, "workload": WorkloadSettings, "trace": TraceSettings, "variability": VariabilitySettings}
+"""Those of ``run`` go by their bare name, the others have the group's name in front."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,7 @@ class Settings:
     run: RunSettings
     workload: WorkloadSettings
     trace: TraceSettings
+    variability: VariabilitySettings
     compat: Compat
     policy: Policy
     placement: Placement
@@ -76,6 +94,7 @@ class _Sorted:
     run: dict[str, Any] = field(default_factory=dict)
     workload: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
+    variability: dict[str, Any] = field(default_factory=dict)
     compat: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -86,7 +105,7 @@ def resolve(policy: str, placement: str, values: Mapping[str, Any], authors: tup
     policy_type = find("trine.policy", Policy, "policy", policy, "--policy")
     sticky = placement.endswith(STICKY)
     placement_type = find("trine.placement", Placement, "placement", placement.removesuffix(STICKY), "--placement")
-    known = {"run": params_of(RunSettings), "workload": params_of(WorkloadSettings), "trace": params_of(TraceSettings)}
+    known = {group: params_of(owner) for group, owner in GROUPS.items()}
     known |= {"policy": params_of(policy_type), "placement": params_of(placement_type)}
     parts = _Sorted()
     for name, value in values.items():
@@ -96,6 +115,7 @@ def resolve(policy: str, placement: str, values: Mapping[str, Any], authors: tup
         build(RunSettings, parts.run, WHERE),
         build(WorkloadSettings, parts.workload, WHERE),
         build(TraceSettings, parts.trace, WHERE),
+        build(VariabilitySettings, parts.variability, WHERE),
         _compat(parts.compat, authors),
         build(policy_type, parts.policy, WHERE),
         Sticky(inner) if sticky else inner,
@@ -139,7 +159,7 @@ def _from_file(p: Param, value: Any) -> Any:
 
 def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
     bare = [name for owner in ("run", "policy", "placement") for name in known[owner]]
-    dotted = [f"{owner}.{name}" for owner in ("workload", "trace") for name in known[owner]]
+    dotted = [f"{owner}.{name}" for owner in ("workload", "trace", "variability") for name in known[owner]]
     return bare + dotted + ["compat"] + [f"compat.{name}" for name in Compat.names()]
 
 
@@ -162,7 +182,7 @@ def _compat(values: dict[str, Any], authors: tuple[str, ...]) -> Compat:
 
 def described(settings: Settings) -> dict[str, Any]:
     """Plain values of all settings, for the record."""
-    parts: dict[str, Any] = {name: _plain(getattr(settings, name)) for name in ("run", "workload", "trace", "compat")}
+    parts: dict[str, Any] = {name: _plain(getattr(settings, name)) for name in (*GROUPS, "compat")}
     placement = settings.placement.inner if isinstance(settings.placement, Sticky) else settings.placement
     return parts | {"policy": _plain(settings.policy), "placement": _plain(placement)}
 

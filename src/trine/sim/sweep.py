@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from trine.core.result import RunResult
 from trine.sim.scenario import Scenario, run
 
+Done = Callable[[], None]
+"""Called after every run, for a progress bar."""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -31,22 +34,26 @@ class Sweep:
         ]
 
 
-def run_all(sweep: Sweep, workers: int = 0, done: Callable[[], None] = lambda: None) -> list[RunResult]:
-    """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report.
+def run_all(sweep: Sweep, workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+    """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report."""
+    return run_each([(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()], workers, done)
 
-    The first scenario runs here, so that a mistake in the input shows before any process is started.
+
+def run_each(todo: list[tuple[Scenario, bool]], workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+    """Run scenarios, each with whether to keep its segments; results in the same order.
+
+    The first one runs here, so that a mistake in the input shows before any process is started.
     """
-    todo = [(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()]
     results = [_run(todo[0])]
     done()
     rest = todo[1:]
     count = min(workers or os.cpu_count() or 1, len(rest))
-    if count <= 1:
-        for item in rest:
-            results.append(_run(item))
-            done()
-        return results
-    return results + _in_processes(rest, count, done)
+    if count > 1:
+        return results + _in_processes(rest, count, done)
+    for item in rest:
+        results.append(_run(item))
+        done()
+    return results
 
 
 def _run(item: tuple[Scenario, bool]) -> RunResult:
@@ -54,7 +61,7 @@ def _run(item: tuple[Scenario, bool]) -> RunResult:
     return run(scenario, keep_segments=keep_segments)
 
 
-def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Callable[[], None]) -> list[RunResult]:
+def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Done) -> list[RunResult]:
     # Fresh processes: a fork would copy the progress bar's thread in whatever state it is in.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt) as pool:
@@ -69,7 +76,7 @@ def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Callabl
         return [future.result() for future in futures]
 
 
-def _wait_for(futures: list[Future[RunResult]], done: Callable[[], None]) -> None:
+def _wait_for(futures: list[Future[RunResult]], done: Done) -> None:
     pending = set(futures)
     while pending:
         finished, pending = wait(pending, return_when=FIRST_COMPLETED)

@@ -1,0 +1,52 @@
+"""``trine reproduce``: a paper's experiments again, published / reference / ours side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Run the experiments of a paper again and compare.", no_args_is_help=True)
+
+DataDir = Annotated[
+    str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/ and hardware/.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and points: a minute instead of many.")]
+Workers = Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Write report.html with tables and plots there.")
+]
+
+
+@app.command()
+def pal(
+    data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
+) -> None:
+    """PAL (SC'24): 64 GPUs, locality sweep, 256 GPUs under load, and where the gain comes from."""
+    from trine.cli.progress import ProgressBar
+    from trine.reproduce.page import write_page
+    from trine.reproduce.pal import reproduce
+
+    with ProgressBar(0, "simulating") as bar:
+        found = reproduce(data, quick=quick, workers=workers, done=bar.advance)
+    if out:
+        write_page(found, out)
+        typer.echo(f"report: {out / 'report.html'}", err=True)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.as_dict()))
+    else:
+        from trine.cli.tables import print_table
+
+        rows = [("", "experiment", "what", "published", "reference", "ours")]
+        marks = {True: "ok", False: "OUTSIDE", None: ""}
+        rows += [(marks[c.held], c.experiment, c.what, c.published, c.reference, c.ours) for c in found.checks]
+        print_table(rows, numbers_from=6)
+        for note in found.notes:
+            typer.echo(f"note: {note}", err=True)
+        typer.echo(found.sentence())
+    if not found.held:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Published experiments run again: published, reference and our figures side by side. One module per paper."""
