@@ -147,6 +147,43 @@ def test_a_directory_with_other_files_is_not_touched(trace: Path, tmp_path: Path
     assert [p.name for p in out.iterdir()] == ["thesis.txt"]
 
 
+def test_the_decision_log_tells_every_start_and_stop_with_its_reason(trace: Path, tmp_path: Path) -> None:
+    log = tmp_path / "decisions.jsonl"
+    done = trine(
+        "sim", "run", "--trace", trace, "--cluster", "1x4", "--policy", "srtf", "--round", "60", "--decisions", log
+    )
+    assert done.returncode == 0, done.stderr
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [e["job"] for e in entries if e["action"] == "start" and e["code"] == "placed"] == ["a", "c", "b"]
+    assert all(e["reason"].startswith(f"job {e['job']} ") and e["gpus"] for e in entries)
+
+
+def test_chips_can_be_a_profile_or_drawn_from_records(trace: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.csv"
+    records.write_text(
+        "gpu,app_class,perf_s,run\n" + "".join(f"g{g},A,{1 + g / 10},{r}\n" for g in range(4) for r in range(3))
+    )
+    profile = tmp_path / "profile.json"
+    built = trine("profile", "build", records, "--out", profile)
+    assert built.returncode == 0, built.stderr
+    common = ["sim", "run", "--trace", str(trace), "--cluster", "1x4", "--placement", "pal", "--json"]
+    for source in (str(profile), f"A={records}"):
+        done = trine(*common, "--variability", source)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["finished"] == 3
+
+
+def test_leaving_slow_gpus_alone_may_make_a_job_impossible(trace: Path, tmp_path: Path) -> None:
+    chips = tmp_path / "gpus.csv"
+    slow = "".join(f"{g},{g // 4},{2.0 if g == 3 else 1.0}\n" for g in range(12))
+    chips.write_text("gpu,node,slowdown_A\n" + slow)
+    wide = tmp_path / "wide.csv"
+    wide.write_text(TRACE.replace("b,10,4", "b,10,12"))
+    options = ["--cluster", "3x4", "--variability", chips, "--placement", "exclude-outliers"]
+    assert trine("sim", "run", "--trace", trace, *options).returncode == 0
+    _is_one_sentence(trine("sim", "run", "--trace", wide, *options), ["leaves 1 GPUs alone", "job b needs 12"])
+
+
 def test_oversize_jobs_can_be_skipped_and_are_counted(trace: Path) -> None:
     done = trine("sim", "run", "--trace", trace, "--cluster", "1x3", "--set", "oversize=skip", "--json")
     assert done.returncode == 0, done.stderr
@@ -166,7 +203,18 @@ def test_a_policy_of_your_own_is_one_file(trace: Path, tmp_path: Path) -> None:
         "    def key(self, view):\n"
         "        return -view.gpus\n"
     )
-    options = ["--trace", str(trace), "--cluster", "1x4", "--policies", f"fifo,{mine}", "--seeds", "0,1", "--workers", "2"]
+    options = [
+        "--trace",
+        str(trace),
+        "--cluster",
+        "1x4",
+        "--policies",
+        f"fifo,{mine}",
+        "--seeds",
+        "0,1",
+        "--workers",
+        "2",
+    ]
     done = trine("sim", "compare", *options)
     assert done.returncode == 0, done.stderr
     assert "mine.py" in done.stdout

@@ -10,6 +10,7 @@ import pytest
 from trine.config.preset import load_preset
 from trine.core.result import RunResult
 from trine.perf.bins import authors_bins
+from trine.reproduce.pal import PalData, synergy_scenario
 from trine.sim.scenario import Scenario, run
 
 CASES = [
@@ -100,3 +101,16 @@ def test_bins_are_the_published_ones(shared_data: Path, gpus: int, app_class: st
         expected = [float(row[f"sf_class{app_class}"]) for row in csv.DictReader(stream)]
     bins = authors_bins(slowdowns)
     assert [bins.score_of(g) for g in range(gpus)] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("placement", "name"), [("packed-sticky", "Default-Packed-S"), ("pal", "PAL")])
+def test_every_job_of_the_256_gpu_run_is_as_published(
+    shared_data: Path, reference: Path, placement: str, name: str
+) -> None:
+    result = run(synergy_scenario(PalData(shared_data), placement, "fifo", 10.0), keep_segments=False)
+    path = reference / f"pal/syn256-standin-load10.0-Fifo-{name}-2000-3000.csv"
+    with path.open(newline="") as stream:
+        expected = {row["job_id"]: (float(row["start_s"]), float(row["finish_s"])) for row in csv.DictReader(stream)}
+    assert len(expected) == 1001
+    assert times(result) == expected

@@ -12,23 +12,51 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from trine.cli import profile
+from trine.core.errors import InputError
 
 HERE = Path(__file__).parent
-# Mounts the sub-command itself, so that these tests are about it alone.
-_START = "from trine.cli import main, profile; main.app.add_typer(profile.app, name='profile'); main.main()"
 _CLEARED = ("CUDA_VISIBLE_DEVICES", "TRINE_PROGRESS")
 
 
 def trine_profile(*args: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in _CLEARED}
     return subprocess.run(
-        [sys.executable, "-c", _START, "profile", *map(str, args)],
+        [sys.executable, "-m", "trine", "profile", *map(str, args)],
         env={**kept, **(environment or {})},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def refused(*args: str | Path) -> str:
+    """The sentence with which ``trine profile`` refuses ``args``, run in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _CLEARED:
+            patch.delenv(name, raising=False)
+        result = CliRunner().invoke(profile.app, [str(arg) for arg in args])
+    if isinstance(result.exception, InputError):
+        return str(result.exception)
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
+def found_devices(environment: Mapping[str, str], wanted: str = "") -> dict[str, Any]:
+    """What ``find_devices`` finds in a process of its own: its devices and its notes."""
+    code = f"""
+import dataclasses, json
+from trine.profile.devices import find_devices
+print(json.dumps(dataclasses.asdict(find_devices("n1", {wanted!r}))))
+"""
+    kept = {name: value for name, value in os.environ.items() if name not in _CLEARED}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**kept, **environment}, capture_output=True, text=True, check=False
+    )
+    return json_of(done)
 
 
 def json_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

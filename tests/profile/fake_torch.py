@@ -1,8 +1,8 @@
 """Stands in for PyTorch with CUDA devices, for tests: copied to a folder as ``torch.py``. Nothing is computed; the time
 of every call is a table's value by device and kernel, times a drift and a jitter that are the same in every test.
 
-FAKE_TORCH_SPEEDS: slowdowns by device; FAKE_TORCH_BROKEN: the device that fails; FAKE_TORCH_INTERRUPT_AT: the timed
-call at which the parent process is sent Ctrl-C."""
+FAKE_TORCH_SPEEDS and FAKE_TORCH_UUIDS: slowdowns and names by device; FAKE_TORCH_BROKEN: the device that fails;
+FAKE_TORCH_INTERRUPT_AT: the timed call at which the parent process is sent Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import signal
 from types import SimpleNamespace
 
 _SLOWDOWNS = [float(text) for text in os.environ.get("FAKE_TORCH_SPEEDS", "").split(",") if text]
+_UUIDS = os.environ.get("FAKE_TORCH_UUIDS", "0000-test,0001-test,0002-test,0003-test,0004-test").split(",")
 _BASE_MS = {"matmul": 4.0, "softmax": 2.0, "add": 8.0}
 _state = SimpleNamespace(device=0, kernel="", timed=0, jitter=random.Random(1))
 
@@ -51,9 +52,8 @@ class _Event:
         _state.timed += 1
         if _state.timed == int(os.environ.get("FAKE_TORCH_INTERRUPT_AT", "0")):
             os.kill(os.getppid(), signal.SIGINT)
-        drift = 1 + 1e-4 * _state.timed
-        jitter: float = _state.jitter.lognormvariate(0, 0.005)
-        return _BASE_MS[_state.kernel] * _SLOWDOWNS[_state.device] * drift * jitter
+        base_ms = _BASE_MS[_state.kernel] * _SLOWDOWNS[_state.device]
+        return float(base_ms * (1 + 1e-4 * _state.timed) * _state.jitter.lognormvariate(0, 0.005))
 
 
 def _set_device(ordinal: int) -> None:
@@ -65,7 +65,7 @@ def _set_device(ordinal: int) -> None:
 cuda = SimpleNamespace(
     is_available=lambda: bool(_SLOWDOWNS),
     device_count=lambda: len(_SLOWDOWNS),
-    get_device_properties=lambda i: SimpleNamespace(name=f"Fake {i}", uuid=f"{i:04x}-test"),
+    get_device_properties=lambda i: SimpleNamespace(name=f"Fake {i}", uuid=_UUIDS[i]),
     set_device=_set_device,
     Event=_Event,
 )

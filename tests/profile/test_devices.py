@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.profile.command import fake_nvml, fake_torch, json_of, trine_profile
+from tests.profile.command import fake_nvml, fake_torch, found_devices
 from trine.core.errors import InputError, TrineError
 from trine.profile.devices import cpu_devices, find_devices
 from trine.profile.nvml import GpuInfo, visible_gpus
 
 GPUS = [GpuInfo(0, "GPU-aa11", "V100"), GpuInfo(1, "GPU-aa22", "V100"), GpuInfo(2, "GPU-bb33", "V100")]
-QUICK = ("--repeats", "2", "--seconds", "0.001")
 
 
 @pytest.mark.parametrize(
@@ -56,38 +55,37 @@ def test_asking_for_cuda_where_there_is_none_fails() -> None:
         find_devices("box", "cuda", {"CUDA_VISIBLE_DEVICES": ""})
 
 
-def test_gpus_without_pytorch_are_told_and_cores_measured(tmp_path: Path) -> None:
+def test_gpus_without_pytorch_are_told_and_cores_taken(tmp_path: Path) -> None:
     nvml = fake_nvml(tmp_path, names="V100,V100")
-    # A package that cannot be loaded stands for one that is not there, whatever this machine has.
+    # A package that cannot be loaded, whatever this machine has.
     (tmp_path / "torch.py").write_text("raise ImportError")
-    done = trine_profile(
-        "gpus", *QUICK, "--out", tmp_path / "p", "--json", environment=nvml | {"PYTHONPATH": str(tmp_path)}
-    )
-    assert {device["kind"] for device in json_of(done)["devices"]} == {"cpu"}
-    assert "NVML lists 2 GPUs, but PyTorch here cannot use them" in done.stderr
+    found = found_devices(nvml | {"PYTHONPATH": str(tmp_path)})
+    assert {device["kind"] for device in found["devices"]} == {"cpu"}
+    assert found["notes"][0] == "NVML lists 2 GPUs, but PyTorch here cannot use them: they are not measured."
 
 
 def test_cuda_devices_have_the_names_of_the_driver(tmp_path: Path) -> None:
-    """Numbers are the driver's, so that the profile fits the cluster."""
-    environment = fake_nvml(tmp_path, names="V100,P100,A100") | fake_torch(tmp_path, speeds="1,1,1")
-    done = trine_profile("gpus", *QUICK, "--out", tmp_path / "p", "--node", "n1", "--json", environment=environment)
-    found = [(d["id"], d["name"], d["uuid"], d["ordinal"]) for d in json_of(done)["devices"]]
-    assert found == [
-        ("n1-gpu0", "V100", "GPU-0000-test", 0),
-        ("n1-gpu1", "P100", "GPU-0001-test", 1),
-        ("n1-gpu2", "A100", "GPU-0002-test", 2),
+    """PyTorch sees the second and third as 0 and 1; records count as the driver does, so that they fit a cluster."""
+    values = {"names": "V100,P100,A100", "compute": "90,0,70", "memory": "0,0,0"}
+    nvml = fake_nvml(tmp_path, **values) | {"CUDA_VISIBLE_DEVICES": "1,2"}
+    found = found_devices(nvml | fake_torch(tmp_path, speeds="1,1", uuids="0001-test,0002-test"))
+    assert [(d["id"], d["name"], d["uuid"], d["ordinal"]) for d in found["devices"]] == [
+        ("n1-gpu1", "P100", "GPU-0001-test", 0),
+        ("n1-gpu2", "A100", "GPU-0002-test", 1),
+    ]
+    assert [note.partition(":")[0] for note in found["notes"]] == ["n1-gpu2 is busy"]
+
+
+@pytest.mark.parametrize("driver", ["missing", "broken"])
+def test_cuda_devices_are_found_without_the_drivers_help(tmp_path: Path, driver: str) -> None:
+    nvml = fake_nvml(tmp_path, names="V100", broken="1") if driver == "broken" else {}
+    found = found_devices(nvml | fake_torch(tmp_path, speeds="1,1"))
+    assert [(d["id"], d["uuid"]) for d in found["devices"]] == [
+        ("n1-gpu0", "GPU-0000-test"),
+        ("n1-gpu1", "GPU-0001-test"),
     ]
 
 
-def test_cuda_devices_are_measured_without_the_driver_library(tmp_path: Path) -> None:
-    environment = fake_torch(tmp_path, speeds="1,1")
-    done = trine_profile("gpus", *QUICK, "--out", tmp_path / "p", "--node", "n1", "--json", environment=environment)
-    assert [d["id"] for d in json_of(done)["devices"]] == ["n1-gpu0", "n1-gpu1"]
-
-
-def test_a_driver_that_does_not_answer_means_no_gpus(tmp_path: Path) -> None:
-    environment = fake_nvml(tmp_path, names="V100", broken="1")
-    done = trine_profile(
-        "gpus", *QUICK, "--out", tmp_path / "p", "--devices", "cpu,0", "--json", environment=environment
-    )
-    assert [d["kind"] for d in json_of(done)["devices"]] == ["cpu"]
+def test_cores_can_be_asked_for_where_there_are_gpus(tmp_path: Path) -> None:
+    found = found_devices(fake_torch(tmp_path, speeds="1,1"), "cpu")
+    assert {device["kind"] for device in found["devices"]} == {"cpu"}

@@ -28,7 +28,10 @@ def gpus(
         Path, typer.Option("--out", help="Folder to write to, or the profile's name if it ends in .json.")
     ] = Path("trine-profile"),
     repeats: Annotated[int, typer.Option("--repeats", min=2, help="Runs of every kernel on every device.")] = 10,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.0005, max=600, help="Length of one run.")] = 0.1,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.0005, max=600, help="Length of one run; 1 on GPUs, 0.1 on cores."),
+    ] = None,
     devices: Annotated[
         str, typer.Option("--devices", metavar="WHICH", help="cuda, cpu, or numbers or ids with commas between.")
     ] = "",
@@ -42,12 +45,12 @@ def gpus(
 
     from trine.profile.devices import find_devices
     from trine.profile.journal import SessionFiles
-    from trine.profile.measure import Plan
+    from trine.profile.measure import RUN_S, Plan
     from trine.profile.session import open_session
 
     found = find_devices(node or socket.gethostname(), devices)
     _tell(found)
-    plan = Plan(found.devices, repeats, seconds, seed)
+    plan = Plan(found.devices, repeats, seconds or RUN_S[found.devices[0].kind], seed)
     measuring = open_session(plan, SessionFiles.at(out), resume)
     session = _measure(measuring)
     if not session.complete:
@@ -124,7 +127,7 @@ def _rows(result: SessionResult) -> list[list[str]]:
 
 
 def app(
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The job to run.", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The job to run, after --.", show_default=False)],
     interval: Annotated[float, typer.Option("--interval", min=0.01, help="Seconds between two samples.")] = 1.0,
     out: Annotated[Path | None, typer.Option("--out", help="JSON file for the feature row.")] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the application; the program's.")] = "",

@@ -71,9 +71,14 @@ def run_one(
     locality_penalty: Penalty = None,
     sets: Sets = None,
     out: Out = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason, a JSON line each."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate one policy with one placement."""
+    from trine.cli.decisions import decision_log
     from trine.cli.progress import ProgressBar
     from trine.report.files import write_run
     from trine.report.staging import check_target
@@ -87,8 +92,8 @@ def run_one(
     )
     if out:
         check_target(out)
-    with ProgressBar(0, "simulating") as bar:
-        result = run(scenario, keep_segments=out is not None, progress=bar.advance)
+    with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
+        result = run(scenario, keep_segments=out is not None, progress=bar.advance, log=log)
     if out:
         write_run(result, out)
     _print_run(result, out, as_json)

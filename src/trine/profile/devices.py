@@ -31,6 +31,7 @@ def about(i):
 print(json.dumps([about(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []))
 """
 _PROBE_LIMIT_S = 120
+_BUSY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,20 @@ def find_devices(node: str, wanted: str = "", environment: Mapping[str, str] = o
     """
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     if "cpu" in words:
-        return Found(_chosen(cpu_devices(node), [word for word in words if word != "cpu"]))
+        return Found(_chosen(cpu_devices(node), [word for word in words if word != "cpu"]), _load_note())
     cuda, notes = cuda_devices(node, environment)
     if cuda:
-        return Found(_chosen(cuda, [word for word in words if word != "cuda"]))
+        return Found(_chosen(cuda, [word for word in words if word != "cuda"]), notes)
     if "cuda" in words:
         raise TrineError(f"--devices cuda: {notes[0] if notes else 'no CUDA device was found here'}")
-    return Found(_chosen(cpu_devices(node), words), (*notes, "No CUDA device: each CPU core is measured as a device."))
+    notes = (*notes, "No CUDA device: each CPU core is measured as a device.", *_load_note())
+    return Found(_chosen(cpu_devices(node), words), notes)
+
+
+def _load_note() -> tuple[str, ...]:
+    """Other programs on the cores are measured along: as noise, or as a slow core if they stay on one."""
+    load = os.getloadavg()[0]
+    return (f"Other programs are running (load {load:.1f}): an idle machine is measured better.",) if load > 0.5 else ()
 
 
 def _chosen(devices: Sequence[Device], words: Sequence[str]) -> tuple[Device, ...]:
@@ -103,14 +111,18 @@ def _cpu_name() -> str:
 
 
 def cuda_devices(node: str, environment: Mapping[str, str]) -> tuple[list[Device], tuple[str, ...]]:
-    """The devices that PyTorch can use, named as NVML names them; and why there are none although NVML lists some."""
+    """The devices that PyTorch can use, named as NVML names them, and notes: which are busy, or why there are none."""
     with open_nvml() as nvml:
         listed = [] if nvml is None else visible_gpus(nvml.gpus(), environment)
+        busy = [] if nvml is None else [gpu for gpu in listed if (nvml.sample(gpu.index).compute_util or 0) >= _BUSY]
     usable = _probe_torch(environment)
     if not usable:
         why = "PyTorch here cannot use them" if _has_torch() else "PyTorch is not installed"
         return [], (f"NVML lists {len(listed)} GPUs, but {why}: they are not measured.",) if listed else ()
-    return [_cuda_device(index, about, listed, node) for index, about in enumerate(usable)], ()
+    notes = [
+        f"{node}-gpu{gpu.index} is busy: what runs there disturbs the measurement, and is disturbed." for gpu in busy
+    ]
+    return [_cuda_device(ordinal, about, listed, node) for ordinal, about in enumerate(usable)], tuple(notes)
 
 
 def _cuda_device(ordinal: int, about: Mapping[str, Any], listed: Sequence[GpuInfo], node: str) -> Device:

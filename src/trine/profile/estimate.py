@@ -151,21 +151,7 @@ def _estimate_class(records: Sequence[MeasurementRecord], app_class: str) -> Cla
     reach = stderr * _critical(len(gpus), counts)
     p_value = _p_value(times)
     differ = p_value < SIGNIFICANCE
-    one_off = np.nansum(fit.residuals > max(_ONE_OFF_SD * noise, _ONE_OFF_SHARE), axis=0)
-    devices = tuple(
-        DeviceEffect(
-            gpu=gpu,
-            slowdown=exp(effect),
-            low=exp(effect - reach[i]),
-            high=exp(effect + reach[i]),
-            stderr=float(stderr[i]),
-            verdict=_verdict(effect, reach[i]) if differ else "same",
-            perf_s=exp(fit.base + effect),
-            runs=int(counts[i]),
-            one_off_slow=int(one_off[i]),
-        )
-        for i, (gpu, effect) in enumerate(zip(gpus, map(float, fit.device), strict=True))
-    )
+    devices = _device_effects(gpus, times, fit, stderr, reach, noise, differ)
     return ClassEstimate(
         app_class=app_class,
         devices=devices,
@@ -176,6 +162,27 @@ def _estimate_class(records: Sequence[MeasurementRecord], app_class: str) -> Cla
         drift_by_run=tuple(exp(effect) for effect in map(float, fit.run)),
         resolution=expm1(float(np.median(reach))),
         runs_needed=_runs_needed(len(gpus)),
+    )
+
+
+def _device_effects(
+    gpus: list[str], times: Floats, fit: _Fit, stderr: Floats, reach: Floats, noise: float, differ: bool
+) -> tuple[DeviceEffect, ...]:
+    runs = np.sum(np.isfinite(times), axis=0)
+    one_off = np.nansum(fit.residuals > max(_ONE_OFF_SD * noise, _ONE_OFF_SHARE), axis=0)
+    return tuple(
+        DeviceEffect(
+            gpu=gpu,
+            slowdown=exp(effect),
+            low=exp(effect - reach[i]),
+            high=exp(effect + reach[i]),
+            stderr=float(stderr[i]),
+            verdict=_verdict(effect, reach[i]) if differ else "same",
+            perf_s=exp(fit.base + effect),
+            runs=int(runs[i]),
+            one_off_slow=int(one_off[i]),
+        )
+        for i, (gpu, effect) in enumerate(zip(gpus, map(float, fit.device), strict=True))
     )
 
 

@@ -15,6 +15,8 @@ from trine.profile.kernels import KERNELS, Kernel
 from trine.profile.records import MeasurementRecord
 
 WARM_UP_S = 0.02
+RUN_S = {"cpu": 0.1, "cuda": 1.0}
+"""Length of a run by kind of device: a GPU needs longer until its power limit holds its clocks."""
 
 
 class Runner(Protocol):

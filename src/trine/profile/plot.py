@@ -27,7 +27,7 @@ _COLOURS = {"same": _SAME, "slower": _SLOWER, "faster": _FASTER}
 _DRAW = """
 for (const place of document.querySelectorAll("[data-figure]")) {
   const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
-  Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displaylogo: false});
+  Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displayModeBar: false});
 }
 """
 
@@ -94,6 +94,9 @@ def _devices(estimate: ClassEstimate, level: Sequence[MeasurementRecord]) -> dic
         "hovertemplate": "%{x}: %{y:.3f}<extra></extra>",
     }
     layout = _layout("Device", "Slowdown (1 = median device)")
+    # Without an order of its own the axis would follow that of the shuffled measurements.
+    order = [_text(device.gpu) for device in estimate.devices]
+    layout["xaxis"] |= {"type": "category", "categoryorder": "array", "categoryarray": order}
     return {"data": [dots, _intervals(estimate)], "layout": layout}
 
 

@@ -13,7 +13,7 @@ from trine.config.preset import load_preset
 from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError
 from trine.core.result import RunResult
-from trine.report.compare import estimate
+from trine.report.compare import Estimate, estimate
 from trine.report.text import with_interval
 from trine.reproduce.checks import Check, Curve, Reproduction
 from trine.sim.scenario import Scenario
@@ -38,7 +38,7 @@ Run = Callable[[list[Scenario]], list[RunResult]]
 
 @dataclass(frozen=True)
 class PalData:
-    """Where the public inputs lie: ``traces/`` and ``hardware/`` below ``root``; ``reference/pal`` may lie beside it."""
+    """Where the public inputs lie: ``traces/`` and ``hardware/`` in ``root``, ``reference/pal`` perhaps beside it."""
 
     root: Path
 
@@ -319,15 +319,19 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _where_from(data: PalData, run: Run, seeds: Sequence[int]) -> tuple[list[Check], list[Curve]]:
-    grid = [(draw, variant, seed, w) for draw in DRAWS for variant in VARIANTS for seed in seeds for w in WORKLOADS]
+def _where_from(
+    data: PalData, run: Run, seeds: Sequence[int], workloads: Sequence[int] = WORKLOADS
+) -> tuple[list[Check], list[Curve]]:
+    grid = [(draw, variant, seed, w) for draw in DRAWS for variant in VARIANTS for seed in seeds for w in workloads]
     scenarios = [_drawn(data, draw, variant, seed, w) for draw, variant, seed, w in grid]
     jct = {key: result.summary.jct_mean_s for key, result in zip(grid, run(scenarios), strict=True)}
     checks, curves = [], []
     for draw in DRAWS:
         names, means, halves = [], [], []
         for variant in list(VARIANTS)[1:]:
-            over_packed, over_excluding = (_paired(jct, draw, variant, base, seeds) for base in list(VARIANTS)[:2])
+            over_packed, over_excluding = (
+                _paired(jct, draw, variant, base, seeds, workloads) for base in list(VARIANTS)[:2]
+            )
             told = f"{with_interval(over_packed.mean, over_packed.half)} % over {BASELINE}"
             if variant.startswith("pal"):
                 told += f", {with_interval(over_excluding.mean, over_excluding.half)} % over exclude-outliers"
@@ -349,9 +353,14 @@ def _drawn(data: PalData, draw: str, variant: str, seed: int, workload: int) -> 
 
 
 def _paired(
-    jct: dict[tuple[str, str, int, int], float], draw: str, variant: str, base: str, seeds: Sequence[int]
-) -> Any:
+    jct: dict[tuple[str, str, int, int], float],
+    draw: str,
+    variant: str,
+    base: str,
+    seeds: Sequence[int],
+    workloads: Sequence[int],
+) -> Estimate:
     """Gain per seed (geometric mean over the workloads), mean and interval over the seeds."""
     return estimate(
-        [_geomean_gain(*([jct[draw, v, seed, w] for w in WORKLOADS] for v in (variant, base))) for seed in seeds]
+        [_geomean_gain(*([jct[draw, v, seed, w] for w in workloads] for v in (variant, base))) for seed in seeds]
     )

@@ -18,9 +18,11 @@ from trine.core.job import Job
 from trine.core.result import RunResult
 from trine.engine import reasons
 from trine.engine.engine import Engine
+from trine.engine.events import Decision, Start
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
+from trine.placement.base import Placement
 from trine.sim import metrics
 from trine.sim.background import repeat
 from trine.sim.chips import chips
@@ -50,10 +52,13 @@ class Scenario:
 
 
 Progress = Callable[[int], None]
+DecisionLog = Callable[[dict[str, Any]], None]
 
 
-def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None) -> RunResult:
-    """Simulate one scenario from its files to its result."""
+def run(
+    scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None, log: DecisionLog | None = None
+) -> RunResult:
+    """Simulate one scenario from its files to its result; ``log`` is told every decision with its reason."""
     settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors)
     cluster = load_cluster(scenario.cluster)
     jobs, notes = load_jobs(scenario, settings, cluster)
@@ -65,7 +70,7 @@ def run(scenario: Scenario, *, keep_segments: bool = True, progress: Progress | 
     jobs = _in_window(jobs, settings.run.window)
     recorder = Recorder(cluster, keep_segments)
     started = time.process_time()
-    world = _world(scenario, settings, jobs, perf, recorder, progress)
+    world = _world(scenario, settings, jobs, perf, recorder, progress, log)
     world.run()
     cpu_s = time.process_time() - started
     records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
@@ -152,13 +157,39 @@ def _world(
     perf: PerfModel,
     recorder: Recorder,
     progress: Progress | None,
+    log: DecisionLog | None,
 ) -> World:
     run = settings.run
     settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
+    _check_capacity(jobs, settings.placement, perf.cluster)
     move_s = run.restore_s if run.migration_s is None else run.migration_s
     engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, move_s)
     tracked = sum(job.tracked for job in jobs)
-    return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress)
+    told = None if log is None else lambda now, decision: log(_entry(engine, now, decision))
+    return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress, told)
+
+
+def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
+    """One line of the decision log."""
+    job, reason = engine.table.jobs[decision.slot], engine.reason(decision)
+    gpus = list(decision.gpus) if isinstance(decision, Start) else list(engine.handover.holding[decision.slot])
+    action = type(decision).__name__.lower()
+    return {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
+
+
+def _check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> None:
+    """GPUs that the placement leaves alone may be missing for the largest job."""
+    excluded = placement.excluded()
+    if not excluded:
+        return
+    left = {t: n - sum(cluster.type_of(g) == t for g in excluded) for t, n in cluster.gpus_by_type.items()}
+    largest = max(jobs, key=lambda job: job.gpus)
+    if largest.gpus > max(left.values()):
+        raise InputError(
+            "--placement",
+            f"it leaves {len(excluded)} GPUs alone, and job {largest.id} needs {largest.gpus} of one type",
+            f"jobs of at most {max(left.values())} GPUs, or another placement",
+        )
 
 
 def _in_window(jobs: list[Job], window: str) -> list[Job]:

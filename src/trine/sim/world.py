@@ -56,6 +56,7 @@ class World:
         settings: WorldSettings,
         recorder: Recorder,
         progress: Callable[[int], None] | None = None,
+        log: Callable[[float, Decision], None] | None = None,
     ) -> None:
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
@@ -66,6 +67,7 @@ class World:
         self._ends: list[tuple[float, int, int]] = []
         """Heap of (end of work, job number, epoch); entries of old epochs are stale."""
         self._report = progress
+        self._log = log
         self._fruitless = 0
 
     def run(self) -> None:
@@ -157,6 +159,8 @@ class World:
         todo = deque(decisions)
         while todo:
             decision = todo.popleft()
+            if self._log:
+                self._log(self.now, decision)
             if isinstance(decision, Start):
                 self._start(decision)
             else:
