@@ -179,7 +179,7 @@ def test_leaving_slow_gpus_alone_may_make_a_job_impossible(trace: Path, tmp_path
     chips.write_text("gpu,node,slowdown_A\n" + slow)
     wide = tmp_path / "wide.csv"
     wide.write_text(TRACE.replace("b,10,4", "b,10,12"))
-    options = ["--cluster", "3x4", "--variability", chips, "--placement", "exclude-outliers"]
+    options = ["--cluster", "3x4", "--variability", str(chips), "--placement", "exclude-outliers"]
     assert trine("sim", "run", "--trace", trace, *options).returncode == 0
     _is_one_sentence(trine("sim", "run", "--trace", wide, *options), ["leaves 1 GPUs alone", "job b needs 12"])
 
