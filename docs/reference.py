@@ -55,7 +55,7 @@ def _table(params: dict[str, Param], prefix: str = "") -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"{v:g}" for v in value) or "empty"
+        return ", ".join(f"{v}" for v in value) or "empty"
     return str(value).lower() if value is None or isinstance(value, bool) else f"{value}"
 
 

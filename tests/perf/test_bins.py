@@ -23,7 +23,7 @@ def best_error(values: np.ndarray, clusters: int) -> float:
     """The least error over all ways to cut the sorted values."""
     x = np.sort(values)
     cuts = combinations(range(1, len(x)), clusters - 1)
-    return min(sum(((p - p.mean()) ** 2).sum() for p in np.split(x, cut)) for cut in cuts)
+    return min(float(sum(((p - p.mean()) ** 2).sum() for p in np.split(x, cut))) for cut in cuts)
 
 
 @settings(derandomize=True, max_examples=150, deadline=None)

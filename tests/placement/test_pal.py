@@ -161,6 +161,22 @@ def test_a_moderate_outlier_is_worth_less_than_locality_and_a_bad_one_more() -> 
         assert len({cluster.node_of[g] for g in chosen}) == expected_nodes
 
 
+def test_penalties_may_differ_by_class() -> None:
+    """Class A hardly minds a spread gang, class D does: only A leaves the node with the slow chip."""
+    penalty = LocalityPenalty(1.0, 1.7, 1.7, {"A": (1.05, 1.05)})
+    for app_class, expected_nodes in (("A", 2), ("D", 1)):
+        placement = Pal()
+        cluster = Cluster.uniform(2, 4)
+        slow = [1.3 if g == 0 else 1.0 for g in range(8)]
+        perf = prepared(placement, cluster, {"A": slow, "D": slow}, penalty)
+        pool = FreePool(cluster, "gpu")
+        pool.take([7])
+        chosen = placement.place(job(4, app_class), pool)
+        assert not isinstance(chosen, Reason)
+        assert len({cluster.node_of[g] for g in chosen}) == expected_nodes
+        assert perf.speed(job(4, app_class), chosen).network == (1.05 if app_class == "A" else 1.0)
+
+
 def test_a_job_moves_only_if_the_gain_over_its_remaining_work_exceeds_the_cost() -> None:
     """A gang of four on a slow chip could move to a free good node: it does for a cheap move, not for a dear one."""
     from tests.placement.moving import finish_times

@@ -87,7 +87,7 @@ def _param(p: Any) -> dict[str, Any]:
 
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(f"{v:g}" for v in value)
+        return ",".join(f"{v}" for v in value)
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return str(value)

@@ -5,7 +5,7 @@ The simulator advances jobs with it, placements choose with it, explanations and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,14 +33,18 @@ class LocalityPenalty:
     node: float = 1.0
     rack: float = 1.0
     network: float = 1.0
+    by_class: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Across nodes and across racks, for application classes that have penalties of their own."""
 
     @classmethod
     def across_nodes(cls, penalty: float) -> LocalityPenalty:
         """One penalty as soon as a gang spans two nodes, wherever they are."""
         return cls(1.0, penalty, penalty)
 
-    def by_tier(self) -> tuple[float, float, float, float]:
-        return (1.0, self.node, self.rack, self.network)
+    def by_tier(self, app_class: str = "") -> tuple[float, float, float, float]:
+        """Penalty by tier for a class."""
+        across = self.by_class.get(app_class, (self.rack, self.network))
+        return (1.0, self.node, *across)
 
 
 @dataclass
@@ -58,6 +62,7 @@ class PerfModel:
 
     def __post_init__(self) -> None:
         self._by_tier = self.penalty.by_tier()
+        self._by_class = {name: self.penalty.by_tier(name) for name in self.penalty.by_class}
         type_index = {t: i for i, t in enumerate(self.cluster.types)}
         self._type_of_node = [type_index[n.gpu_type] for n in self.cluster.nodes]
 
@@ -72,7 +77,8 @@ class PerfModel:
         chip = max([slowdowns[g] for g in gpus])
         nodes = {node_of[g] for g in gpus}
         tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
-        network = self._by_tier[tier]
+        by_class = self._by_class
+        network = (by_class.get(job.app_class, self._by_tier) if by_class else self._by_tier)[tier]
         base_s = max([step_s[self._type_of_node[n]] for n in nodes])
         return Speed(1.0 / (base_s * chip * network), chip, network, tier)
 

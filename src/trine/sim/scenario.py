@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -126,9 +127,27 @@ def _perf_model(scenario: Scenario, run: RunSettings, cluster: Cluster, table: V
     return PerfModel(
         cluster,
         table,
-        LocalityPenalty(1.0, across, across if run.rack_penalty is None else run.rack_penalty),
+        LocalityPenalty(
+            1.0, across, across if run.rack_penalty is None else run.rack_penalty, class_penalties(run.class_penalty)
+        ),
         load_throughputs(scenario.throughputs) if scenario.throughputs else ThroughputTable(),
     )
+
+
+def class_penalties(parts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """``("A=1.2", "D=1.1/1.5")``: penalties across nodes and across racks by class; one number stands for both."""
+    found: dict[str, tuple[float, float]] = {}
+    for part in parts:
+        name, _, told = part.partition("=")
+        words = told.split("/")
+        try:
+            numbers = [float(word) for word in words]
+        except ValueError:
+            numbers = []
+        if not name or len(numbers) not in (1, 2) or not all(1 <= x < math.inf for x in numbers):
+            raise InputError("--set", f"{part!r}", "CLASS=X or CLASS=X/Y with penalties of at least 1", "class_penalty")
+        found[name] = (numbers[0], numbers[-1])
+    return found
 
 
 def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, source: str) -> tuple[list[Job], list[str]]:

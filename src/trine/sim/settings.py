@@ -34,6 +34,10 @@ class RunSettings(WorldSettings):
     rack_penalty: float | None = param(
         None, "slowdown of a gang that spans racks; none = as locality_penalty", minimum=1
     )
+    class_penalty: tuple[str, ...] = param(
+        (),
+        "penalties of application classes: CLASS=ACROSS_NODES or CLASS=ACROSS_NODES/ACROSS_RACKS, separated by commas",
+    )
     window: str = param(
         "", "measure only the jobs FROM:TO (positions in the trace, TO excluded); the others load the cluster"
     )
