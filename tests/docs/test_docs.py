@@ -36,12 +36,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_policy_of_the_readme_runs(tmp_path: Path) -> None:
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize(("page", "option"), [("README.md", "--policy"), ("docs/tutorial.md", "--placement")])
+def test_the_examples_of_a_policy_and_a_placement_run(page: str, option: str, tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert code is not None
-    (tmp_path / "widest.py").write_text(code.group(1))
+    (tmp_path / "mine.py").write_text(code.group(1))
     command = [sys.executable, "-m", "trine", "sim", "run", "--workload", "pai", "--set", "workload.jobs=30"]
-    command += ["--cluster", "2x4", "--policy", str(tmp_path / "widest.py"), "--json"]
+    command += ["--cluster", "2x4", option, str(tmp_path / "mine.py"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"finished": 30' in done.stdout

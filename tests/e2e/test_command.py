@@ -120,6 +120,9 @@ BAD_FLAGS = {
     "unknown preset": (["--preset", "pal-sai"], ["pal-sai", "did you mean 'pal-sia'"]),
     "unknown quirk": (["--set", "compat.kep_evictions=true"], ["kep_evictions", "did you mean 'keep_evictions'"]),
     "authors of nothing": (["--set", "compat=authors"], ["compat", "preset"]),
+    "said twice": (["--round", "60", "--set", "round_s=30"], ["round_s", "--round"]),
+    "finish without rounds": (["--event-driven", "--set", "finish=round"], ["finish", "event-driven"]),
+    "a group's key": (["--set", "workload.jobs=0"], ["workload.jobs", "at least 1"]),
     "missing file": (["--variability", "nowhere.csv"], ["nowhere.csv", "no such file"]),
     "another format": (["--format", "muri"], ["trace.csv", "muri"]),
 }
@@ -218,6 +221,39 @@ def test_a_policy_of_your_own_is_one_file(trace: Path, tmp_path: Path) -> None:
     done = trine("sim", "compare", *options)
     assert done.returncode == 0, done.stderr
     assert "mine.py" in done.stdout
+
+
+BAD_PLUGINS = {
+    "short key": ("policy", "return view.gpus[:1] * 1.0", "has 1 values for"),
+    "no numbers": ("policy", "return view.gpus * float('nan')", "not a number"),
+    "half a gang": ("placement", "return pool.gpus()[:1]", "1 GPUs instead of 2"),
+    "unknown gpus": ("placement", "return [97 + i for i in range(job.gpus)]", "the GPUs [97"),
+    "nothing": ("placement", "return None", "the GPUs None"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PLUGINS)
+def test_a_broken_plugin_is_named_instead_of_believed(case: str, trace: Path, tmp_path: Path) -> None:
+    kind, body, told = BAD_PLUGINS[case]
+    base, method = ("KeyPolicy", "key(self, view)") if kind == "policy" else ("Placement", "place(self, job, pool)")
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        f"from dataclasses import dataclass\nfrom trine.{kind}.base import {base}\n@dataclass\nclass Mine({base}):\n"
+        f"    name = 'mine'\n    title = 'mine'\n    def {method}:\n        {body}\n"
+    )
+    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", f"--{kind}", mine)
+    assert done.returncode == 1, done.stdout
+    assert f"{kind} mine" in done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_takes_parameters_of_any_of_its_policies(trace: Path) -> None:
+    common = ["sim", "compare", "--trace", str(trace), "--cluster", "1x4", "--policies", "fifo,tiresias"]
+    for key in ("queue_limits_gpu_s", "tiresias.queue_limits_gpu_s"):
+        assert trine(*common, "--set", f"{key}=10").returncode == 0
+    _is_one_sentence(trine(*common, "--set", "min_finished=10"), ["min_finished"])
+    _is_one_sentence(trine(*common, "--policies", "fifo,fifo"), ["'fifo' twice"])
 
 
 def test_interrupt_stops_cleanly_and_writes_nothing(tmp_path: Path) -> None:

@@ -72,6 +72,21 @@ def test_a_start_that_still_waits_can_be_taken_back() -> None:
     assert world.tick(13) == ["start b 0"]
 
 
+def test_gpus_of_a_start_taken_back_go_to_whoever_is_next() -> None:
+    """two was to follow wide on both GPUs; one takes GPU 0 of them, and nobody waits for GPU 1 any more."""
+    world = srtf(2)
+    world.submit(Job("wide", 0, 2, 1000))
+    world.start_all()
+    world.submit(Job("two", 1, 2, 100))
+    assert world.tick(1) == ["stop wide"]
+    world.submit(Job("one", 2, 1, 10))
+    assert world.tick(2) == []
+    assert world.explain("two").code is Why.NO_FREE_GPUS
+    assert world.confirm_stop("wide", done=1) == ["start one 0"]
+    world.submit(Job("last", 3, 1, 5000))
+    assert world.tick(3) == ["start last 1"]
+
+
 def test_a_stopped_job_may_win_its_gpus_back_before_it_let_go() -> None:
     """a is told to stop for b; while it stops, x ends: a goes on in its place, but not before its own stop."""
     world = srtf(2)
@@ -134,6 +149,19 @@ def test_service_and_work_go_on_counting_while_a_job_is_being_stopped() -> None:
     world.confirm_stop("a", done=105, now=120)
     seen = world.engine.view(120)
     assert (seen.attained_s[0], seen.done[0], seen.idle_s[0]) == (120, 105, 0)
+
+
+def test_service_counts_to_the_stop_even_if_the_job_is_to_go_on_by_then() -> None:
+    """Told to stop at 10 and given other GPUs at 50, a lets go at 55: it has held GPUs for 55 s."""
+    world = srtf(2)
+    world.submit(Job("a", 0, 1, 1000), Job("x", 0, 1, 50))
+    world.start_all()
+    world.submit(Job("b", 10, 1, 100))
+    world.tick(10)
+    world.finish("x", 50)
+    world.tick(50)
+    world.confirm_stop("a", done=5, now=55)
+    assert world.engine.table.attained_s[world.slots["a"]] == 55
 
 
 def test_service_survives_a_move_that_takes_its_time() -> None:

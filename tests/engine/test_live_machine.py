@@ -90,5 +90,5 @@ def test_late_worlds(policy: str, placement: str) -> None:
     machine: Any = type("Machine", (LateWorld,), {"policy": policy, "placement": placement})
     run_state_machine_as_test(
         machine,
-        settings=settings(derandomize=True, database=None, deadline=None, max_examples=12, stateful_step_count=30),
+        settings=settings(derandomize=True, database=None, deadline=None, max_examples=8, stateful_step_count=25),
     )

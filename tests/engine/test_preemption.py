@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.engine.live import LiveWorld
 from tests.sim.tiny import one_node, simulate
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
+from trine.core.reason import Reason, Why
 
 
 def test_nothing_is_stopped_for_a_job_that_would_not_fit_all_the_same() -> None:
@@ -16,6 +19,19 @@ def test_nothing_is_stopped_for_a_job_that_would_not_fit_all_the_same() -> None:
     world.submit(Job("wide", 1, 4, 500))
     assert world.tick(1) == []
     assert len(world.held) == 2
+
+
+def test_a_placement_that_refuses_leaves_everybody_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There would be enough GPUs, but the placement does not want them for this job: nobody is stopped for it."""
+    world = LiveWorld(one_node(2), "srtf")
+    world.submit(Job("a", 0, 1, 500), Job("b", 0, 1, 600))
+    world.start_all()
+    no = Reason(Why.REFUSED, "not together")
+    monkeypatch.setattr(world.engine.placement, "place", lambda job, pool: no)
+    world.submit(Job("picky", 1, 2, 10))
+    assert world.tick(1) == []
+    assert world.explain("picky") is no
+    assert world.engine.free.total == 0 and set(world.held) == {"a", "b"}
 
 
 def test_keep_evictions_stops_them_all_the_same() -> None:

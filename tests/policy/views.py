@@ -45,7 +45,8 @@ class Columns:
         self.work_from_s = self.run_from_s.copy()
         self.idle_from_s = np.array([j.submit_s if j.idle_since_s is None else j.idle_since_s for j in jobs])
         self.pool = np.where(self.running, 0, -1)
-        self.allowed = np.ones(len(jobs), dtype=np.int64)
+        self.types: list[tuple[int, ...]] = [(0,) for _ in jobs]
+        self.step_s: list[tuple[float, ...]] = [(1.0,) for _ in jobs]
 
 
 def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View:

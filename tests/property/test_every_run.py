@@ -87,21 +87,21 @@ def the_cluster_is_not_overfull(out: Outcome) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@stable(40)
+@stable(25)
 @given(case=cases(), placement=st.sampled_from(PLACEMENTS), time=times(), cost=costs())
 def test_every_policy(policy: str, case: Case, placement: str, time: dict[str, Any], cost: dict[str, Any]) -> None:
     watched_run(case, policy, placement, **time, **cost)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@stable(40)
+@stable(25)
 @given(case=cases(), policy=st.sampled_from(POLICIES), time=times(), cost=costs())
 def test_every_placement(placement: str, case: Case, policy: str, time: dict[str, Any], cost: dict[str, Any]) -> None:
     watched_run(case, policy, placement, **time, **cost)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@stable(30)
+@stable(20)
 @given(case=cases(), placement=st.sampled_from(PLACEMENTS), penalty=st.sampled_from((1.0, 1.7)))
 def test_work_is_conserved(policy: str, case: Case, placement: str, penalty: float) -> None:
     """Where stops are free, the time a job held GPUs, each stretch at its own speed, is exactly its work."""
@@ -113,7 +113,7 @@ def test_work_is_conserved(policy: str, case: Case, placement: str, penalty: flo
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@stable(30)
+@stable(20)
 @given(case=cases(), placement=st.sampled_from(PLACEMENTS), time=times(), cost=costs())
 def test_lost_time_is_what_was_held_beyond_the_work(
     policy: str, case: Case, placement: str, time: dict[str, Any], cost: dict[str, Any]
@@ -126,7 +126,7 @@ def test_lost_time_is_what_was_held_beyond_the_work(
     assert held_s == pytest.approx(sum(job.ideal_s or 0 for job in case.jobs) + out.summary.lost_work_s, rel=1e-6)
 
 
-@stable(60)
+@stable(40)
 @given(
     case=cases(),
     policy=st.sampled_from(POLICIES),

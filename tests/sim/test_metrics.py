@@ -48,10 +48,11 @@ def test_gpus_held_to_the_end_of_the_round_are_not_counted_as_used() -> None:
 
 def test_communication_is_what_the_network_adds() -> None:
     """Two GPUs on two nodes, 1.5 times slower: 150 s instead of 100 s, 50 s on each of two GPUs. Restores are not."""
-    jobs = [Job("wide", 0, 2, 100), Job("narrow", 0, 1, 10)]
+    jobs = [Job("wide", 0, 2, 100), Job("narrow", 50, 1, 10)]
     out = simulate(jobs[:1], Cluster.uniform(2, 1), event_driven=True, locality_penalty=1.5)
     assert out.summary.comm_gpu_s == pytest.approx(100)
     out = simulate(jobs, Cluster.uniform(2, 1), "srtf", event_driven=True, locality_penalty=1.5, restore_s=30)
+    assert out.finish("wide") == 50 + 10 + 30 + 100
     assert out.summary.comm_gpu_s == pytest.approx(100)
 
 

@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from trine.config.preset import Preset
     from trine.core.result import RunResult
+    from trine.report.compare import Comparison
     from trine.sim.scenario import Scenario
+    from trine.sim.sweep import Sweep
 
 app = typer.Typer(help="Simulate a trace or a generated workload on a cluster.", no_args_is_help=True)
 
@@ -30,7 +32,10 @@ WorkloadName = Annotated[
         help="Generate jobs instead of reading a trace (see `trine trace generate --list`).",
     ),
 ]
-ClusterSpec = Annotated[str, typer.Option("--cluster", metavar="SPEC", help="16x4, v100=8x1,p100=16x1 or a YAML file.")]
+ClusterSpec = Annotated[
+    str,
+    typer.Option("--cluster", metavar="SPEC", help="16x4, v100=8x1,p100=16x1, a YAML file or a public cluster file."),
+]
 Variability = Annotated[
     str, typer.Option("--variability", metavar="CSV", help="Slowdown per GPU and application class.")
 ]
@@ -62,7 +67,9 @@ def run_one(
     policy: Annotated[
         str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file of your own.")
     ] = "",
-    placement: Annotated[str, typer.Option("--placement", metavar="L", help="See `trine placements`.")] = "",
+    placement: Annotated[
+        str, typer.Option("--placement", metavar="L", help="See `trine placements`; or a Python file of your own.")
+    ] = "",
     round_s: Round = None,
     event_driven: EventDriven = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")] = 0,
@@ -130,18 +137,35 @@ def compare(
     base = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs)
     sweep = Sweep(
         base,
-        _names(policies) or chosen.policies or (chosen.policy or "fifo",),
-        _names(placements) or chosen.placements or (chosen.placement or "packed-sticky",),
+        _different("--policies", policies) or chosen.policies or (chosen.policy or "fifo",),
+        _different("--placements", placements) or chosen.placements or (chosen.placement or "packed-sticky",),
         parse_seeds(seeds or chosen.seeds or "0"),
     )
     if out:
         check_target(out)
     with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
         results = run_all(sweep, workers, bar.advance)
-    comparison = Comparison.of(results, results[0].settings)
+    comparison = Comparison.of(results, _common_settings(sweep, results[0]))
+    if len(sweep.seeds) > 1 and _seeds_change_nothing(comparison):
+        comparison.notes.append("The trace is fixed and nothing is drawn at random: all seeds give the same runs.")
     if out:
         write_comparison(comparison, out)
     _print_comparison(comparison, out, as_json)
+
+
+def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
+    """What all runs of the sweep share, and what it went through."""
+    told = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
+    shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
+    swept = {"policies": list(sweep.policies), "placements": list(sweep.placements), "seeds": list(sweep.seeds)}
+    return told | swept | {"settings": shared}
+
+
+def _seeds_change_nothing(comparison: Comparison) -> bool:
+    return all(
+        len({row.results["jct_mean_s"] for row in comparison.rows_of(contender)}) == 1
+        for contender in comparison.contenders
+    )
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -164,6 +188,17 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _different(option: str, text: str) -> tuple[str, ...]:
+    """Names for a sweep; one given twice would count as another seed."""
+    from trine.core.errors import InputError
+
+    names = _names(text)
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise InputError(option, f"{twice[0]!r} twice", "each name once")
+    return names
+
+
 def _preset(name: str) -> Preset:
     from trine.config.preset import Preset, load_preset
 
@@ -171,7 +206,8 @@ def _preset(name: str) -> Preset:
 
 
 def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, penalty: float | None) -> dict[str, Any]:
-    """Flags first, then ``--set``: who says both means the more explicit one."""
+    """What the flags and ``--set`` say, by name."""
+    from trine.core.errors import InputError
     from trine.sim.settings import parse_pairs
 
     flags: dict[str, Any] = {}
@@ -181,7 +217,15 @@ def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, p
         flags["event_driven"] = True
     if penalty is not None:
         flags["locality_penalty"] = penalty
-    return flags | parse_pairs(sets or [])
+    told = parse_pairs(sets or [])
+    for name, flag in (
+        ("round_s", "--round"),
+        ("event_driven", "--event-driven"),
+        ("locality_penalty", "--locality-penalty"),
+    ):
+        if name in flags and name in told:
+            raise InputError("--set", f"{name} beside {flag}", "one of the two", name)
+    return flags | told
 
 
 def _scenario(

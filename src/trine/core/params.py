@@ -50,25 +50,25 @@ def params_of(owner: type) -> dict[str, Param]:
     }
 
 
-def build(owner: type, values: Mapping[str, Any], where: str = "--set") -> Any:
+def build(owner: type, values: Mapping[str, Any], where: str = "--set", prefix: str = "") -> Any:
     """An instance of ``owner`` from texts (``--set``) or plain values (YAML); unknown names are errors."""
     known = params_of(owner)
     for name in values:
         if name not in known:
             raise unknown_name(where, f"parameter of {getattr(owner, 'name', owner.__name__)}", name, known)
-    return owner(**{name: convert(known[name], value, where) for name, value in values.items()})
+    return owner(**{name: convert(known[name], value, where, prefix) for name, value in values.items()})
 
 
-def convert(p: Param, value: Any, where: str) -> Any:
+def convert(p: Param, value: Any, where: str, prefix: str = "") -> Any:
     """``value`` as the parameter's type, or an ``InputError`` that says what it takes."""
     try:
         result = _as(p.kind, value)
     except (ValueError, TypeError):
-        raise InputError(where, f"{value!r}", f"{p.kind_name}: {p.doc}", p.name) from None
+        raise InputError(where, f"{value!r}", f"{p.kind_name}: {p.doc}", prefix + p.name) from None
     if p.choices and result not in p.choices:
-        raise InputError(where, f"{value!r}", f"one of {', '.join(p.choices)}", p.name)
+        raise InputError(where, f"{value!r}", f"one of {', '.join(p.choices)}", prefix + p.name)
     if p.minimum is not None and result is not None and any(v < p.minimum for v in _flat(result)):
-        raise InputError(where, f"{value!r}", f"at least {p.minimum:g}", p.name)
+        raise InputError(where, f"{value!r}", f"at least {p.minimum:g}", prefix + p.name)
     return result
 
 

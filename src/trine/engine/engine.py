@@ -102,7 +102,8 @@ class Engine:
         types = self.perf.types_for(job)
         if not types:
             raise EngineError(f"job {job.id} can never run: {reasons.never_fits(job, self.perf)}")
-        slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.variability.rank_of(job.app_class))
+        class_rank = self.perf.variability.rank_of(job.app_class)
+        slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.step_s_by_type(job), class_rank)
         self._arrived.append(slot)
         self.settled = False
         self._tell(event.now, slot, "submitted")

@@ -13,15 +13,20 @@ from itertools import accumulate
 
 import numpy as np
 
+from trine.core.errors import TrineError
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.engine.moves import Moves
 from trine.engine.table import JobTable
 from trine.placement.base import Placement
-from trine.placement.free import FreeIndex
+from trine.placement.free import FreeIndex, FreePool
 from trine.policy.view import Ints
 
 Gpus = tuple[int, ...]
+
+
+class PlacementError(TrineError):
+    """A placement that breaks its contract: a bug in its file."""
 
 
 @dataclass
@@ -75,9 +80,21 @@ class Planner:
             if isinstance(found, Reason):
                 plan.refusals[slot] = found
                 continue
-            pool.take(found)
+            self._take(job, pool, found)
             return tuple(found)
         return None
+
+    def _take(self, job: Job, pool: FreePool, found: list[int]) -> None:
+        """Mark the GPUs as used; what a placement may get wrong is said in words."""
+        try:
+            if len(found) != job.gpus:
+                raise AssertionError(f"{len(found)} GPUs instead of {job.gpus}")
+            pool.take(found)
+        except (AssertionError, IndexError, TypeError, KeyError) as error:
+            name = (
+                getattr(self.placement, "name", "") or type(getattr(self.placement, "inner", self.placement)).__name__
+            )
+            raise PlacementError(f"placement {name} gave job {job.id} the GPUs {found!r}: {error}") from error
 
     def _replace_all(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same.

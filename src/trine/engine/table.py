@@ -32,6 +32,8 @@ class JobTable:
         self.state: list[State] = []
         self.types: list[tuple[int, ...]] = []
         """Indices of the GPU types that can hold the job, best first."""
+        self.step_s: list[tuple[float, ...]] = []
+        """Seconds per step by GPU type."""
         self.epoch: list[int] = []
         """Number of starts so far: a lease is bound to its epoch."""
         self.submit_s: Floats = np.zeros(_START_CAPACITY)
@@ -51,12 +53,13 @@ class JobTable:
         self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
         self.class_rank: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
         """0 for the application class that suffers most from slow chips."""
-        self.allowed: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def add(self, job: Job, ideal_s: float, types: tuple[int, ...], class_rank: int = 0) -> int:
+    def add(
+        self, job: Job, ideal_s: float, types: tuple[int, ...], step_s: tuple[float, ...], class_rank: int = 0
+    ) -> int:
         """A new waiting job; returns its number."""
         slot = len(self.jobs)
         if slot == len(self.gpus):
@@ -72,7 +75,7 @@ class JobTable:
         self.steps[slot] = job.steps
         self.types.append(types)
         self.class_rank[slot] = class_rank
-        self.allowed[slot] = sum(1 << t for t in types)
+        self.step_s.append(step_s)
         return slot
 
     def _double(self) -> None:

@@ -8,8 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from trine.core.errors import TrineError
 from trine.core.reason import Why
 from trine.policy.view import Floats, Ints, View
+
+
+class PolicyError(TrineError):
+    """A policy that breaks its contract: a bug in its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,12 @@ class KeyPolicy(Policy):
     def rank(self, view: View) -> Ranking:
         keys = self.key(view)
         columns = keys if isinstance(keys, tuple) else (keys,)
+        for column in columns:
+            if len(column) != len(view) or np.isnan(column).any():
+                raise PolicyError(
+                    f"policy {self.name}: its key has {len(column)} values for {len(view)} jobs, "
+                    f"{int(np.isnan(column).sum())} of them not a number; it must give one number per job"
+                )
         if view.priority.any():
             columns = (-view.priority, *columns)
         if len(columns) == 1:

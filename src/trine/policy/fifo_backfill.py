@@ -16,7 +16,7 @@ from trine.policy.view import Ints, View
 class FifoBackfill(Policy):
     """The head of the queue gets the earliest time at which enough GPUs will be free; others may overtake it only if
     they end before that time or leave it enough GPUs. Nothing is preempted. With exact run times the head is never
-    delayed by a job that overtook it.
+    delayed by a job that overtook it. Jobs take the fastest GPU type that has room for them.
     """
 
     name: ClassVar[str] = "fifo-backfill"
@@ -39,10 +39,11 @@ def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
     free = view.free.tolist()
     started: list[tuple[int, int]] = []
     for position in waiting.tolist():
-        pool = _tightest_pool(view, position, free)
+        need = int(view.gpus[position])
+        pool = next((pool for pool in view.pools_of(position) if free[pool] >= need), -1)
         if pool < 0:
             break
-        free[pool] -= int(view.gpus[position])
+        free[pool] -= need
         started.append((position, pool))
     rest = waiting[len(started) :]
     if not len(rest):
@@ -53,23 +54,17 @@ def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
     return [*started, (head, -1), *_backfill(view, rest[1:], free, reservation)]
 
 
-def _tightest_pool(view: View, position: int, free: list[int]) -> int:
-    """The GPU type with the fewest free GPUs that still holds the gang, or -1."""
-    need = int(view.gpus[position])
-    fitting = [(free[pool], pool) for pool in view.pools_of(position) if free[pool] >= need]
-    return min(fitting)[1] if fitting else -1
-
-
 def _reserve(view: View, started: list[tuple[int, int]], head: int, pool: int, free: int) -> tuple[float, int, int]:
     """Earliest time the head can start on ``pool``, that pool, and how many GPUs will then be left over."""
-    just = np.array([position for position, where in started if where == pool], dtype=np.int64)
-    holders = np.concatenate((np.flatnonzero(view.running & (view.pool == pool)), just))
-    ends = np.where(view.running, view.ends_s, view.now + view.remaining_s)[holders]
+    running = np.flatnonzero(view.running & (view.pool == pool))
+    just = [position for position, where in started if where == pool]
+    ends = np.concatenate((view.ends_s[running], [view.now + view.remaining_on(position, pool) for position in just]))
+    gpus = np.concatenate((view.gpus[running], view.gpus[just]))
     by_end = np.argsort(ends, kind="stable")
-    available = free + np.cumsum(view.gpus[holders][by_end])
+    available = free + np.cumsum(gpus[by_end])
     need = int(view.gpus[head])
     enough = int(np.searchsorted(available, need))
-    if enough >= len(holders):
+    if enough >= len(ends):
         return float("inf"), pool, 0
     at = ends[by_end][enough]
     last = int(np.searchsorted(ends[by_end], at, side="right")) - 1
@@ -80,19 +75,15 @@ def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[floa
     """Jobs behind the head that fit now and do not delay it, with their GPU type."""
     reserved_s, reserved_pool, spare = reservation
     chosen: list[tuple[int, int]] = []
-    in_time = view.now + view.remaining_s <= reserved_s
     for position in behind[view.gpus[behind] <= max(free)].tolist():
         gpus = int(view.gpus[position])
-        usable = [*free]
-        if not in_time[position]:
-            usable[reserved_pool] = min(usable[reserved_pool], spare)
-        pool = _tightest_pool(view, position, usable)
-        if pool < 0:
-            continue
-        if pool == reserved_pool and not in_time[position]:
-            spare -= gpus
-        free[pool] -= gpus
-        chosen.append((position, pool))
+        for pool in view.pools_of(position):
+            late = pool == reserved_pool and view.now + view.remaining_on(position, pool) > reserved_s
+            if gpus <= (min(free[pool], spare) if late else free[pool]):
+                spare -= gpus if late else 0
+                free[pool] -= gpus
+                chosen.append((position, pool))
+                break
         if not any(free):
             break
     return chosen

@@ -31,7 +31,8 @@ class JobColumns(Protocol):
     idle_from_s: Floats
     running: Flags
     pool: Ints
-    allowed: Ints
+    types: list[tuple[int, ...]]
+    step_s: list[tuple[float, ...]]
 
 
 class View:
@@ -78,10 +79,14 @@ class View:
         """Index of the GPU type a running job holds."""
         return self._columns.pool[self.slots]
 
-    def pools_of(self, position: int) -> list[int]:
-        """Indices of the GPU types that can hold the job at ``position``."""
-        mask = int(self._columns.allowed[self.slots[position]])
-        return [pool for pool in range(len(self.capacity)) if mask >> pool & 1]
+    def pools_of(self, position: int) -> tuple[int, ...]:
+        """Indices of the GPU types that can hold the job at ``position``, fastest first."""
+        return self._columns.types[int(self.slots[position])]
+
+    def remaining_on(self, position: int, pool: int) -> float:
+        """Seconds of work left on median GPUs of the type ``pool``."""
+        step_s = self._columns.step_s[int(self.slots[position])]
+        return float(self.remaining_s[position]) * step_s[pool] / step_s[self.pools_of(position)[0]]
 
     @cached_property
     def attained_s(self) -> Floats:

@@ -48,6 +48,8 @@ class Scenario:
     variability: str = ""
     throughputs: str = ""
     authors: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    """Other policies and placements of the same sweep; parameters of theirs among the values are passed over."""
     values: dict[str, Any] = field(default_factory=dict, hash=False)
     """Settings by name, as ``--set`` gives them."""
 
@@ -60,14 +62,14 @@ def run(
     scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None, log: DecisionLog | None = None
 ) -> RunResult:
     """Simulate one scenario from its files to its result; ``log`` is told every decision with its reason."""
-    settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors)
+    settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others)
     cluster = load_cluster(scenario.cluster)
     jobs, notes = load_jobs(scenario, settings, cluster)
     table, chip_notes = chips(
         scenario.variability, cluster, settings.variability, scenario.seed, {job.app_class for job in jobs}
     )
     perf = _perf_model(scenario, settings.run, cluster, table)
-    jobs, refused = _that_fit(jobs, perf, settings.run, scenario.trace or scenario.workload)
+    jobs, refused = _that_fit(jobs, perf, settings.run, scenario)
     jobs = _in_window(jobs, settings.run.window)
     recorder = Recorder(cluster, keep_segments)
     started = time.process_time()
@@ -150,18 +152,18 @@ def class_penalties(parts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, source: str) -> tuple[list[Job], list[str]]:
+def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, scenario: Scenario) -> tuple[list[Job], list[str]]:
     """Jobs that some GPU type of the cluster can hold; the others are refused or skipped, as the settings say."""
     too_large = [job for job in jobs if not perf.types_for(job)]
     if not too_large:
         return jobs, []
-    job = too_large[0]
+    job, source = too_large[0], scenario.trace or scenario.workload
     why = reasons.never_fits(job, perf)
     if run.oversize == "refuse":
         where = f"{source}:{job.line}" if job.line else source
-        hint = (
-            "--throughputs with the model's speeds" if job.step_s is None else "jobs that fit, or --set oversize=skip"
-        )
+        hint = "jobs that fit, or --set oversize=skip"
+        if job.step_s is None:
+            hint = "a cluster of GPU types that the table knows" if scenario.throughputs else "--throughputs FILE"
         raise InputError(where, f"job {job.id} can never run: {why}", hint, "gpus")
     fitting = [job for job in jobs if perf.types_for(job)]
     if not fitting:
@@ -230,5 +232,5 @@ def _arrivals(jobs: list[Job], run: RunSettings) -> Iterator[Job]:
 
 def _record(scenario: Scenario, settings: Settings) -> dict[str, Any]:
     """The settings as they took effect, for the report."""
-    given = {k: v for k, v in vars(replace(scenario, values={})).items() if v not in ("", (), {})}
+    given = {k: v for k, v in vars(replace(scenario, values={}, others=())).items() if v not in ("", (), {})}
     return given | {"settings": described(settings)}

@@ -11,7 +11,7 @@ from trine.config.numbers import read_numbers
 from trine.core.compat import Compat
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
-from trine.core.plugins import find
+from trine.core.plugins import discover, find
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 from trine.sim.world import WorldSettings
@@ -104,26 +104,45 @@ class _Sorted:
     placement: dict[str, Any] = field(default_factory=dict)
 
 
-def resolve(policy: str, placement: str, values: Mapping[str, Any], authors: tuple[str, ...] = ()) -> Settings:
-    """Typed settings for a run. Raises ``InputError`` for names nobody knows and values of the wrong kind."""
+def resolve(
+    policy: str,
+    placement: str,
+    values: Mapping[str, Any],
+    authors: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+) -> Settings:
+    """Typed settings for a run. Raises ``InputError`` for names nobody knows and values of the wrong kind.
+
+    ``others`` are further policies and placements of the same sweep: their parameters are known, but not for this run.
+    """
     policy_type = find("trine.policy", Policy, "policy", policy, "--policy")
     sticky = placement.endswith(STICKY)
     placement_type = find("trine.placement", Placement, "placement", placement.removesuffix(STICKY), "--placement")
     known = {group: params_of(owner) for group, owner in GROUPS.items()}
     known |= {"policy": params_of(policy_type), "placement": params_of(placement_type)}
+    named = {policy: "policy", placement: "placement", placement.removesuffix(STICKY): "placement"}
     parts = _Sorted()
     for name, value in values.items():
-        _sort_in(parts, known, name, value)
+        if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
+            raise unknown_name(WHERE, "key", name, _all_names(known))
+    _check_finish(parts.run)
     inner = build(placement_type, parts.placement, WHERE)
     return Settings(
         build(RunSettings, parts.run, WHERE),
-        build(WorkloadSettings, parts.workload, WHERE),
-        build(TraceSettings, parts.trace, WHERE),
-        build(VariabilitySettings, parts.variability, WHERE),
+        build(WorkloadSettings, parts.workload, WHERE, "workload."),
+        build(TraceSettings, parts.trace, WHERE, "trace."),
+        build(VariabilitySettings, parts.variability, WHERE, "variability."),
         _compat(parts.compat, authors),
         build(policy_type, parts.policy, WHERE),
         Sticky(inner) if sticky else inner,
     )
+
+
+def _check_finish(told: dict[str, Any]) -> None:
+    if told.get("finish") == "round" and str(told.get("event_driven", "")).lower() in ("true", "1", "yes", "on"):
+        raise InputError(
+            WHERE, "finish=round with event-driven decisions", "finish=exact: there are no rounds", "finish"
+        )
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -137,21 +156,35 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
     return values
 
 
-def _sort_in(parts: _Sorted, known: dict[str, dict[str, Param]], name: str, value: Any) -> None:
-    """A bare name goes to the run, the policy and the placement, whoever has it; a dotted one where the dot says."""
+def _sort_in(parts: _Sorted, known: dict[str, dict[str, Param]], named: dict[str, str], name: str, value: Any) -> bool:
+    """A bare name goes to the run, the policy and the placement, whoever has it; a dotted one where the dot says.
+
+    Before the dot stands a group of settings, or the name of the policy or the placement. False: nobody has it.
+    """
     head, dot, rest = name.partition(".")
-    if name == "compat" or head == "compat":
+    if head == "compat":
         parts.compat[rest or "compat"] = value
-        return
-    if dot and head in known:
-        owners, key = [head], rest
+        return True
+    group = head if head in known else named.get(head, "")
+    if dot and group:
+        owners, key = [group], rest
     else:
-        owners, key = [owner for owner in ("run", "policy", "placement") if name in known[owner]], name
+        owners, key = ["run", "policy", "placement"], name
     owners = [owner for owner in owners if key in known[owner]]
-    if not owners:
-        raise unknown_name(WHERE, "key", name, _all_names(known))
     for owner in owners:
         getattr(parts, owner)[key] = _from_file(known[owner][key], value)
+    return bool(owners)
+
+
+def _meant_for(others: tuple[str, ...], name: str) -> bool:
+    """Another policy or placement of the sweep has this parameter."""
+    head, _, rest = name.partition(".")
+    for other in others:
+        plain = other.removesuffix(STICKY)
+        found = discover("trine.policy", Policy).get(plain) or discover("trine.placement", Placement).get(plain)
+        if found and (name in params_of(found) or (head in (other, plain) and rest in params_of(found))):
+            return True
+    return False
 
 
 def _from_file(p: Param, value: Any) -> Any:

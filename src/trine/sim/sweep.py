@@ -27,7 +27,7 @@ class Sweep:
 
     def scenarios(self) -> list[Scenario]:
         return [
-            replace(self.base, policy=policy, placement=placement, seed=seed)
+            replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
             for policy in self.policies
             for placement in self.placements
             for seed in self.seeds

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Arrivals = Literal["poisson", "diurnal", "batch"]
 ARRIVALS: tuple[Arrivals, ...] = get_args(Arrivals)
 DEFAULT_LOAD = 0.8
+MOST_JOBS = 10_000_000
 HOUR_S = 3600.0
 DAY_S = HOURS * HOUR_S
 _WHERE = "trace generate"
@@ -93,6 +94,8 @@ def _check(
     start_hour: float,
 ) -> Arrivals:
     """Refuse arguments that make no sense; return the kind of arrivals."""
+    if jobs > MOST_JOBS:
+        raise InputError(_WHERE, f"found {jobs}", f"at most {MOST_JOBS:,}", "jobs")
     for field, whole, least in (("jobs", jobs, 1), ("seed", seed, 0), ("gpus", gpus, 1)):
         if whole < least:
             raise InputError(_WHERE, f"found {whole}", f"a whole number of at least {least}", field)

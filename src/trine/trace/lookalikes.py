@@ -29,8 +29,8 @@ LOOKALIKES = (
     Lookalike("a summary of clusters", frozenset({"id", "job_num", "gpu_job_num"})),
     Lookalike("measured slowdowns of GPUs", frozenset({"uuid", "perf"}), "--variability"),
     Lookalike("measured slowdowns of GPUs", frozenset({"PerfVar_classA"}), "--variability"),
-    Lookalike("the GPUs of a world", frozenset({"gpu", "node", "rack", "type"}), "--world"),
-    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "--world"),
+    Lookalike("the GPUs of a world", frozenset({"gpu", "node", "rack", "type"}), "--variability"),
+    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "no option"),
     Lookalike("the results of a run", frozenset({"job_id", "start_s", "finish_s"})),
 )
 
@@ -38,7 +38,7 @@ LOOKALIKES = (
 def recognise(sample: Sample) -> Lookalike | None:
     """What the file is, if it is something we know and not a job trace."""
     if sample.text.lstrip()[:1] in ("{", "["):
-        return Lookalike("JSON", frozenset(), "--throughputs (throughput tables) or --cluster (cluster descriptions)")
+        return Lookalike("JSON", frozenset(), "--throughputs (throughput tables)")
     found = set(sample.fields)
     for kind in LOOKALIKES:
         if kind.columns <= found and not (kind.only and kind.columns != found):

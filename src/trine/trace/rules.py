@@ -19,6 +19,8 @@ from trine.trace.options import ImportOptions
 from trine.trace.row import Row
 
 GPUS_LIMIT = 1_000_000
+LONGEST_S = 1e11
+"""Some three thousand years: beyond it floating-point times lose their microseconds."""
 UNIX_TIME_S = 1e9
 """Clocks that start later than this (2001) are dates, not seconds since the trace began."""
 
@@ -27,7 +29,7 @@ SENTENCES = {
     "zero-duration": "no work to do",
     "duplicate-row": "an exact copy of an earlier row",
     "fractional-gpu": "a share of a GPU, rounded up to whole GPUs",
-    "unsorted": "submitted before a row above, moved forward",
+    "unsorted": "the file is not sorted, sorted by submission",
     "drawn-arrival": "no submission time in the file, a Poisson arrival drawn",
     "assumed-duration": "no run time in the file, the given one taken",
     "impossible-deadline": "a deadline that even an empty cluster would miss",
@@ -121,8 +123,8 @@ class Judge:
         if draft.submit_s is None:
             ledger.changed["drawn-arrival"] += 1
             draft.submit_s = self._arrivals.next_s()
-        elif draft.submit_s == math.inf:
-            raise InputError(row.where, "a submission time beyond all numbers", "a finite time")
+        elif draft.submit_s > LONGEST_S:
+            raise InputError(row.where, f"a submission time of {draft.submit_s:g} s", f"at most {LONGEST_S:g} s")
         if draft.deadline_s == math.inf:
             draft.deadline_s = None
         draft.line, draft.gpus, (draft.steps, draft.step_s) = row.line, gpus, work
@@ -137,8 +139,8 @@ class Judge:
             step_s = duration_s / steps
         if steps == 0 or step_s == 0:
             return NO_WORK
-        if not 0 < steps * (1.0 if step_s is None else step_s) < math.inf:
-            raise InputError(row.where, f"{steps:g} steps of {step_s:g} s", "a positive, finite run time")
+        if not 0 < steps * (1.0 if step_s is None else step_s) <= LONGEST_S:
+            raise InputError(row.where, f"{steps:g} steps of {step_s or 1:g} s", f"a run time up to {LONGEST_S:g} s")
         return Work(steps, step_s)
 
     def _assumed(self, row: Row) -> Work:
@@ -146,7 +148,11 @@ class Judge:
             return Work(self._options.duration_s, 1.0)
         if self._counting:
             return Work(1.0, None)
-        raise InputError(row.source, "no run times in this file", "--set duration_s=SECONDS to give all jobs one")
+        raise InputError(
+            row.source,
+            "no run times in this file",
+            "--set duration_s=SECONDS for all jobs (trine sim: --set trace.duration_s=SECONDS)",
+        )
 
 
 def _whole_gpus(row: Row, gpus: float) -> int:

@@ -64,7 +64,7 @@ def _bytes(source: str) -> bytes:
     except FileNotFoundError:
         raise InputError(source, "no such file", "the path of a trace file") from None
     except IsADirectoryError:
-        raise InputError(source, "a directory", "a trace file (a directory with cluster and jobs: --world)") from None
+        raise InputError(source, "a directory", "a trace file") from None
     except PermissionError:
         raise InputError(source, "the file may not be read", "a readable trace file") from None
     except (OSError, ValueError) as error:
