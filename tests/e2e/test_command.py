@@ -121,7 +121,6 @@ BAD_FLAGS = {
     "unknown quirk": (["--set", "compat.kep_evictions=true"], ["kep_evictions", "did you mean 'keep_evictions'"]),
     "authors of nothing": (["--set", "compat=authors"], ["compat", "preset"]),
     "said twice": (["--round", "60", "--set", "round_s=30"], ["round_s", "--round"]),
-    "finish without rounds": (["--event-driven", "--set", "finish=round"], ["finish", "event-driven"]),
     "a group's key": (["--set", "workload.jobs=0"], ["workload.jobs", "at least 1"]),
     "missing file": (["--variability", "nowhere.csv"], ["nowhere.csv", "no such file"]),
     "another format": (["--format", "muri"], ["trace.csv", "muri"]),

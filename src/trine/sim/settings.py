@@ -125,7 +125,6 @@ def resolve(
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
             raise unknown_name(WHERE, "key", name, _all_names(known))
-    _check_finish(parts.run)
     inner = build(placement_type, parts.placement, WHERE)
     return Settings(
         build(RunSettings, parts.run, WHERE),
@@ -136,13 +135,6 @@ def resolve(
         build(policy_type, parts.policy, WHERE),
         Sticky(inner) if sticky else inner,
     )
-
-
-def _check_finish(told: dict[str, Any]) -> None:
-    if told.get("finish") == "round" and str(told.get("event_driven", "")).lower() in ("true", "1", "yes", "on"):
-        raise InputError(
-            WHERE, "finish=round with event-driven decisions", "finish=exact: there are no rounds", "finish"
-        )
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

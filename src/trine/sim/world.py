@@ -34,7 +34,7 @@ class WorldSettings:
     event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
     finish: str = param(
         "exact",
-        "when a completion counts: at its own time (GPUs held to the round's end) or at the boundary",
+        "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary; the same if event-driven",
         ("exact", "round"),
     )
     restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)

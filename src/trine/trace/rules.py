@@ -151,7 +151,7 @@ class Judge:
         raise InputError(
             row.source,
             "no run times in this file",
-            "--set duration_s=SECONDS for all jobs (trine sim: --set trace.duration_s=SECONDS)",
+            "--set duration_s=SECONDS (in trine sim: trace.duration_s=SECONDS)",
         )
 
 
