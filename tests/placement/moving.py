@@ -7,6 +7,7 @@ from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.core.compat import Compat
+from trine.core.costs import StopCosts
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.perf.model import LocalityPenalty, PerfModel
@@ -24,7 +25,7 @@ def finish_times(migration_s: float, want: str = "finish_s") -> dict[str, Any]:
     perf = PerfModel(cluster, VariabilityTable(8, slow), LocalityPenalty.across_nodes(3.0))
     placement = Pal()
     placement.prepare(perf, random.Random(0), Compat())
-    engine = Engine(cluster, Fifo(), placement, perf, migration_s=migration_s)
+    engine = Engine(cluster, Fifo(), placement, perf, costs=StopCosts(migration_s=migration_s))
     jobs = [Job("short", 0.0, 4, 300.0, 1.0, app_class="A"), Job("long", 0.0, 4, 6000.0, 1.0, app_class="A")]
     recorder = Recorder(cluster)
     world = World(engine, iter(jobs), 2, WorldSettings(round_s=300.0, migration_s=migration_s, validate=True), recorder)

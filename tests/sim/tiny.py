@@ -65,8 +65,7 @@ def build_engine(
     penalty = LocalityPenalty(1.0, across, across if run.rack_penalty is None else run.rack_penalty)
     perf = PerfModel(cluster, VariabilityTable.of_cluster(cluster), penalty, throughputs or ThroughputTable())
     settings.placement.prepare(perf, random.Random(f"{seed}/placement"), settings.compat)
-    move_s = run.restore_s if run.migration_s is None else run.migration_s
-    return cls(cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, move_s)
+    return cls(cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, run.costs)
 
 
 def simulate(

@@ -16,7 +16,7 @@ from trine.trace import load, write_trace
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 TYPE = st.text(st.characters(codec="utf-8", exclude_characters="\0|"), min_size=1, max_size=4)
-POSITIVE = st.floats(min_value=1e-6, max_value=1e9)
+POSITIVE = st.floats(min_value=1e-6, max_value=3e5)
 TIME = st.floats(min_value=0, max_value=9e8)
 JOB = st.builds(
     Job,

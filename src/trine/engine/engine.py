@@ -14,6 +14,7 @@ import numpy as np
 
 from trine.core.cluster import Cluster
 from trine.core.compat import Compat
+from trine.core.costs import StopCosts
 from trine.core.errors import TrineError
 from trine.core.reason import Reason, Why
 from trine.engine import reasons
@@ -46,8 +47,8 @@ class Engine:
     strict: bool | None = None
     """Head-of-line blocking; ``None`` leaves it to the policy."""
     compat: Compat = field(default_factory=Compat)
-    migration_s: float = 0.0
-    """What a move costs a job that does not say so itself, seconds."""
+    costs: StopCosts = field(default_factory=StopCosts)
+    """What stopping a job costs, where a placement weighs moves."""
 
     def __post_init__(self) -> None:
         self.table = JobTable()
@@ -69,10 +70,10 @@ class Engine:
         self._finished = 0
         self._compacted = 0
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
-        self._capacity = np.array([p.capacity for p in self.free.pools], dtype=np.int64)
         self.excluded = self.placement.excluded()
         for gpu in self.excluded:
             self.free.take((gpu,))
+        self._capacity = np.array([p.total for p in self.free.pools], dtype=np.int64)
         self._planner = Planner(
             self.table,
             self.free,
@@ -81,7 +82,7 @@ class Engine:
             self.policy.strict if self.strict is None else self.strict,
             self.policy.preemptive,
             self.compat.keep_evictions,
-            Moves(self.perf, self.migration_s) if self.placement.weighs_moves and not self.compat.free_moves else None,
+            Moves(self.perf, self.costs) if self.placement.weighs_moves and not self.compat.free_moves else None,
         )
         self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
             Submitted: self._submitted,

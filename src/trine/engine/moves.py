@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trine.core.costs import StopCosts
 from trine.engine.table import JobTable
 from trine.perf.model import PerfModel
 
 
 @dataclass(frozen=True)
 class Moves:
-    """``cost_s``: what a move costs a job that does not say so itself."""
+    """Weighs speeds that the performance model predicts against what a stop costs."""
 
     perf: PerfModel
-    cost_s: float
+    costs: StopCosts
 
     def pays(self, table: JobTable, slot: int, now: float, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
         """Predicted end after the move is earlier than the end without it."""
@@ -23,5 +24,5 @@ class Moves:
             return False
         worked_s = max(0.0, now - float(table.work_from_s[slot]))
         left = float(table.steps[slot]) - float(table.done[slot]) - worked_s * float(table.rate[slot])
-        cost_s = self.cost_s if job.migration_s is None else job.migration_s
+        cost_s = self.costs.migration(job) + self.costs.lost(job, worked_s)
         return left / before - left / after > cost_s

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from trine.config.cluster import load_cluster
@@ -100,7 +101,7 @@ def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple
         told_seed = settings.trace.seed
         seed = scenario.seed if told_seed is None else told_seed
         options = ImportOptions(settings.trace.jobs_per_h, seed, settings.trace.duration_s)
-        return _load_trace(scenario.trace, scenario.format, options)
+        return _load_trace(scenario.trace, scenario.format, options, _stamp(scenario.trace))
     told = settings.workload
     jobs = generate(
         scenario.workload,
@@ -115,9 +116,18 @@ def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple
     return jobs, [f"{len(jobs)} jobs drawn from the {scenario.workload} workload."]
 
 
+def _stamp(path: str) -> tuple[int, int]:
+    """Changes when the file does; nothing for what is not there (the reader will say so)."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
 @lru_cache(maxsize=4)
-def _load_trace(path: str, fmt: str, options: ImportOptions) -> tuple[list[Job], list[str]]:
-    """Sweeps read the same trace many times: keep the last few."""
+def _load_trace(path: str, fmt: str, options: ImportOptions, stamp: tuple[int, int]) -> tuple[list[Job], list[str]]:  # noqa: ARG001
+    """Sweeps read the same trace many times: keep the last few; a file that has changed since is read again."""
     trace = load(path, fmt or None, options)
     if not trace.jobs:
         raise InputError(path, "no job that asks for GPUs", "at least one")
@@ -183,8 +193,7 @@ def _world(
     run = settings.run
     settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
     _check_capacity(jobs, settings.placement, perf.cluster)
-    move_s = run.restore_s if run.migration_s is None else run.migration_s
-    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, move_s)
+    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, run.costs)
     tracked = sum(job.tracked for job in jobs)
     told = None if log is None else lambda now, decision: log(_entry(engine, now, decision))
     return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress, told)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trine.core.costs import StopCosts
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.params import param
@@ -34,7 +35,7 @@ class WorldSettings:
     event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
     finish: str = param(
         "exact",
-        "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary; the same if event-driven",
+        "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",
         ("exact", "round"),
     )
     restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
@@ -43,6 +44,10 @@ class WorldSettings:
         0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0
     )
     validate: bool = param(False, "check the invariants after every step")
+
+    @property
+    def costs(self) -> StopCosts:
+        return StopCosts(self.restore_s, self.migration_s, self.checkpoint_every_s)
 
 
 class World:
@@ -61,6 +66,8 @@ class World:
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
         self.rounds = 0
+        self._costs = settings.costs
+        self._slack_s = 0.0 if settings.event_driven else _GRID_SLACK * settings.round_s
         self._arrivals = arrivals
         self._next_job = next(arrivals, None)
         self._tracked_left = tracked
@@ -129,16 +136,16 @@ class World:
 
     def _submit_jobs(self) -> None:
         job = self._next_job
-        while job is not None and job.submit_s <= self.now:
+        until_s = self.now + self._slack_s
+        while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
             self.recorder.lives.append(Life(job, float(self.engine.table.ideal_s[len(self.recorder.lives)])))
             job = next(self._arrivals, None)
         self._next_job = job
 
     def _finish_jobs(self) -> None:
-        slack = _GRID_SLACK * (self.settings.round_s if not self.settings.event_driven else 0.0)
         ends, lives = self._ends, self.recorder.lives
-        while self._tracked_left and ends and ends[0][0] <= self.now + slack:
+        while self._tracked_left and ends and ends[0][0] <= self.now + self._slack_s:
             end_s, slot, epoch = heapq.heappop(ends)
             if lives[slot].epoch == epoch and lives[slot].run is not None:
                 self._finish(slot, lives[slot], min(end_s, self.now))
@@ -187,12 +194,7 @@ class World:
         """Seconds until work goes on: nothing at the first start."""
         if life.start_s < 0:
             return 0.0
-        job, settings = life.job, self.settings
-        restore_s = settings.restore_s if job.restore_s is None else job.restore_s
-        if not life.moving:
-            return restore_s
-        migration_s = settings.migration_s if job.migration_s is None else job.migration_s
-        return restore_s if migration_s is None else migration_s
+        return self._costs.migration(life.job) if life.moving else self._costs.restore(life.job)
 
     def _stop(self, decision: Stop) -> list[Decision]:
         life = self.recorder.lives[decision.slot]
@@ -224,9 +226,7 @@ class World:
         worked_s = max(0.0, self.now - run.work_from_s)
         # A restore that was cut short costs only the time it had.
         life.lost_s -= max(0.0, run.work_from_s - self.now)
-        own = life.job.checkpoint_every_s
-        every_s = self.settings.checkpoint_every_s if own is None else own
-        lost_s = worked_s % every_s if every_s > 0 else 0.0
+        lost_s = self._costs.lost(life.job, worked_s)
         life.lost_s += lost_s
         return min(life.job.steps, life.done + (worked_s - lost_s) * run.speed.steps_per_s)
 

@@ -1,0 +1,32 @@
+"""What stopping a job costs: restoring, moving, the work since its last checkpoint. A job's own figures come first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trine.core.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class StopCosts:
+    """The run's figures, in seconds, for jobs that do not state their own."""
+
+    restore_s: float = 0.0
+    migration_s: float | None = None
+    """``None``: a move costs what a restore costs."""
+    checkpoint_every_s: float = 0.0
+    """0: a checkpoint is taken at the stop itself, nothing is lost."""
+
+    def restore(self, job: Job) -> float:
+        """Seconds before work goes on after a preemption."""
+        return self.restore_s if job.restore_s is None else job.restore_s
+
+    def migration(self, job: Job) -> float:
+        """Seconds before work goes on after a move."""
+        told = self.migration_s if job.migration_s is None else job.migration_s
+        return self.restore(job) if told is None else told
+
+    def lost(self, job: Job, worked_s: float) -> float:
+        """Seconds of work since the last checkpoint, after ``worked_s`` seconds of it."""
+        every_s = self.checkpoint_every_s if job.checkpoint_every_s is None else job.checkpoint_every_s
+        return worked_s % every_s if every_s > 0 else 0.0
