@@ -26,7 +26,11 @@ class StopCosts:
         told = self.migration_s if job.migration_s is None else job.migration_s
         return self.restore(job) if told is None else told
 
+    def interval(self, job: Job) -> float:
+        """Seconds of work between checkpoints, 0 if one is taken at the stop."""
+        return self.checkpoint_every_s if job.checkpoint_every_s is None else job.checkpoint_every_s
+
     def lost(self, job: Job, worked_s: float) -> float:
         """Seconds of work since the last checkpoint, after ``worked_s`` seconds of it."""
-        every_s = self.checkpoint_every_s if job.checkpoint_every_s is None else job.checkpoint_every_s
+        every_s = self.interval(job)
         return worked_s % every_s if every_s > 0 else 0.0

@@ -24,5 +24,7 @@ class Moves:
             return False
         worked_s = max(0.0, now - float(table.work_from_s[slot]))
         left = float(table.steps[slot]) - float(table.done[slot]) - worked_s * float(table.rate[slot])
-        cost_s = self.costs.migration(job) + self.costs.lost(job, worked_s)
+        # Half an interval on average. What is lost at this very moment would make a move pay now, not pay a round
+        # later and pay again after the next checkpoint: staying must stay right while nothing else changes.
+        cost_s = self.costs.migration(job) + self.costs.interval(job) / 2
         return left / before - left / after > cost_s
