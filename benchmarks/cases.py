@@ -91,7 +91,7 @@ def _growth(policy: str) -> Measured:
 
 def _churn(placement: str, nodes: int, nodes_per_rack: int = 0) -> Measured:
     spent = min(microseconds(placement, nodes, nodes_per_rack=nodes_per_rack) for _ in range(3))
-    return Measured(spent, _peak_mb(), "with its changes to the index and the releases before it")
+    return Measured(spent, _peak_mb(), "catching up with releases, choosing, marking")
 
 
 def _help() -> Measured:

@@ -70,6 +70,9 @@ class Engine:
         self._finished = 0
         self._compacted = 0
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
+        # An order that only events change, placed by a rule without chance: planning again gives the same plan.
+        repeatable = not self.compat.keep_evictions if self.placement.sticky else self.placement.repeatable
+        self._repeats = repeatable and not self.policy.changes_with_time
         self.excluded = self.placement.excluded()
         for gpu in self.excluded:
             self.free.take((gpu,))
@@ -122,7 +125,7 @@ class Engine:
         plan = self._planner.plan(event.now, slots, ranking.pools)
         self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
         self.considered, self.ranked = slots, len(self.table)
-        self.settled = not plan.stops and not plan.starts
+        self.settled = self._repeats or (not plan.stops and not plan.starts)
         return self._stop_decisions(event.now, plan) + self._start_decisions(event.now, plan)
 
     def _started(self, event: Started) -> list[Decision]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 
 from trine.core.cluster import Cluster
 
@@ -21,10 +20,10 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-@lru_cache(maxsize=4096)
-def _lowest_bits(mask: int, count: int) -> tuple[int, ...]:
-    """Positions of the ``count`` lowest set bits; nodes are small, so that few masks ever occur."""
-    return tuple(islice(bits(mask), count))
+@lru_cache(maxsize=65536)
+def positions(mask: int) -> tuple[int, ...]:
+    """Positions of the set bits of a node's mask, ascending; nodes are small, so that few masks ever occur."""
+    return tuple(bits(mask))
 
 
 class FreePool:
@@ -37,8 +36,8 @@ class FreePool:
         self.node_of = cluster.node_of
         self.largest_node = max((n.gpus for n in cluster.nodes if n.gpu_type == gpu_type), default=0)
         self.total = 0
-        self.touched: list[int] = []
-        """One mask of nodes per finer index: those that changed since it last looked (see ``watch``)."""
+        self.watchers: list[set[int]] = []
+        """One set per finer index: the nodes that changed since it last looked; the index empties it."""
         self.free_on: list[int] = [0] * len(cluster.nodes)
         """Bit mask of free GPUs by node; bit i is GPU ``first_gpu[node] + i``."""
         self.nodes_with: list[int] = [0] * (self.largest_node + 1)
@@ -57,13 +56,8 @@ class FreePool:
             self.nodes_with[old] ^= bit
             self.nodes_with[new] ^= bit
             self.total += new - old
-        for i in range(len(self.touched)):
-            self.touched[i] |= 1 << node
-
-    def watch(self) -> int:
-        """Number of a new entry of ``touched``; whoever reads it sets it back to 0."""
-        self.touched.append(0)
-        return len(self.touched) - 1
+        for touched in self.watchers:
+            touched.add(node)
 
     def _by_node(self, gpus: Sequence[int]) -> Iterable[tuple[int, int]]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""
@@ -99,7 +93,7 @@ class FreePool:
     def lowest(self, node: int, count: int) -> list[int]:
         """The ``count`` lowest free GPU ids of ``node``."""
         first = self.first_gpu[node]
-        return [first + i for i in _lowest_bits(self.free_on[node], count)]
+        return [first + i for i in positions(self.free_on[node])[:count]]
 
     def nodes_by_most_free(self) -> Iterator[int]:
         """Nodes with free GPUs, most first, then by id."""
@@ -108,7 +102,7 @@ class FreePool:
 
     def gpus(self) -> list[int]:
         """All free GPU ids, ascending."""
-        return [self.first_gpu[n] + i for n, mask in enumerate(self.free_on) if mask for i in bits(mask)]
+        return [self.first_gpu[n] + i for n, mask in enumerate(self.free_on) if mask for i in positions(mask)]
 
 
 class FreeIndex:

@@ -72,5 +72,5 @@ class PmFirst(Placement):
         aside = pool.total - scored.free_up_to(worst)
         if not aside:
             return f"{told}."
-        slowest = max(s for s, free in zip(scored.bins.scores, scored.free_in_bin, strict=False) if free)
+        slowest = max(s for s, free in zip(scored.bins.scores, scored.free_in_bin, strict=True) if free)
         return f"{told}; {aside} slower free GPU{'s' if aside > 1 else ''} (up to {slowest:.3f}) left aside."

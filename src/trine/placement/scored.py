@@ -13,7 +13,7 @@ from itertools import groupby
 import numpy as np
 
 from trine.perf.bins import Bins
-from trine.placement.free import FreePool, bits
+from trine.placement.free import FreePool, bits, positions
 
 
 class ScoredPool:
@@ -21,77 +21,75 @@ class ScoredPool:
 
     def __init__(self, pool: FreePool, bins: Bins) -> None:
         self.pool, self.bins = pool, bins
-        self._none = len(bins.scores)
-        """Stands for the bin of a GPU that is not there."""
-        self.free_in_bin = [0] * (self._none + 1)
-        self._nth = [[0] * (self._none + 1) for _ in range(pool.largest_node + 1)]
-        """[m][bin]: nodes whose best free GPU but m is in the bin; one row more than GPUs, all of it in no bin."""
-        self._ranked: list[dict[int, tuple[int, ...]]] = [{} for _ in pool.free_on]
-        """By node: mask of free GPUs -> their bins, best first, filled up to the largest node."""
+        self._bin_count = len(bins.scores)
+        self.free_in_bin = [0] * self._bin_count
+        self._nth = [[0] * self._bin_count for _ in range(pool.largest_node + 1)]
+        """[m][bin]: nodes whose best free GPU but m is in the bin; the last row, past the largest node, stays empty."""
+        self._known: list[dict[int, tuple[int, ...]]] = [{} for _ in pool.free_on]
+        """By node: mask of free GPUs -> their bins, best first."""
         self._seen = [0] * len(pool.free_on)
+        self._ranked: list[tuple[int, ...]] = [()] * len(pool.free_on)
+        """By node: bins of the free GPUs it had when it was last looked at."""
         self._rack_of = pool.cluster.rack_of
         self.rack_nodes = [0] * len(pool.cluster.racks)
+        self._touched: set[int] = set()
         for node, spec in enumerate(pool.cluster.nodes):
             if spec.gpu_type == pool.gpu_type:
                 self.rack_nodes[self._rack_of[node]] |= 1 << node
+                self._touched.add(node)
         self.racks = [r for r, nodes in enumerate(self.rack_nodes) if nodes]
         self._in_rack = (
-            np.zeros((len(self.rack_nodes), self._none + 1), dtype=np.int64) if len(self.racks) > 1 else None
+            np.zeros((len(self.rack_nodes), self._bin_count), dtype=np.int64) if len(self.racks) > 1 else None
         )
         """[rack][bin]: free GPUs, where there are several racks."""
-        everywhere = sum(self.rack_nodes)
-        for row in self._nth:
-            row[self._none] = everywhere
-        self._watch = pool.watch()
-        pool.touched[self._watch] = everywhere
+        pool.watchers.append(self._touched)
 
     def refresh(self) -> None:
         """Catch up with the pool."""
-        touched = self.pool.touched[self._watch]
-        if not touched:
-            return
-        self.pool.touched[self._watch] = 0
-        for node in bits(touched):
-            before, after = self._seen[node], self.pool.free_on[node]
+        free_on, seen = self.pool.free_on, self._seen
+        for node in self._touched:
+            before, after = seen[node], free_on[node]
             if before != after:
-                self._seen[node] = after
-                self._change(node, before, after)
+                seen[node] = after
+                self._rerank(node, after)
+                self._recount(node, before, after)
+        self._touched.clear()
 
-    def _change(self, node: int, before: int, after: int) -> None:
-        """The free GPUs of ``node`` were ``before`` and are ``after``."""
-        bit, free, nth = 1 << node, self.free_in_bin, self._nth
-        rack = self._in_rack[self._rack_of[node]] if self._in_rack is not None else None
-        for m, (old, new) in enumerate(zip(self._bins_of(node, before), self._bins_of(node, after), strict=True)):
-            if old != new:
-                row = nth[m]
-                row[old] ^= bit
-                row[new] ^= bit
-                free[old] -= 1
-                free[new] += 1
-                if rack is not None:
-                    rack[old] -= 1
-                    rack[new] += 1
-
-    def _bins_of(self, node: int, mask: int) -> tuple[int, ...]:
-        """Bins of the GPUs in ``mask``, best first. The same few masks come up again and again."""
-        ranked = self._ranked[node].get(mask)
-        if ranked is None:
+    def _rerank(self, node: int, mask: int) -> None:
+        """Ranks of the node's free GPUs: only those that moved to another bin change a mask."""
+        old, new = self._ranked[node], self._known[node].get(mask)
+        if new is None:
             first, bin_of = self.pool.first_gpu[node], self.bins.bin_of
-            found = sorted(bin_of[first + i] for i in bits(mask))
-            ranked = tuple(found + [self._none] * (self.pool.largest_node - len(found)))
-            self._ranked[node][mask] = ranked
-        return ranked
+            new = self._known[node][mask] = tuple(sorted([bin_of[first + i] for i in positions(mask)]))
+        self._ranked[node] = new
+        bit, nth = 1 << node, self._nth
+        for row, a, b in zip(nth, old, new, strict=False):
+            if a != b:
+                row[a] ^= bit
+                row[b] ^= bit
+        longer, common = (old, len(new)) if len(old) > len(new) else (new, len(old))
+        for m in range(common, len(longer)):
+            nth[m][longer[m]] ^= bit
+
+    def _recount(self, node: int, before: int, after: int) -> None:
+        free, first, bin_of = self.free_in_bin, self.pool.first_gpu[node], self.bins.bin_of
+        rack = self._in_rack[self._rack_of[node]] if self._in_rack is not None else None
+        for i in positions(before ^ after):
+            b, change = bin_of[first + i], 1 if after >> i & 1 else -1
+            free[b] += change
+            if rack is not None:
+                rack[b] += change
 
     # -- questions -----------------------------------------------------------------------------------------------
 
     def worst_bin_for(self, count: int) -> int:
         """The lowest bin such that ``count`` free GPUs are in it or better ones; the last bin if too few are free."""
         left = count
-        for b, free in enumerate(self.free_in_bin[:-1]):
+        for b, free in enumerate(self.free_in_bin):
             left -= free
             if left <= 0:
                 return b
-        return self._none - 1
+        return self._bin_count - 1
 
     def free_up_to(self, b: int) -> int:
         """Free GPUs in bin ``b`` and better ones."""
@@ -100,7 +98,7 @@ class ScoredPool:
     def by_score(self, count: int) -> list[int]:
         """The best ``count`` GPUs; among equals those on nodes whose number of such GPUs is closest to ``count``."""
         chosen: list[int] = []
-        for b in range(self._none):
+        for b in range(self._bin_count):
             if self.free_in_bin[b]:
                 self._add_from_bin(b, count, chosen)
                 if len(chosen) == count:
@@ -116,10 +114,10 @@ class ScoredPool:
             for k in sizes:
                 nodes |= self._with_exactly(k, b, first)
             for node in bits(nodes):
-                for gpu in self._gpus(node, b, b):
-                    chosen.append(gpu)
-                    if len(chosen) == count:
-                        return
+                chosen += self._gpus(node, b, b)
+                if len(chosen) >= count:
+                    del chosen[count:]
+                    return
 
     def _with_exactly(self, k: int, b: int, first: bool) -> int:
         """Nodes with exactly ``k`` free GPUs in bin ``b``: their ranks in it are a run of that length."""
@@ -200,7 +198,7 @@ class ScoredPool:
     def _gpus(self, node: int, from_bin: int, to_bin: int) -> list[int]:
         """Free GPU ids of a node in the bins ``from_bin`` to ``to_bin``, ascending."""
         first, bin_of = self.pool.first_gpu[node], self.bins.bin_of
-        return [g for i in bits(self.pool.free_on[node]) if from_bin <= bin_of[g := first + i] <= to_bin]
+        return [g for i in positions(self.pool.free_on[node]) if from_bin <= bin_of[g := first + i] <= to_bin]
 
 
 @lru_cache(maxsize=256)
