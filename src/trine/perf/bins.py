@@ -16,6 +16,7 @@ Ints = NDArray[np.int64]
 
 MOST_BINS = 10
 OUTLIER_SD = 3.0
+_DENSE = 512
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,9 @@ def _kmeans_up_to(values: Floats, most: int) -> list[Ints]:
     best = prefix.cost(np.zeros(n, dtype=np.int64), np.arange(n))
     starts: list[Ints] = [np.zeros(n, dtype=np.int64)]
     answers = [_labels(starts, n)[inverse]]
+    one_cluster = prefix.all_costs() if n <= _DENSE else None
     for _ in range(1, most):
-        best, start = _next_layer(best, prefix)
+        best, start = _next_layer(best, prefix) if one_cluster is None else _next_layer_dense(best, one_cluster)
         starts.append(start)
         answers.append(_labels(starts, n)[inverse])
     return answers
@@ -110,6 +112,22 @@ class _Prefix:
         weight = self.weight[high + 1] - self.weight[low]
         first = self.first[high + 1] - self.first[low]
         return np.maximum(self.second[high + 1] - self.second[low] - first**2 / weight, 0.0)
+
+    def all_costs(self) -> Floats:
+        """[low, high]: the same for all runs; infinite where the run would be empty."""
+        n = len(self.weight) - 1
+        low, high = np.triu_indices(n)
+        costs = np.full((n, n), np.inf)
+        costs[low, high] = self.cost(low, high)
+        return costs
+
+
+def _next_layer_dense(best: Floats, one_cluster: Floats) -> tuple[Floats, Ints]:
+    """One more cluster, all starts tried at once: the quicker way for few points."""
+    before = np.concatenate(([np.inf], best[:-1]))
+    costs = before[:, None] + one_cluster
+    start = costs.argmin(axis=0)
+    return costs[start, np.arange(len(best))], start
 
 
 def _next_layer(best: Floats, prefix: _Prefix) -> tuple[Floats, Ints]:
