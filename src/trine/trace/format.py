@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, NamedTuple
 
 from trine.core.errors import InputError, nearest
@@ -19,7 +20,7 @@ class Layout(NamedTuple):
     optional: tuple[str, ...] = ()
 
 
-class Format:
+class Format(ABC):
     """How one public layout maps onto jobs. Subclasses state the facts and write ``draft``."""
 
     name: ClassVar[str]
@@ -40,8 +41,9 @@ class Format:
     rules: ClassVar[dict[str, str]] = {}
     """Sentences for the codes that this format alone uses: ``{"censored": "were still running ..."}``."""
 
+    @abstractmethod
     def draft(self, row: Row) -> Draft:
-        raise NotImplementedError
+        """What one row says about a job, in seconds and GPUs; the schema's rules come after."""
 
     def gap_s(self, rng: random.Random, jobs_per_h: float) -> float:
         """Seconds to the next arrival where the file has none: Poisson."""
