@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sdk
 from benchmarks.churn import microseconds
 from trine.config.preset import load_preset
 from trine.core.result import Summary
@@ -94,6 +95,12 @@ def _churn(placement: str, nodes: int, nodes_per_rack: int = 0) -> Measured:
     return Measured(spent, _peak_mb(), "catching up with releases, choosing, marking")
 
 
+def _sdk(ranks: int, inside: bool = True) -> Measured:
+    """The longest of the steps below: overhead grows with their length, since files are looked at by time."""
+    spent = [sdk.microseconds(step_s, ranks, inside) for step_s in (0.001, 0.01, 0.05)]
+    return Measured(max(spent), _peak_mb(), "{:.2f}, {:.2f}, {:.2f} us in steps of 1, 10, 50 ms".format(*spent))
+
+
 def _help() -> Measured:
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -118,6 +125,9 @@ _ALL = (
     Case("place-100k", "one pal placement, 102,400 GPUs", 100, lambda: _churn("pal", 12_800), unit="us"),
     Case("place-10k-racks", "the same, 10,240 GPUs in 160 racks", 50, lambda: _churn("pal", 1280, 8), unit="us"),
     Case("place-10k-packed", "one packed placement, 10,240 GPUs", 50, lambda: _churn("packed", 1280), unit="us"),
+    Case("sdk", "SDK, one step in a job", 20, lambda: _sdk(1), unit="us"),
+    Case("sdk-gang", "SDK, one step in a gang of 8", 20, lambda: _sdk(8), unit="us"),
+    Case("sdk-outside", "SDK, one step outside trine", 1, lambda: _sdk(1, inside=False), unit="us"),
     Case("help", "trine --help", 0.15, _help),
 )  # fmt: skip
 CASES = {case.name: case for case in _ALL}

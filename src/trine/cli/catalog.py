@@ -10,11 +10,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.
 
 
 def policies(as_json: AsJson = False) -> None:
-    """List the policies: who goes next."""
+    """List the policies: who goes next, and who gets which share of time."""
     from trine.core.plugins import discover
     from trine.policy.base import Policy
+    from trine.policy.lp.base import SharePolicy
 
-    _show(discover("trine.policy", Policy), as_json)
+    ordering, sharing = discover("trine.policy", Policy), discover("trine.policy.lp", SharePolicy)
+    if as_json:
+        found = {name: _entry(cls) | {"computes": "order"} for name, cls in ordering.items()}
+        shares = {name: _entry(cls) | {"computes": "shares"} for name, cls in sharing.items()}
+        # A name in both families is one policy with two forms: the order comes first, its shares inside.
+        both = {name: found[name] | {"as_shares": shares[name]} for name in found if name in shares}
+        _print_json(shares | found | both)
+        return
+    _show(ordering, as_json=False)
+    _show(sharing, as_json=False, mark=" (shares)")
+    typer.echo("(shares): computes shares of time on each GPU type; `trine allocate` runs it on one problem.")
 
 
 def placements(as_json: AsJson = False) -> None:
@@ -62,7 +73,7 @@ def _print_json(value: dict[str, Any]) -> None:
     typer.echo(json.dumps(value, indent=1))
 
 
-def _show(found: dict[str, type], as_json: bool) -> None:
+def _show(found: dict[str, type], as_json: bool, mark: str = "") -> None:
     if as_json:
         _print_json({name: _entry(cls) for name, cls in found.items()})
         return
@@ -70,7 +81,7 @@ def _show(found: dict[str, type], as_json: bool) -> None:
 
     for name, cls in found.items():
         entry = _entry(cls)
-        typer.echo(f"{name}: {entry['title']}" + (f"  [{entry['paper']}]" if entry["paper"] else ""))
+        typer.echo(f"{name}{mark}: {entry['title']}" + (f"  [{entry['paper']}]" if entry["paper"] else ""))
         for p in params_of(cls).values():
             typer.echo(f"    --set {p.name}={_value(p.default)}  ({p.kind_name}): {p.doc}")
 

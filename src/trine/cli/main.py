@@ -13,10 +13,12 @@ from typing import Annotated
 
 import typer
 
-from trine.cli import catalog, cluster, generate, profile, reproduce, sim, trace
+from trine.cli import allocate, catalog, cluster, generate, profile, reproduce, sim, trace
+from trine.cli.live.lazy import LazyGroup
 
 app = typer.Typer(
     name="trine",
+    cls=LazyGroup,
     help="A GPU-cluster scheduler and simulator for machine-learning jobs.",
     no_args_is_help=True,
     add_completion=False,
@@ -29,6 +31,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(profile.app, name="profile")
 app.add_typer(reproduce.app, name="reproduce")
+app.command("allocate")(allocate.allocate)
 app.command("policies")(catalog.policies)
 app.command("placements")(catalog.placements)
 app.command("presets")(catalog.presets)
@@ -68,7 +71,7 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        _fail(str(error), 2)
+        _fail(allocate.shares_hint(error) or str(error), 2)
     except TrineError as error:
         _fail(str(error), 1)
     except _Interrupted:

@@ -4,6 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trine.core.cluster import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the GPUs of a gang must lie."""
+
+    nodes: int | None = None
+    """Spread evenly over exactly this many nodes; ``None`` leaves it to the placement."""
+    required: Tier | None = None
+    """No further apart than this."""
+    preferred: Tier | None = None
+    """No further apart than this until ``prefer_until_s``."""
+    prefer_until_s: float = float("inf")
+
+    def widest(self, now: float) -> Tier:
+        """The tier that may not be exceeded at ``now``."""
+        wanted = self.preferred if self.preferred is not None and now < self.prefer_until_s else self.required
+        return Tier.NETWORK if wanted is None else wanted
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -40,6 +60,8 @@ class Job:
     """Work since the last multiple is lost at a stop; 0 means a checkpoint is taken at the stop itself."""
     tracked: bool = True
     """Background jobs load the cluster but appear in no metric."""
+    shape: Shape | None = None
+    """How its GPUs must lie, where the user said so."""
     line: int = 0
     """Line of the input file, for error messages; 0 when there is none."""
 

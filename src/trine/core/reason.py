@@ -21,6 +21,10 @@ class Why(StrEnum):
     REFUSED = "placement-refused"
     STARTING = "waits-for-gpus-to-be-released"
     TOO_LARGE = "too-large"
+    CANCELLED = "cancelled"
+    HELD = "held"
+    QUOTA = "over-quota"
+    TOPOLOGY = "no-room-close-together"
 
 
 @dataclass(frozen=True, slots=True)

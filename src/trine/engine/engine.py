@@ -17,11 +17,12 @@ from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.errors import TrineError
 from trine.core.reason import Reason, Why
-from trine.engine import reasons
+from trine.engine import reasons, upsets
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
 from trine.engine.handover import Handover, HandoverError
 from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
+from trine.engine.quotas import Quotas
 from trine.engine.table import JobTable, State
 from trine.perf.model import PerfModel
 from trine.placement.base import Placement
@@ -49,6 +50,8 @@ class Engine:
     compat: Compat = field(default_factory=Compat)
     costs: StopCosts = field(default_factory=StopCosts)
     """What stopping a job costs, where a placement weighs moves."""
+    quotas: Quotas = field(default_factory=Quotas)
+    """GPUs that groups and users may hold at most."""
 
     def __post_init__(self) -> None:
         self.table = JobTable()
@@ -62,6 +65,12 @@ class Engine:
         self.blocked_by = -1
         self.held_back = Why.NOT_DECIDED
         self.refusals: dict[int, Reason] = {}
+        self.over_quota: set[int] = set()
+        self.withheld: set[int] = set()
+        """GPUs out of service."""
+        self._ranks: tuple[Ints, dict[int, int]] | None = None
+        self.reported: set[int] = set()
+        """Jobs that told their progress, some of which may be lost when they stop."""
         self.considered: Ints = np.zeros(0, dtype=np.int64)
         self.ranked = 0
         """Jobs from this number on arrived after the last round."""
@@ -76,7 +85,7 @@ class Engine:
         self.excluded = self.placement.excluded()
         for gpu in self.excluded:
             self.free.take((gpu,))
-        self._capacity = np.array([p.total for p in self.free.pools], dtype=np.int64)
+        self._capacity = [p.total for p in self.free.pools]
         self._planner = Planner(
             self.table,
             self.free,
@@ -93,6 +102,7 @@ class Engine:
             Started: self._started,
             Stopped: self._stopped,
             Finished: self._finished_job,
+            **upsets.handlers(self),
         }
 
     def handle(self, event: Event) -> list[Decision]:
@@ -110,23 +120,44 @@ class Engine:
         slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.step_s_by_type(job), class_rank)
         self._arrived.append(slot)
         self.settled = False
-        self._tell(event.now, slot, "submitted")
+        self.tell(event.now, slot, "submitted")
         return []
 
     def _tick(self, event: Tick) -> list[Decision]:
-        """Rank, plan, and emit the stops and those starts that need not wait for a stop."""
+        return self.decide(event.now)
+
+    def decide(self, now: float, fill: bool = False) -> list[Decision]:
+        """Rank, plan, and emit the stops and those starts that need not wait for a stop.
+
+        ``fill`` gives out only GPUs that nobody has: no job is stopped or moved.
+        """
         self._admit()
         if not len(self._active):
             self.settled = True
             return []
-        view = self.view(event.now)
+        view = self.view(now)
         ranking = self.policy.rank(view)
-        slots = self._active[ranking.order]
-        plan = self._planner.plan(event.now, slots, ranking.pools)
+        slots, pools = self._active[ranking.order], ranking.pools
+        if self.quotas:
+            slots, pools = self._within_quotas(slots, pools)
+        plan = self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
         self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
         self.considered, self.ranked = slots, len(self.table)
         self.settled = self._repeats or (not plan.stops and not plan.starts)
-        return self._stop_decisions(event.now, plan) + self._start_decisions(event.now, plan)
+        return self._stop_decisions(now, plan) + self._start_decisions(now, plan)
+
+    def _within_quotas(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
+        """The order without the jobs that would exceed a quota; those that run stay in it."""
+        jobs = self.table.jobs
+        waits = ~self.table.running[slots]
+        running = [jobs[slot] for slot in slots[~waits].tolist()]
+        over = self.quotas.exceeded(running, [jobs[slot] for slot in slots[waits].tolist()])
+        self.over_quota = set(slots[waits][over].tolist())
+        if not self.over_quota:
+            return slots, pools
+        kept = np.ones(len(slots), dtype=np.bool_)
+        kept[np.flatnonzero(waits)[over]] = False
+        return slots[kept], None if pools is None else pools[kept]
 
     def _started(self, event: Started) -> list[Decision]:
         slot, table = event.slot, self.table
@@ -144,20 +175,20 @@ class Engine:
     def _stopped(self, event: Stopped) -> list[Decision]:
         slot, table = event.slot, self.table
         self._expect(slot, State.STOPPING)
-        if event.done < table.done[slot]:
+        if event.done < table.done[slot] and slot not in self.reported:
             raise self._error(slot, f"work shrank from {table.done[slot]} to {event.done} steps")
         table.done[slot] = event.done
-        self._book_service(event.now, slot)
+        self.book_service(event.now, slot)
         table.rate[slot] = 0.0
         table.state[slot] = State.STARTING if slot in self.assigned else State.WAITING
-        return self._release(event.now, slot)
+        return self.release(event.now, slot)
 
     def _finished_job(self, event: Finished) -> list[Decision]:
         slot, table = event.slot, self.table
         self._expect(slot, State.RUNNING, State.STOPPING)  # it may end by itself while it is being stopped
         table.state[slot] = State.FINISHED
         table.done[slot] = table.steps[slot]
-        self._book_service(event.now, slot)
+        self.book_service(event.now, slot)
         table.running[slot] = False
         table.finished[slot] = True
         if self.handover.waits(slot):
@@ -167,8 +198,8 @@ class Engine:
         self._finished += 1
         self.settled = False
         self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
-        self._tell(event.now, slot, "finished")
-        return self._release(event.now, slot)
+        self.tell(event.now, slot, "finished")
+        return self.release(event.now, slot)
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
@@ -182,9 +213,9 @@ class Engine:
                 self._forget_start(slot)
                 continue
             moves = slot in going_on
-            self._book_service(now, slot)
+            self.book_service(now, slot)
             self.table.state[slot] = State.STOPPING
-            self._tell(now, slot, "told to move" if moves else "told to stop")
+            self.tell(now, slot, "told to move" if moves else "told to stop")
             decisions.append(Stop(slot, self.table.epoch[slot], moves, Why.MOVED if moves else Why.PREEMPTED))
         return decisions
 
@@ -215,10 +246,10 @@ class Engine:
             raise self._error(slot, str(error)) from error
         table.state[slot] = State.STARTING
         epoch = table.epoch[slot] = table.epoch[slot] + 1
-        self._tell(now, slot, "started on GPUs", gpus)
+        self.tell(now, slot, "started on GPUs", gpus)
         return Start(slot, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED)
 
-    def _release(self, now: float, slot: int) -> list[Decision]:
+    def release(self, now: float, slot: int) -> list[Decision]:
         """The job let go of its GPUs: start those that waited only for them."""
         return [self._start(now, waiter) for waiter in self.handover.release(slot)]
 
@@ -226,8 +257,8 @@ class Engine:
 
     def view(self, now: float) -> View:
         """What a policy sees now."""
-        free = np.array([p.total for p in self.free.pools], dtype=np.int64)
-        return View(now, self._active, self.table, free, self._capacity, self.compat)
+        free = [p.total for p in self.free.pools]
+        return View(now, self._active, self.table, free, self._capacity, self.compat, self.table.prioritised)
 
     @property
     def waiting_count(self) -> int:
@@ -244,6 +275,12 @@ class Engine:
             return True
         return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
 
+    def rank_of(self, slot: int) -> int | None:
+        """Position of the job in the order of the last round, from 0; ``None`` if it was left out."""
+        if self._ranks is None or self._ranks[0] is not self.considered:
+            self._ranks = (self.considered, {slot: i for i, slot in enumerate(self.considered.tolist())})
+        return self._ranks[1].get(slot)
+
     def reason(self, decision: Decision) -> Reason:
         """The sentence behind a decision."""
         return reasons.of_decision(self, decision)
@@ -256,25 +293,55 @@ class Engine:
         """What happened to the job, oldest first (the last transitions of the whole cluster are kept)."""
         return [f"{now:g} s: {what} {gpus or ''}".rstrip() for now, who, what, gpus in self._story if who == slot]
 
+    # -- what transitions elsewhere may touch --------------------------------------------------------------------
+
+    def stop_offering(self, slot: int) -> None:
+        """Leave the job out of the order until ``offer_again``."""
+        self._admit()
+        self._active = upsets.without(self._active, slot)
+        self.settled = False
+
+    def offer_again(self, slot: int) -> None:
+        self._admit()
+        self._active = upsets.with_slot(self._active, slot)
+        self.settled = False
+
+    def count_finished(self) -> None:
+        """One more job is over."""
+        self._finished += 1
+
+    def assignment_changed(self) -> None:
+        """An assignment was undone outside a round: what the planner remembers of the last round no longer holds."""
+        self._planner.forget()
+
+    def capacity_changed(self) -> None:
+        """GPUs left or came back."""
+        held = [0] * len(self.free.pools)
+        for gpus in self.assigned.values():
+            held[self.free.type_of(gpus)] += len(gpus)
+        self._capacity = [pool.total + n for pool, n in zip(self.free.pools, held, strict=True)]
+        self.settled = False
+        self._planner.forget()
+
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
         """Bring the list of active jobs up to date, in order of arrival."""
-        if self._finished != self._compacted:
-            self._active = self._active[~self.table.finished[self._active]]
-            self._compacted = self._finished
         if self._arrived:
             self._active = np.concatenate((self._active, np.array(self._arrived, dtype=np.int64)))
             self._arrived.clear()
+        if self._finished != self._compacted:
+            self._active = self._active[~self.table.finished[self._active]]
+            self._compacted = self._finished
 
-    def _book_service(self, now: float, slot: int) -> None:
+    def book_service(self, now: float, slot: int) -> None:
         """Count the time since the last booking as attained; a job told to stop is idle from then on."""
         table = self.table
         table.attained_s[slot] += now - table.run_from_s[slot]
         table.run_from_s[slot] = now
         table.idle_from_s[slot] = now
 
-    def _tell(self, now: float, slot: int, what: str, gpus: Gpus = ()) -> None:
+    def tell(self, now: float, slot: int, what: str, gpus: Gpus = ()) -> None:
         self._story.append((now, slot, what, gpus))
 
     def _expect(self, slot: int, *states: State) -> None:

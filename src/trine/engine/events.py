@@ -48,7 +48,88 @@ class Finished(NamedTuple):
     slot: int
 
 
-Event = Submitted | Tick | Started | Stopped | Finished
+class Fill(NamedTuple):
+    """Something came free or arrived between rounds: give out GPUs nobody holds, stop nobody."""
+
+    now: float
+
+
+class Progressed(NamedTuple):
+    """A running job said how far it is: ``done`` of ``total`` steps (``None`` = as known), at ``rate`` steps/s."""
+
+    now: float
+    slot: int
+    done: float
+    total: float | None
+    rate: float
+
+
+class Withdrawn(NamedTuple):
+    """A job is to leave unfinished; once its processes are gone, ``Left`` follows."""
+
+    now: float
+    slot: int
+
+
+class Held(NamedTuple):
+    """A job is to stay out of the order until ``Released``; if it runs it is stopped first."""
+
+    now: float
+    slot: int
+
+
+class Released(NamedTuple):
+    """A held job stands in line again."""
+
+    now: float
+    slot: int
+
+
+class Left(NamedTuple):
+    """A job ended without finishing (failed, cancelled) and holds nothing any more."""
+
+    now: float
+    slot: int
+
+
+class Lost(NamedTuple):
+    """A job stopped without being told to and holds nothing any more; ``done`` steps are safe. It waits again."""
+
+    now: float
+    slot: int
+    done: float
+
+
+class Withheld(NamedTuple):
+    """GPUs are out of service: nothing new starts there; what runs there may end there."""
+
+    now: float
+    gpus: tuple[int, ...]
+
+
+class Restored(NamedTuple):
+    """GPUs are in service again."""
+
+    now: float
+    gpus: tuple[int, ...]
+
+
+Event = (
+    Submitted
+    | Tick
+    | Started
+    | Stopped
+    | Finished
+    | Fill
+    | Progressed
+    | Withdrawn
+    | Held
+    | Released
+    | Left
+    | Lost
+    | Withheld
+    | Restored
+)
 
 
 class Start(NamedTuple):

@@ -55,6 +55,8 @@ def _check_states(engine: Engine) -> None:
             raise _fail(engine, slot, f"assigned is {assigned}, the table says {bool(engine.table.running[slot])}")
         if state in _WITH_GPUS and not assigned:
             raise _fail(engine, slot, f"is {state.name.lower()} without GPUs")
+        if slot in engine.handover.holding and state not in (*_WITH_GPUS, State.STOPPING):
+            raise _fail(engine, slot, f"is {state.name.lower()} and holds GPUs")
         if state in (State.WAITING, State.FINISHED) and (assigned or slot in engine.handover.holding):
             raise _fail(engine, slot, f"is {state.name.lower()} and has GPUs")
         if state is State.RUNNING and engine.handover.holding.get(slot) != engine.assigned[slot]:
@@ -64,8 +66,9 @@ def _check_states(engine: Engine) -> None:
 def _check_free_index(engine: Engine) -> None:
     used = {g for gpus in engine.assigned.values() for g in gpus}
     free = {g for pool in engine.free.pools for g in pool.gpus()}
-    if used & free or used & engine.excluded or len(used | free | engine.excluded) != engine.cluster.gpu_count:
-        lost = sorted(set(range(engine.cluster.gpu_count)) - used - free - engine.excluded)[:8]
+    out = engine.excluded | engine.withheld
+    if used & free or used & engine.excluded or len(used | free | out) != engine.cluster.gpu_count:
+        lost = sorted(set(range(engine.cluster.gpu_count)) - used - free - out)[:8]
         raise EngineError(f"invariant broken: GPUs both free and assigned {sorted(used & free)[:8]}, neither {lost}")
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, compress, count
+from operator import ne
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from trine.engine.moves import Moves
 from trine.engine.table import JobTable
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex, FreePool
+from trine.placement.shaped import shaped
 from trine.policy.view import Ints
 
 Gpus = tuple[int, ...]
@@ -57,31 +59,46 @@ class Planner:
 
     def __post_init__(self) -> None:
         self._capacity = self.free.total
-        self._last: tuple[Ints, Ints | None] | None = None
+        self.now = 0.0
+        self._last: tuple[list[int], list[int] | None] | None = None
         self._blocked_at = 0
         """Position at which the last round that placed everybody anew ended."""
 
     def plan(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """``slots``: job numbers in order of rank; ``pools``: wanted GPU type of each, or -1."""
+        self.now = now
         if self.placement.sticky:
-            return _StickyRound(self, slots, pools).run()
+            return _StickyRound(self, slots, pools, self.preemptive).run()
         return self._replace_all(now, slots, pools)
+
+    def fill(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
+        """Only what can be had without stopping or moving anybody."""
+        self.now = now
+        self.forget()
+        return _StickyRound(self, slots, pools, preemptive=False).run()
+
+    def forget(self) -> None:
+        """Assignments are no longer what the last round made them: nothing of it is taken over."""
+        self._last = None
+        self._blocked_at = 0
 
     def pools_for(self, slot: int, wanted: int) -> Sequence[int]:
         return (wanted,) if wanted >= 0 else self.table.types[slot]
 
     def try_place(self, job: Job, pools: Sequence[int], plan: Plan, slot: int) -> Gpus | None:
-        """GPUs from the first type that has room, marked as taken; ``None`` if there are none."""
+        """GPUs from the first type that has room, ascending, marked as taken; ``None`` if there are none."""
         for index in pools:
             pool = self.free.pools[index]
             if pool.total < job.gpus:
                 continue
             found = self.placement.place(job, pool)
+            if job.shape is not None:
+                found = shaped(job, job.shape, pool, found, self.now)
             if isinstance(found, Reason):
                 plan.refusals[slot] = found
                 continue
             self._take(job, pool, found)
-            return tuple(found)
+            return tuple(sorted(found))
         return None
 
     def _take(self, job: Job, pool: FreePool, found: list[int]) -> None:
@@ -102,60 +119,76 @@ class Planner:
         Placing is a function of the order: where the order begins as it did last time, so do the assignments.
         """
         plan = Plan()
+        order: list[int] = slots.tolist()
+        wanted: list[int] | None = None if pools is None else pools.tolist()
         if self.placement.by_class:
-            slots, pools = self._by_class(slots, pools)
-        same = self._same_as_last(slots, pools)
-        kept = set(slots[:same].tolist())
+            order, wanted = self._by_class(order, wanted)
+        same = self._same_as_last(order, wanted)
+        kept = set(order[:same])
         before = {slot: gpus for slot, gpus in self.assigned.items() if slot not in kept}
         for gpus in before.values():
             self.free.give(gpus)
-        after = self._place_in_order(now, slots[same:], None if pools is None else pools[same:], before, plan)
+        after = self._place_in_order(now, order, wanted, same, before, plan)
         plan.stops = [slot for slot, gpus in before.items() if after.get(slot) != gpus]
         plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
         return plan
 
-    def _same_as_last(self, slots: Ints, pools: Ints | None) -> int:
+    def _same_as_last(self, order: list[int], wanted: list[int] | None) -> int:
         """How many positions from the start are as in the round before, up to the job at which that round ended."""
-        last, self._last = self._last, (slots, pools)
-        if last is None or not self.placement.repeatable or (pools is None) != (last[1] is None):
+        last, self._last = self._last, (order, wanted)
+        if last is None or not self.placement.repeatable or (wanted is None) != (last[1] is None):
             return 0
-        same = min(_common(slots, last[0]), self._blocked_at)
-        return same if pools is None or last[1] is None else min(same, _common(pools, last[1]))
+        same = min(_common(order, last[0]), self._blocked_at)
+        return same if wanted is None or last[1] is None else min(same, _common(wanted, last[1]))
 
-    def _by_class(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
+    def _by_class(self, order: list[int], wanted: list[int] | None) -> tuple[list[int], list[int] | None]:
         """The longest head of the order that fits the cluster, most sensitive classes first; then the rest."""
-        head = int(np.searchsorted(np.cumsum(self.table.gpus[slots]), self._capacity, side="right"))
-        order = np.arange(len(slots))
-        order[:head] = np.argsort(self.table.class_rank[slots[:head]], kind="stable")
-        return slots[order], None if pools is None else pools[order]
+        rank, head = self.table.class_rank, self._head_that_fits(order)
+        if wanted is None:
+            return sorted(order[:head], key=rank.__getitem__) + order[head:], None
+        positions = sorted(range(head), key=lambda i: rank[order[i]])
+        return [order[i] for i in positions] + order[head:], [wanted[i] for i in positions] + wanted[head:]
+
+    def _head_that_fits(self, order: list[int]) -> int:
+        """How many jobs from the start fit an empty cluster together."""
+        jobs, left = self.table.jobs, self._capacity
+        for position, slot in enumerate(order):
+            left -= jobs[slot].gpus
+            if left < 0:
+                return position
+        return len(order)
 
     def _place_in_order(
-        self, now: float, slots: Ints, pools: Ints | None, before: dict[int, Gpus], plan: Plan
+        self,
+        now: float,
+        order: list[int],
+        wanted: list[int] | None,
+        same: int,
+        before: dict[int, Gpus],
+        plan: Plan,
     ) -> dict[int, Gpus]:
+        """GPUs for the jobs from position ``same`` on."""
         after: dict[int, Gpus] = {}
-        offset = len(self._last[0]) - len(slots) if self._last else 0
-        self._blocked_at = offset + len(slots)
-        wanted = pools.tolist() if pools is not None else None
-        smallest = _smallest_behind(self.table.gpus[slots])
-        left = self.free.total
-        for i, slot in enumerate(slots.tolist()):
-            if left < smallest[i]:
-                # Nobody from here on fits; in a strict order a smaller job that comes later must not overtake this one.
-                plan.blocked_by = slot if self.strict else -1
-                self._blocked_at = offset + i
+        jobs = self.table.jobs
+        self._blocked_at = len(order)
+        # A strict order ends at the first job that does not fit; otherwise smaller ones behind it may still fit.
+        smallest = [] if self.strict else _smallest_behind([jobs[slot].gpus for slot in order[same:]])
+        left = 0 if self.strict else self.free.total
+        for position in range(same, len(order)):
+            slot = order[position]
+            if not self.strict and left < smallest[position - same]:
+                self._blocked_at = position
                 break
-            job = self.table.jobs[slot]
-            gpus = self.try_place(job, self.pools_for(slot, wanted[i] if wanted else -1), plan, slot)
+            gpus = self.try_place(jobs[slot], self.pools_for(slot, wanted[position] if wanted else -1), plan, slot)
             if gpus is not None:
-                gpus = tuple(sorted(gpus))
                 old = before.get(slot)
                 if self.moves and old is not None and old != gpus and self._better_stay(now, slot, old, gpus):
                     gpus = old
                 after[slot] = gpus
-                left -= job.gpus
+                left -= len(gpus)
             elif self.strict:
                 plan.blocked_by = slot
-                self._blocked_at = offset + i
+                self._blocked_at = position
                 break
         return after
 
@@ -172,24 +205,21 @@ class Planner:
         return True
 
 
-def _common(one: Ints, other: Ints) -> int:
+def _common(one: list[int], other: list[int]) -> int:
     """Length of the common beginning."""
-    length = min(len(one), len(other))
-    differs = one[:length] != other[:length]
-    return int(differs.argmax()) if differs.any() else length
+    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
-def _smallest_behind(gpus: Ints) -> list[int]:
+def _smallest_behind(gpus: list[int]) -> list[int]:
     """For each position the smallest gang from there on."""
-    reverse: list[int] = np.minimum.accumulate(gpus[::-1]).tolist()
-    return reverse[::-1]
+    return [*accumulate(reversed(gpus), min)][::-1]
 
 
 class _StickyRound:
     """One round of a sticky placement: a walk down the order over the jobs that wait."""
 
-    def __init__(self, planner: Planner, slots: Ints, pools: Ints | None) -> None:
-        self.planner, self.slots = planner, slots
+    def __init__(self, planner: Planner, slots: Ints, pools: Ints | None, preemptive: bool) -> None:
+        self.planner, self.slots, self.preemptive = planner, slots, preemptive
         self.wanted = pools.tolist() if pools is not None else None
         self.plan = Plan()
         self.evicted: list[int] = []
@@ -199,14 +229,14 @@ class _StickyRound:
 
     def _stack_victims(self) -> None:
         """Running jobs by GPU type, lowest rank on top, with their cumulated GPUs."""
-        table, count = self.planner.table, len(self.planner.free.pools)
-        self.victims: list[list[int]] = [[] for _ in range(count)]
-        self.victim_gpus: list[list[int]] = [[0] for _ in range(count)]
-        if not self.planner.preemptive:
+        table, types = self.planner.table, len(self.planner.free.pools)
+        self.victims: list[list[int]] = [[] for _ in range(types)]
+        self.victim_gpus: list[list[int]] = [[0] for _ in range(types)]
+        if not self.preemptive:
             return
         running = np.flatnonzero(table.running[self.slots])
-        for pool in range(count):
-            mine = running[table.pool[self.slots[running]] == pool] if count > 1 else running
+        for pool in range(types):
+            mine = running[table.pool[self.slots[running]] == pool] if types > 1 else running
             self.victims[pool] = mine.tolist()
             self.victim_gpus[pool] = [0, *accumulate(table.gpus[self.slots[mine]].tolist())]
 
@@ -262,7 +292,7 @@ class _StickyRound:
             gpus = self._make_room(job, slot, position, pools)
         if gpus is None:
             return False
-        self.plan.starts.append((slot, tuple(sorted(gpus))))
+        self.plan.starts.append((slot, gpus))
         return True
 
     def _make_room(self, job: Job, slot: int, position: int, pools: Sequence[int]) -> Gpus | None:

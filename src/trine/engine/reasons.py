@@ -19,6 +19,10 @@ def of_decision(engine: Engine, decision: Decision) -> Reason:
     job = engine.table.jobs[decision.slot]
     if isinstance(decision, Start):
         return _start(engine, job, decision.epoch, decision.gpus)
+    if decision.why is Why.CANCELLED:
+        return Reason(Why.CANCELLED, f"job {job.id} is cancelled.")
+    if decision.why is Why.HELD:
+        return Reason(Why.HELD, f"job {job.id} is held.")
     if decision.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
@@ -60,17 +64,31 @@ def explain(engine: Engine, slot: int) -> Reason:
     return _why_waiting(engine, slot, job)
 
 
+def _over_quota(engine: Engine, job: Job) -> Reason:
+    group, user = engine.quotas.by_group.get(job.group), engine.quotas.by_user.get(job.user)
+    limits = [f"queue {job.group} may hold {group} GPUs" if group is not None else ""]
+    limits += [f"user {job.user} may hold {user}" if user is not None else ""]
+    return Reason(
+        Why.QUOTA,
+        f"job {job.id} needs {job.gpus} GPUs and would exceed a quota: {' and '.join(filter(None, limits))} at once.",
+        {"needed": job.gpus},
+        "It starts when jobs of the same queue or user end.",
+    )
+
+
 def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
     if slot in engine.refusals:
         return engine.refusals[slot]
+    if slot in engine.over_quota:
+        return _over_quota(engine, job)
     if slot >= engine.ranked:
         return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", change="It is ranked then.")
     free = {pool.gpu_type: pool.total for pool in engine.free.pools}
     counts: dict[str, float] = {"needed": job.gpus, **{f"free_{t}": n for t, n in free.items()}}
     idle = ", ".join(f"{n} {t}" for t, n in free.items())
-    ranks = engine.considered.tolist()
+    rank = engine.rank_of(slot)
     room = any(engine.free.pools[t].total >= job.gpus for t in engine.perf.types_for(job))
-    if slot not in ranks and engine.held_back is Why.RESERVED and room:
+    if rank is None and engine.held_back is Why.RESERVED and room:
         return Reason(
             Why.RESERVED,
             f"job {job.id} waits: starting it now could delay the reservation of the first job in line.",
@@ -85,7 +103,7 @@ def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
             counts,
             f"Nobody overtakes under this policy: job {head.id} must start first.",
         )
-    ahead = ranks.index(slot) if slot in ranks else len(ranks)
+    ahead = len(engine.considered) if rank is None else rank
     return Reason(
         Why.NO_FREE_GPUS,
         f"job {job.id} needs {job.gpus} GPUs at once, {idle} are free, {ahead} jobs rank before it.",

@@ -51,8 +51,10 @@ class JobTable:
         """GPUs are assigned to the job (whether or not it got hold of them yet)."""
         self.finished: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
         self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
-        self.class_rank: Ints = np.zeros(_START_CAPACITY, dtype=np.int64)
+        self.class_rank: list[int] = []
         """0 for the application class that suffers most from slow chips."""
+        self.prioritised = False
+        """Some job has a priority other than 0."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -74,7 +76,8 @@ class JobTable:
         self.ideal_s[slot] = ideal_s
         self.steps[slot] = job.steps
         self.types.append(types)
-        self.class_rank[slot] = class_rank
+        self.class_rank.append(class_rank)
+        self.prioritised = self.prioritised or job.priority != 0
         self.step_s.append(step_s)
         return slot
 

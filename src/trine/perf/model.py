@@ -74,12 +74,12 @@ class PerfModel:
         if len(gpus) == 1:
             chip = slowdowns[gpus[0]]
             return Speed(1.0 / (step_s[self._type_of_node[node_of[gpus[0]]]] * chip), chip, 1.0, Tier.GPU)
-        chip = max([slowdowns[g] for g in gpus])
-        nodes = {node_of[g] for g in gpus}
+        chip = max(map(slowdowns.__getitem__, gpus))
+        nodes = set(map(node_of.__getitem__, gpus))
         tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
         by_class = self._by_class
         network = (by_class.get(job.app_class, self._by_tier) if by_class else self._by_tier)[tier]
-        base_s = max([step_s[self._type_of_node[n]] for n in nodes])
+        base_s = step_s[0] if len(step_s) == 1 else max([step_s[self._type_of_node[n]] for n in nodes])
         return Speed(1.0 / (base_s * chip * network), chip, network, tier)
 
     def step_s_by_type(self, job: Job) -> tuple[float, ...]:

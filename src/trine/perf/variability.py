@@ -16,6 +16,7 @@ class VariabilityTable:
     slowdowns: Mapping[str, Sequence[float]] = field(default_factory=dict)
     _by_class: dict[str, list[float]] = field(init=False, repr=False, compare=False)
     _default: list[float] = field(init=False, repr=False, compare=False)
+    _ranks: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, values in self.slowdowns.items():
@@ -25,6 +26,7 @@ class VariabilityTable:
         default = by_class[self.classes[0]] if by_class else [1.0] * self.gpu_count
         object.__setattr__(self, "_by_class", by_class)
         object.__setattr__(self, "_default", default)
+        object.__setattr__(self, "_ranks", {name: rank for rank, name in enumerate(by_class)})
 
     @classmethod
     def flat(cls, gpu_count: int) -> VariabilityTable:
@@ -51,4 +53,4 @@ class VariabilityTable:
 
     def rank_of(self, app_class: str) -> int:
         """0 for the most sensitive class."""
-        return self.classes.index(self.class_of(app_class)) if self._by_class else 0
+        return self._ranks.get(app_class, 0)

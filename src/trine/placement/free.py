@@ -6,7 +6,7 @@ with exactly three free GPUs" is two machine-level operations at any cluster siz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import ItemsView, Iterator, Sequence
 from functools import lru_cache
 
 from trine.core.cluster import Cluster
@@ -34,6 +34,8 @@ class FreePool:
         self.gpu_type = gpu_type
         self.first_gpu = cluster.first_gpu
         self.node_of = cluster.node_of
+        self.bit_of = [1 << i for node in cluster.nodes for i in range(node.gpus)]
+        """By GPU: its bit in the masks of its node."""
         self.largest_node = max((n.gpus for n in cluster.nodes if n.gpu_type == gpu_type), default=0)
         self.total = 0
         self.watchers: list[set[int]] = []
@@ -47,48 +49,72 @@ class FreePool:
                 self.nodes_with[0] |= 1 << i
                 self._set(i, 0, (1 << node.gpus) - 1)
         self.capacity = self.total
+        self.withheld: dict[int, int] = {}
+        """Masks by node of GPUs out of service: neither taking nor giving them changes anything."""
 
     def _set(self, node: int, before: int, after: int) -> None:
         old, new = before.bit_count(), after.bit_count()
         self.free_on[node] = after
-        if old != new:
-            bit = 1 << node
-            self.nodes_with[old] ^= bit
-            self.nodes_with[new] ^= bit
-            self.total += new - old
-        for touched in self.watchers:
-            touched.add(node)
+        bit = 1 << node
+        self.nodes_with[old] ^= bit
+        self.nodes_with[new] ^= bit
+        self.total += new - old
 
-    def _by_node(self, gpus: Sequence[int]) -> Iterable[tuple[int, int]]:
+    def _by_node(self, gpus: Sequence[int]) -> dict[int, int]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""
-        node_of, first_gpu = self.node_of, self.first_gpu
-        if len(gpus) == 1:
-            node = node_of[gpus[0]]
-            return ((node, 1 << (gpus[0] - first_gpu[node])),)
+        node_of, bit_of = self.node_of, self.bit_of
         masks: dict[int, int] = {}
         for g in gpus:
             node = node_of[g]
-            masks[node] = masks.get(node, 0) | 1 << (g - first_gpu[node])
+            masks[node] = masks.get(node, 0) | bit_of[g]
+        return masks
+
+    def _touch(self, gpus: Sequence[int]) -> ItemsView[int, int]:
+        """The same, once the finer indices know that these nodes change."""
+        masks = self._by_node(gpus)
+        for touched in self.watchers:
+            touched.update(masks)
         return masks.items()
 
     def take(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as used; taking one twice is a bug."""
-        for node, mask in self._by_node(gpus):
+        for node, mask in self._touch(gpus):
             free = self.free_on[node]
+            if self.withheld:
+                mask &= ~self.withheld.get(node, 0)
             if free & mask != mask:
                 raise AssertionError(f"GPU taken twice on node {node}: free {free:b}, wanted {mask:b}")
             self._set(node, free, free ^ mask)
 
     def give(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as free again; giving one twice is a bug."""
-        for node, mask in self._by_node(gpus):
+        for node, mask in self._touch(gpus):
             free = self.free_on[node]
+            if self.withheld:
+                mask &= ~self.withheld.get(node, 0)
             if free & mask:
                 raise AssertionError(f"GPU freed twice on node {node}: free {free:b}, given {mask:b}")
             self._set(node, free, free | mask)
 
     def all_free(self, gpus: Sequence[int]) -> bool:
-        return all(self.free_on[node] & mask == mask for node, mask in self._by_node(gpus))
+        return all(self.free_on[node] & mask == mask for node, mask in self._by_node(gpus).items())
+
+    def withhold(self, gpu: int) -> None:
+        """Take a GPU out of service; whoever has it may keep it and give it back later."""
+        for node, mask in self._touch((gpu,)):
+            if self.withheld.get(node, 0) & mask:
+                return
+            self._set(node, self.free_on[node], self.free_on[node] & ~mask)
+            self.withheld[node] = self.withheld.get(node, 0) | mask
+
+    def restore(self, gpu: int, in_use: bool) -> None:
+        """Put a GPU back into service; free at once unless somebody still has it."""
+        for node, mask in self._touch((gpu,)):
+            if not self.withheld.get(node, 0) & mask:
+                return
+            self.withheld[node] &= ~mask
+            if not in_use:
+                self._set(node, self.free_on[node], self.free_on[node] | mask)
 
     def lowest(self, node: int, count: int) -> list[int]:
         """The ``count`` lowest free GPU ids of ``node``."""
@@ -123,6 +149,12 @@ class FreeIndex:
 
     def give(self, gpus: Sequence[int]) -> None:
         self.pools[self.type_of(gpus)].give(gpus)
+
+    def withhold(self, gpu: int) -> None:
+        self.pools[self.type_of((gpu,))].withhold(gpu)
+
+    def restore(self, gpu: int, in_use: bool) -> None:
+        self.pools[self.type_of((gpu,))].restore(gpu, in_use)
 
     def all_free(self, gpus: Sequence[int]) -> bool:
         return self.pools[self.type_of(gpus)].all_free(gpus)

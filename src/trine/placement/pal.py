@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from trine.core.cluster import Tier
 from trine.core.compat import Compat
@@ -15,6 +15,15 @@ from trine.placement.base import too_few
 from trine.placement.free import FreePool
 from trine.placement.pm_first import PmFirst
 from trine.placement.scored import ScoredPool
+
+
+class _Walk(NamedTuple):
+    """The entries of the L x V matrix in the order in which they are tried."""
+
+    turns: dict[Tier, list[int]]
+    """By tier and bin: when it is the entry's turn."""
+    first_apart: int
+    """Turn of the first entry beyond a single node."""
 
 
 @dataclass
@@ -29,41 +38,48 @@ class Pal(PmFirst):
     name: ClassVar[str] = "pal"
     title: ClassVar[str] = "smallest tier penalty x worst chip score (L x V matrix)"
     paper: ClassVar[str] = "PAL (SC'24), L x V matrix"
-    _matrix: dict[tuple[str, str], list[tuple[Tier, int]]] = field(default_factory=dict, init=False, repr=False)
+    _walks: dict[tuple[str, str], _Walk] = field(default_factory=dict, init=False, repr=False)
 
     def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:
         super().prepare(perf, rng, compat)
-        self._matrix = {}
+        self._walks = {}
 
     def place(self, job: Job, pool: FreePool) -> list[int] | Reason:
-        if pool.total < job.gpus:
+        count = job.gpus
+        if pool.total < count:
             return too_few(job, pool)
         scored = self.scored(job, pool)
-        if job.gpus == 1:
-            return scored.by_score(1)
-        if self._compat.pal_multi_node and job.gpus > pool.largest_node:
-            return scored.by_score(job.gpus)
-        for tier, b in self._entries(scored, job.app_class):
-            found = self._at(tier, b, job.gpus, scored)
-            if found:
-                return found
-        return too_few(job, pool)
-
-    def _at(self, tier: Tier, b: int, count: int, scored: ScoredPool) -> list[int] | None:
-        """GPUs inside one unit of ``tier``, none worse than bin ``b``."""
+        if count == 1 or (self._compat.pal_multi_node and count > pool.largest_node):
+            return scored.by_score(count)
+        tier, b = self._first_entry(count, scored, self._walk(scored, job.app_class))
         if tier is Tier.NODE:
-            return scored.on_one_node(count, b)
-        if self._compat.pal_multi_node:
-            return scored.by_score(count) if scored.free_up_to(b) >= count else None
-        return scored.in_one_rack(count, b) if tier is Tier.RACK else scored.anywhere(count, b)
+            found = scored.on_one_node(count, b)
+        elif self._compat.pal_multi_node:
+            found = scored.by_score(count)
+        else:
+            found = scored.in_one_rack(count, b) if tier is Tier.RACK else scored.anywhere(count, b)
+        return found or too_few(job, pool)
 
-    def _entries(self, scored: ScoredPool, app_class: str) -> list[tuple[Tier, int]]:
+    def _first_entry(self, count: int, scored: ScoredPool, walk: _Walk) -> tuple[Tier, int]:
+        """Where the walk ends: in every tier the lowest bin that holds the gang comes first, so only those compete."""
+        on_node = scored.node_bin_for(count)
+        if on_node >= 0 and walk.turns[Tier.NODE][on_node] < walk.first_apart:
+            return Tier.NODE, on_node
+        anywhere = scored.worst_bin_for(count)
+        in_rack = scored.rack_bin_for(count) if Tier.NETWORK in walk.turns else anywhere
+        lowest = {Tier.NODE: on_node, Tier.RACK: in_rack, Tier.NETWORK: anywhere}
+        _, tier, b = min([(turns[lowest[t]], t, lowest[t]) for t, turns in walk.turns.items() if lowest[t] >= 0])
+        return tier, b
+
+    def _walk(self, scored: ScoredPool, app_class: str) -> _Walk:
         """Tiers and bins by ascending product; the nearer tier and the better bin first among equals."""
         key = (scored.pool.gpu_type, app_class)
-        if key not in self._matrix:
+        known = self._walks.get(key)
+        if known is None:
             penalty = self._perf.penalty.by_tier(app_class)
             several_racks = len(scored.racks) > 1 and not self._compat.pal_multi_node
             tiers = (Tier.NODE, Tier.RACK, Tier.NETWORK) if several_racks else (Tier.NODE, Tier.RACK)
-            entries = [(penalty[t] * score, t, b) for t in tiers for b, score in enumerate(scored.bins.scores)]
-            self._matrix[key] = [(t, b) for _, t, b in sorted(entries)]
-        return self._matrix[key]
+            entries = sorted([(penalty[t] * score, t, b) for t in tiers for b, score in enumerate(scored.bins.scores)])
+            turns = {t: [turn for turn, entry in enumerate(entries) if entry[1] is t] for t in tiers}
+            known = self._walks[key] = _Walk(turns, min(turns[t][0] for t in tiers[1:]))
+        return known

@@ -6,14 +6,18 @@ changes that cancel out, or concern a class nobody asks for, cost next to nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import groupby
 
-import numpy as np
-
 from trine.perf.bins import Bins
-from trine.placement.free import FreePool, bits, positions
+from trine.placement.free import FreePool, positions
+
+_COUNT_BITS = 32
+"""GPUs by bin are counted in one integer, so many bits for each bin: a node's change is added to all bins at once."""
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
+_STEPS_KEPT = 1 << 16
+
+Masks = list[int]
 
 
 class ScoredPool:
@@ -22,14 +26,15 @@ class ScoredPool:
     def __init__(self, pool: FreePool, bins: Bins) -> None:
         self.pool, self.bins = pool, bins
         self._bin_count = len(bins.scores)
-        self.free_in_bin = [0] * self._bin_count
-        self._nth = [[0] * self._bin_count for _ in range(pool.largest_node + 1)]
+        self._nth: list[Masks] = [[0] * self._bin_count for _ in range(pool.largest_node + 1)]
         """[m][bin]: nodes whose best free GPU but m is in the bin; the last row, past the largest node, stays empty."""
-        self._known: list[dict[int, tuple[int, ...]]] = [{} for _ in pool.free_on]
-        """By node: mask of free GPUs -> their bins, best first."""
         self._seen = [0] * len(pool.free_on)
-        self._ranked: list[tuple[int, ...]] = [()] * len(pool.free_on)
-        """By node: bins of the free GPUs it had when it was last looked at."""
+        self._held = [0] * len(pool.free_on)
+        """By node: mask of its free GPUs and their counts by bin, when it was last looked at."""
+        self._free = 0
+        """Free GPUs by bin."""
+        self._steps: dict[tuple[int, int], tuple[tuple[Masks, int], ...]] = {}
+        """Counts of a node before and after -> the entries of ``_nth`` it leaves or enters; few of them ever occur."""
         self._rack_of = pool.cluster.rack_of
         self.rack_nodes = [0] * len(pool.cluster.racks)
         self._touched: set[int] = set()
@@ -38,91 +43,139 @@ class ScoredPool:
                 self.rack_nodes[self._rack_of[node]] |= 1 << node
                 self._touched.add(node)
         self.racks = [r for r, nodes in enumerate(self.rack_nodes) if nodes]
-        self._in_rack = (
-            np.zeros((len(self.rack_nodes), self._bin_count), dtype=np.int64) if len(self.racks) > 1 else None
-        )
-        """[rack][bin]: free GPUs, where there are several racks."""
+        self._rack_free = [0] * len(self.rack_nodes)
+        """Free GPUs by bin and rack, kept where there are several racks."""
+        self._lay_out()
         pool.watchers.append(self._touched)
+
+    def _lay_out(self) -> None:
+        """What never changes: where the GPUs of each bin are."""
+        units = [1 << _COUNT_BITS * b for b in range(self._bin_count)]
+        self._unit = [units[b] for b in self.bins.bin_of]
+        """By GPU: one in its bin."""
+        self._in_bin = [[0] * len(self._seen) for _ in units]
+        """[bin][node]: mask of the node's GPUs, free or not."""
+        for gpu, node in enumerate(self.pool.node_of):
+            self._in_bin[self.bins.bin_of[gpu]][node] |= self.pool.bit_of[gpu]
+        self._up_to = [self._in_bin[0]]
+        """[bin][node]: the same for the bin and better ones."""
+        for masks in self._in_bin[1:]:
+            self._up_to.append([a | b for a, b in zip(self._up_to[-1], masks, strict=True)])
 
     def refresh(self) -> None:
         """Catch up with the pool."""
-        free_on, seen = self.pool.free_on, self._seen
+        free_on, first_gpu = self.pool.free_on, self.pool.first_gpu
+        seen, held, unit, steps = self._seen, self._held, self._unit, self._steps
+        several_racks, change = len(self.racks) > 1, 0
         for node in self._touched:
             before, after = seen[node], free_on[node]
-            if before != after:
-                seen[node] = after
-                self._rerank(node, after)
-                self._recount(node, before, after)
+            if before == after:
+                continue
+            seen[node] = after
+            first = first_gpu[node]
+            old = new = held[node]
+            for i in positions(before ^ after):
+                if after >> i & 1:
+                    new += unit[first + i]
+                else:
+                    new -= unit[first + i]
+            held[node] = new
+            change += new - old
+            if several_racks:
+                self._rack_free[self._rack_of[node]] += new - old
+            bit = 1 << node
+            for row, b in steps.get((old, new)) or self._step(old, new):
+                row[b] ^= bit
+        self._free += change
         self._touched.clear()
 
-    def _rerank(self, node: int, mask: int) -> None:
-        """Ranks of the node's free GPUs: only those that moved to another bin change a mask."""
-        old, new = self._ranked[node], self._known[node].get(mask)
-        if new is None:
-            first, bin_of = self.pool.first_gpu[node], self.bins.bin_of
-            new = self._known[node][mask] = tuple(sorted([bin_of[first + i] for i in positions(mask)]))
-        self._ranked[node] = new
-        bit, nth = 1 << node, self._nth
-        for row, a, b in zip(nth, old, new, strict=False):
-            if a != b:
-                row[a] ^= bit
-                row[b] ^= bit
-        longer, common = (old, len(new)) if len(old) > len(new) else (new, len(old))
-        for m in range(common, len(longer)):
-            nth[m][longer[m]] ^= bit
+    def _step(self, old: int, new: int) -> tuple[tuple[Masks, int], ...]:
+        """Ranks of a node's free GPUs: only those that moved to another bin change a mask."""
+        if len(self._steps) >= _STEPS_KEPT:
+            self._steps.clear()
+        one, other = self._ranked(old), self._ranked(new)
+        changed = one.symmetric_difference(other)
+        found = self._steps[old, new] = tuple([(self._nth[m], b) for m, b in changed])
+        return found
 
-    def _recount(self, node: int, before: int, after: int) -> None:
-        free, first, bin_of = self.free_in_bin, self.pool.first_gpu[node], self.bins.bin_of
-        rack = self._in_rack[self._rack_of[node]] if self._in_rack is not None else None
-        for i in positions(before ^ after):
-            b, change = bin_of[first + i], 1 if after >> i & 1 else -1
-            free[b] += change
-            if rack is not None:
-                rack[b] += change
+    def _ranked(self, counts: int) -> set[tuple[int, int]]:
+        """(m, bin) for the best free GPU but m of a node that has ``counts`` free ones."""
+        return set(enumerate([b for b, free in enumerate(self._by_bin(counts)) for _ in range(free)]))
+
+    def _by_bin(self, counts: int) -> list[int]:
+        return [counts >> _COUNT_BITS * b & _COUNT_MASK for b in range(self._bin_count)]
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def worst_bin_for(self, count: int) -> int:
-        """The lowest bin such that ``count`` free GPUs are in it or better ones; the last bin if too few are free."""
-        left = count
-        for b, free in enumerate(self.free_in_bin):
-            left -= free
-            if left <= 0:
-                return b
-        return self._bin_count - 1
+    @property
+    def free_in_bin(self) -> list[int]:
+        """Free GPUs by bin."""
+        return self._by_bin(self._free)
 
     def free_up_to(self, b: int) -> int:
         """Free GPUs in bin ``b`` and better ones."""
-        return sum(self.free_in_bin[: b + 1])
+        return _total(self._free, b)
+
+    def worst_bin_for(self, count: int) -> int:
+        """The lowest bin such that ``count`` free GPUs are in it or better ones; the last bin if too few are free."""
+        for b in range(self._bin_count):
+            if _total(self._free, b) >= count:
+                return b
+        return self._bin_count - 1
+
+    def node_bin_for(self, count: int) -> int:
+        """The lowest bin such that a node has ``count`` free GPUs in it or better ones; -1 if no node has as many."""
+        if count <= self.pool.largest_node:
+            for b, nodes in enumerate(self._nth[count - 1]):
+                if nodes:
+                    return b
+        return -1
+
+    def rack_bin_for(self, count: int) -> int:
+        """The same for racks."""
+        if len(self.racks) == 1:
+            return self.worst_bin_for(count) if self.free_up_to(self._bin_count - 1) >= count else -1
+        roomy = [free for free in self._rack_free if free % _COUNT_MASK >= count]
+        for b in range(self._bin_count):
+            if any(_total(free, b) >= count for free in roomy):
+                return b
+        return -1
 
     def by_score(self, count: int) -> list[int]:
         """The best ``count`` GPUs; among equals those on nodes whose number of such GPUs is closest to ``count``."""
         chosen: list[int] = []
+        free = self._free
         for b in range(self._bin_count):
-            if self.free_in_bin[b]:
+            if free & _COUNT_MASK:
                 self._add_from_bin(b, count, chosen)
                 if len(chosen) == count:
                     break
+            free >>= _COUNT_BITS
         return chosen
 
     def _add_from_bin(self, b: int, count: int, chosen: list[int]) -> None:
         """Nodes by how far their number of free GPUs in the bin is from ``count``, then by id."""
         # Nodes with better GPUs left have none in the first bin that holds any.
-        first = not chosen
+        first, masks = not chosen, self._in_bin[b]
         for sizes in _by_distance(count, self.pool.largest_node):
             nodes = 0
             for k in sizes:
                 nodes |= self._with_exactly(k, b, first)
-            for node in bits(nodes):
-                chosen += self._gpus(node, b, b)
+            while nodes:
+                low = nodes & -nodes
+                nodes ^= low
+                chosen += self._gpus(low.bit_length() - 1, masks)
                 if len(chosen) >= count:
                     del chosen[count:]
                     return
 
     def _with_exactly(self, k: int, b: int, first: bool) -> int:
         """Nodes with exactly ``k`` free GPUs in bin ``b``: their ranks in it are a run of that length."""
-        nth, nodes = self._nth, 0
-        for start in range(1 if first else self.pool.largest_node - k + 1):
+        nth = self._nth
+        if first:  # ranks in the first bin start with the best
+            return nth[k - 1][b] ^ nth[k][b]
+        nodes = 0
+        for start in range(self.pool.largest_node - k + 1):
             run = nth[start][b] & nth[start + k - 1][b] & ~nth[start + k][b]
             nodes |= run & ~nth[start - 1][b] if start else run
         return nodes
@@ -132,32 +185,41 @@ class ScoredPool:
 
         Looks only at nodes whose ``count``-th best free GPU is in ``b``: ask for lower bins first.
         """
-        nodes = self._nth[count - 1][b] if count <= self.pool.largest_node else 0
+        largest = self.pool.largest_node
+        nodes = self._nth[count - 1][b] if count <= largest else 0
         if not nodes:
             return None
-        for m in range(self.pool.largest_node - 1, count - 1, -1):
-            if nodes & self._nth[m][b]:
-                nodes &= self._nth[m][b]
+        for m in range(count, largest):
+            more = nodes & self._nth[m][b]
+            if not more:
                 break
-        node = (nodes & -nodes).bit_length() - 1
-        return self._gpus(node, 0, b)[:count]
+            nodes = more
+        return self._gpus((nodes & -nodes).bit_length() - 1, self._up_to[b])[:count]
 
     def in_one_rack(self, count: int, b: int) -> list[int] | None:
         """``count`` GPUs up to bin ``b`` in one rack: the rack that needs the fewest nodes, then the tightest one."""
-        if self._in_rack is None:
+        if len(self.racks) == 1:
             return self.anywhere(count, b)
-        racks = np.flatnonzero(self._in_rack[:, : b + 1].sum(axis=1) >= count).tolist()
+        roomy = [rack for rack, free in enumerate(self._rack_free) if free % _COUNT_MASK >= count]
+        racks = [(free, rack) for rack in roomy if (free := _total(self._rack_free[rack], b)) >= count]
         if not racks:
             return None
         holding = self._nodes_holding(b)
-        return self._fewest_nodes(count, b, self.rack_nodes[min(racks, key=self._rack_key(count, holding))], holding)
+        rack = self._needing_fewest_nodes(count, [rack for _, rack in sorted(racks)], holding)
+        return self._fewest_nodes(count, b, self.rack_nodes[rack], holding)
 
-    def _rack_key(self, count: int, holding: list[int]) -> Callable[[int], tuple[int, int, int]]:
-        def key(rack: int) -> tuple[int, int, int]:
-            sizes = [(nodes & self.rack_nodes[rack]).bit_count() for nodes in holding]
-            return _nodes_needed(count, sizes), sum(sizes), rack
-
-        return key
+    def _needing_fewest_nodes(self, count: int, racks: list[int], holding: Masks) -> int:
+        """The first of ``racks`` that needs the fewest nodes."""
+        at_best = -(-count // sum([nodes > 0 for nodes in holding]))
+        best, fewest = -1, count + 1
+        for rack in racks:
+            within = self.rack_nodes[rack]
+            needed = _nodes_needed(count, [(nodes & within).bit_count() for nodes in holding])
+            if needed < fewest:
+                best, fewest = rack, needed
+                if fewest == at_best:
+                    break
+        return best
 
     def anywhere(self, count: int, b: int) -> list[int] | None:
         """``count`` GPUs up to bin ``b`` on as few nodes as can be."""
@@ -165,20 +227,20 @@ class ScoredPool:
             return None
         return self._fewest_nodes(count, b, -1, self._nodes_holding(b))
 
-    def _nodes_holding(self, b: int) -> list[int]:
+    def _nodes_holding(self, b: int) -> Masks:
         """[m - 1]: nodes with at least m free GPUs up to bin ``b``."""
         holding = []
         for row in self._nth[:-1]:
-            nodes = 0
-            for mask in row[: b + 1]:
+            nodes = row[0]
+            for mask in row[1 : b + 1]:
                 nodes |= mask
             holding.append(nodes)
         return holding
 
-    def _fewest_nodes(self, count: int, b: int, within: int, holding: list[int]) -> list[int]:
+    def _fewest_nodes(self, count: int, b: int, within: int, holding: Masks) -> list[int]:
         """Fullest nodes first, the last one as tight as possible; lowest ids among equals."""
         chosen: list[int] = []
-        exactly = [holding[m] & within & ~(holding[m + 1] if m + 1 < len(holding) else 0) for m in range(len(holding))]
+        exactly = [(nodes ^ more) & within for nodes, more in zip(holding, [*holding[1:], 0], strict=True)]
         missing = count
         for m in range(len(holding), 0, -1):
             while exactly[m - 1] and m <= missing:
@@ -189,16 +251,21 @@ class ScoredPool:
                 return chosen + self._from_lowest(exactly, tightest, missing, b)
         return chosen
 
-    def _from_lowest(self, exactly: list[int], m: int, count: int, b: int) -> list[int]:
+    def _from_lowest(self, exactly: Masks, m: int, count: int, b: int) -> list[int]:
         """``count`` GPUs of the lowest node in ``exactly[m - 1]``, which is taken out of it."""
         low = exactly[m - 1] & -exactly[m - 1]
         exactly[m - 1] ^= low
-        return self._gpus(low.bit_length() - 1, 0, b)[:count]
+        return self._gpus(low.bit_length() - 1, self._up_to[b])[:count]
 
-    def _gpus(self, node: int, from_bin: int, to_bin: int) -> list[int]:
-        """Free GPU ids of a node in the bins ``from_bin`` to ``to_bin``, ascending."""
-        first, bin_of = self.pool.first_gpu[node], self.bins.bin_of
-        return [g for i in positions(self.pool.free_on[node]) if from_bin <= bin_of[g := first + i] <= to_bin]
+    def _gpus(self, node: int, masks: Masks) -> list[int]:
+        """Free GPU ids of a node that are in its mask, ascending."""
+        first = self.pool.first_gpu[node]
+        return [first + i for i in positions(self.pool.free_on[node] & masks[node])]
+
+
+def _total(counts: int, b: int) -> int:
+    """Sum of the counts up to bin ``b``: a number and its digits' sum agree modulo the base less one."""
+    return (counts & (1 << _COUNT_BITS * (b + 1)) - 1) % _COUNT_MASK
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -59,14 +60,21 @@ class KeyPolicy(Policy):
     def rank(self, view: View) -> Ranking:
         keys = self.key(view)
         columns = keys if isinstance(keys, tuple) else (keys,)
+        prioritised = view.prioritised and view.priority.any()
+        if len(columns) == 1 and len(columns[0]) == len(view) and not prioritised:
+            order = columns[0].argsort(kind="stable")
+            # What is not a number was sorted to the end: one look there instead of a pass over the column.
+            if not len(order) or not math.isnan(columns[0][order[-1]]):
+                return Ranking(order)
+        self._check(view, columns)
+        if prioritised:
+            columns = (-view.priority, *columns)
+        return Ranking(np.lexsort(columns[::-1]))
+
+    def _check(self, view: View, columns: tuple[Floats, ...]) -> None:
         for column in columns:
             if len(column) != len(view) or np.isnan(column).any():
                 raise PolicyError(
                     f"policy {self.name}: its key has {len(column)} values for {len(view)} jobs, "
                     f"{int(np.isnan(column).sum())} of them not a number; it must give one number per job"
                 )
-        if view.priority.any():
-            columns = (-view.priority, *columns)
-        if len(columns) == 1:
-            return Ranking(np.argsort(columns[0], kind="stable"))
-        return Ranking(np.lexsort(columns[::-1]))

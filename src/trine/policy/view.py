@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -39,19 +40,35 @@ class View:
     """The active jobs in order of arrival. Every column is aligned with ``slots``, the job numbers."""
 
     def __init__(
-        self, now: float, slots: Ints, columns: JobColumns, free: Ints, capacity: Ints, compat: Compat
+        self,
+        now: float,
+        slots: Ints,
+        columns: JobColumns,
+        free: Sequence[int] | Ints,
+        capacity: Sequence[int] | Ints,
+        compat: Compat,
+        prioritised: bool = True,
     ) -> None:
         self.now = now
         self.slots = slots
-        self.free = free
-        """Free GPUs by type."""
-        self.capacity = capacity
-        """All GPUs by type."""
         self.compat = compat
+        self.prioritised = prioritised
+        """False promises that all priorities are 0."""
         self._columns = columns
+        self._free, self._capacity = free, capacity
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    @cached_property
+    def free(self) -> Ints:
+        """Free GPUs by type."""
+        return np.array(self._free, dtype=np.int64)
+
+    @cached_property
+    def capacity(self) -> Ints:
+        """All GPUs by type."""
+        return np.array(self._capacity, dtype=np.int64)
 
     @cached_property
     def submit_s(self) -> Floats:

@@ -163,6 +163,8 @@ class World:
 
     def _carry_out(self, decisions: list[Decision]) -> None:
         """Stops release GPUs at once here; starts that waited for them follow in the same moment."""
+        if not decisions:
+            return
         todo = deque(decisions)
         while todo:
             decision = todo.popleft()

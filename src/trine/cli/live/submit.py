@@ -1,0 +1,159 @@
+"""``trine submit``: jobs from files, or one command after ``--``. Ids on stdout, one a line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from trine.cli.live.verb import Form, Output, State, connected, fail, print_json, verb
+
+_COMMAND = "trine.submit.command"
+
+
+class SubmitCommand(TyperCommand):
+    """Keeps what follows ``--`` apart: to the usual parser it would look like files."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx)[:1], "FILE.yaml... | -- CMD..."]
+
+
+def _option(flag: str, metavar: str, about: str) -> Any:
+    return typer.Option(flag, metavar=metavar, help=about, show_default=False)
+
+
+@verb
+def submit(
+    ctx: typer.Context,
+    files: Annotated[list[Path] | None, typer.Argument(help="Job files (YAML).", show_default=False)] = None,
+    gpus: Annotated[int | None, _option("--gpus", "N", "Number of GPUs.  [default: 1]")] = None,
+    gpu_types: Annotated[str | None, _option("--gpu-types", "A,B", "GPU types it may run on; any if not said.")] = None,
+    nodes: Annotated[int | None, _option("--nodes", "N", "Spread the GPUs evenly over so many nodes.")] = None,
+    ranks: Annotated[str | None, _option("--ranks", "gpu|node", "One process per GPU, or per node.")] = None,
+    name: Annotated[str | None, _option("--name", "TEXT", "Name, for people.  [default: the program's]")] = None,
+    queue: Annotated[str | None, _option("--queue", "Q", "Queue to submit to.")] = None,
+    user: Annotated[str | None, _option("--user", "U", "On behalf of this user (administrators).")] = None,
+    priority: Annotated[float | None, _option("--priority", "X", "Larger goes first.")] = None,
+    model: Annotated[str | None, _option("--model", "M", "Model that is trained.")] = None,
+    app_class: Annotated[str | None, _option("--class", "C", "Application class, such as A.")] = None,
+    steps: Annotated[float | None, _option("--steps", "N", "Training steps in all.")] = None,
+    env: Annotated[list[str] | None, _option("--env", "K[=V]", "Environment variable; K alone is passed on.")] = None,
+    workdir: Annotated[Path | None, _option("--workdir", "DIR", "Directory to run in.  [default: this one]")] = None,
+    checkpoint_dir: Annotated[Path | None, _option("--checkpoint-dir", "DIR", "Where it keeps checkpoints.")] = None,
+    grace_s: Annotated[float | None, _option("--grace", "S", "Seconds between SIGTERM and SIGKILL.")] = None,
+    max_runtime: Annotated[str | None, _option("--max-runtime", "T", "Stop it after 90m, 2h, 1.5d.")] = None,
+    deadline: Annotated[str | None, _option("--deadline", "T", "6h from now, or 2030-01-31T18:00Z.")] = None,
+    request_id: Annotated[str, _option("--request-id", "ID", "Submitting again with the same id adds nothing.")] = "",
+    state: State = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Submit job files, or a command after --, and print the ids.
+
+    Options override what the files say. Nothing is submitted unless all jobs are accepted.
+    """
+    given = {
+        "gpus": _present(count=gpus, types=_types(gpu_types)),
+        "nodes": nodes,
+        "ranks": ranks,
+        "name": name,
+        "queue": queue,
+        "user": user,
+        "priority": priority,
+        "model": model,
+        "class": app_class,
+        "steps": steps,
+        "env": _env(env or []),
+        "workdir": workdir and str(workdir.absolute()),
+        "checkpoint": _present(dir=checkpoint_dir and str(checkpoint_dir.absolute()), grace_s=grace_s),
+        "max_runtime": _number_or_text(max_runtime),
+        "deadline": _number_or_text(deadline),
+    }
+    specs = _specs(files or [], ctx.meta.get(_COMMAND), _present(**given))
+    _send(specs, request_id or os.urandom(16).hex(), state, output)
+
+
+submit.command_options = {"cls": SubmitCommand, "no_args_is_help": True}  # type: ignore[attr-defined]
+
+
+def _specs(files: list[Path], command: list[str] | None, given: dict[str, Any]) -> list[dict[str, Any]]:
+    from trine.core.errors import InputError
+
+    if command is not None and not command:
+        raise InputError("submit", "nothing after --", "a command")
+    if command and files:
+        raise InputError("submit", f"both a command and {str(files[0])!r}", "job files, or -- and a command")
+    if command:
+        return [_merged({"run": command, "workdir": str(Path.cwd()), "gpus": {"count": 1}}, given)]
+    if not files:
+        raise InputError("submit", "no job", "job files, or -- and a command")
+    return [_merged(spec, given) for path in files for spec in _read(path)]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    import json
+
+    from trine.config.job_spec import read_job_file
+    from trine.core.errors import InputError
+
+    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
+        raise InputError("submit", f"no file {str(path)!r}", "job files; a command goes after --")
+    return [json.loads(spec.as_json()) for spec in read_job_file(path, str(Path.cwd()))]
+
+
+def _merged(spec: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """``given`` over ``spec``, key by key in mappings too."""
+    return spec | {
+        key: spec[key] | value if isinstance(value, dict) and key in spec else value for key, value in given.items()
+    }
+
+
+def _send(specs: list[dict[str, Any]], request_id: str, state: Path | None, output: Form) -> None:
+    from trine.client import ConnectionBrokenError
+
+    again = f"whether the jobs were accepted is not known; to be sure, submit again with --request-id {request_id}"
+    with connected(state) as client:
+        try:
+            ids = client.submit(specs, request_id)
+        except KeyboardInterrupt:
+            fail(f"interrupted; {again}", 130)
+        except ConnectionBrokenError as error:
+            fail(f"{error}; {again}", 1)
+    if output is Form.JSON:
+        print_json({"ids": ids, "request_id": request_id})
+    else:
+        typer.echo("\n".join(ids))
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None and value != {}}
+
+
+def _types(text: str | None) -> str | list[str] | None:
+    return text if text is None or text == "any" else [word.strip() for word in text.split(",")]
+
+
+def _env(pairs: list[str]) -> dict[str, str]:
+    from trine.core.errors import InputError
+
+    values = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not key or (not sign and key not in os.environ):
+            raise InputError("--env", f"{pair!r}", "NAME=VALUE, or the NAME of a variable that is set here")
+        values[key] = value if sign else os.environ[key]
+    return values
+
+
+def _number_or_text(text: str | None) -> float | str | None:
+    """A plain number is one of seconds; the daemon reads the rest."""
+    return float(text) if text and text.replace(".", "", 1).isdecimal() else text

@@ -1,0 +1,98 @@
+"""``trine up``: start the daemon. Everything it does lives in ``trine.server.daemon``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trine.cli.live.verb import State, say
+
+
+def _tls(cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    from trine.core.errors import InputError
+
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise InputError("--tls-cert and --tls-key", "only one of the two", "both, or neither")
+    for path in (cert, key):
+        if not path.is_file():
+            raise InputError(str(path), "no such file", "a PEM file")
+    return cert, key
+
+
+def up(
+    state: State = None,
+    gpus: Annotated[
+        str, typer.Option(metavar="SPEC", help="Virtual GPUs such as 4x2, or a cluster file.  [default: real GPUs]")
+    ] = "",
+    policy: Annotated[str, typer.Option(help="Who goes next; see `trine policies`.")] = "fifo",
+    placement: Annotated[str, typer.Option(help="Where jobs go; see `trine placements`.")] = "packed-sticky",
+    round_s: Annotated[float, typer.Option("--round", help="Seconds between rounds.")] = 60.0,
+    event_driven: Annotated[
+        bool, typer.Option("--event-driven", help="Decide a whole round at every arrival and exit.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; see `trine settings`.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Queues, users and their limits (YAML).")] = None,
+    variability: Annotated[str, typer.Option(help="Measured chips: a profile or CSV file.")] = "",
+    throughputs: Annotated[str, typer.Option(help="Measured throughputs (JSON).")] = "",
+    store: Annotated[
+        str, typer.Option(metavar="URL", help="Journal, as postgresql://...  [default: a file in the state directory]")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback is open to others.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of the API, to serve it over TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,
+    lease_s: Annotated[
+        float | None,
+        typer.Option("--lease", help="Seconds without a daemon after which jobs save their work and leave."),
+    ] = None,
+    job_user: Annotated[
+        str, typer.Option("--job-user", help="Started as root: run the owner's own jobs as this user.")
+    ] = "",
+    truncate: Annotated[
+        int | None, typer.Option(help="Give up all journal records after this number (a damaged tail).")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, start nothing.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log only warnings.")] = False,
+) -> None:
+    """Start the daemon that runs jobs on this machine's GPUs."""
+    from trine.client.address import state_directory
+    from trine.core.errors import InputError
+    from trine.server import daemon, logs
+    from trine.sim.settings import parse_pairs
+
+    if not 0 < round_s < float("inf"):
+        raise InputError("--round", f"{round_s:g}", "a number of seconds greater than 0")
+    options = daemon.Options(
+        state_directory(state).absolute(),
+        gpus,
+        policy,
+        placement,
+        round_s,
+        dict(parse_pairs(settings or [])),
+        store,
+        host,
+        port,
+        config,
+        variability,
+        throughputs,
+        event_driven,
+        lease_s,
+        job_user,
+        truncate,
+        _tls(tls_cert, tls_key),
+    )
+    if dry_run:
+        for sentence in daemon.dry_run(options):
+            typer.echo(sentence)
+        return
+    logs.configure(log_json, quiet)
+    daemon.run(options, lambda url: say(f"trine: listening on {url}; state in {options.state}; Ctrl-C stops it"))

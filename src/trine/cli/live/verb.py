@@ -1,0 +1,74 @@
+"""What every live verb shares: its options, how it reaches the daemon, how it ends. Prints no tables."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+
+import typer
+
+if TYPE_CHECKING:
+    from trine.client import Client
+
+P = ParamSpec("P")
+
+
+class Form(StrEnum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="State directory of the daemon.  [default: TRINE_STATE or the user's]"),
+]
+Output = Annotated[Form, typer.Option("--output", "-o", help="For people, or one JSON value.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as submit printed it.", show_default=False)]
+JobIds = Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of jobs.", show_default=False)]
+
+
+def verb(run: Callable[P, None]) -> Callable[P, None]:
+    """Ctrl-C ends with one word and status 130; a request that is wrong in itself with status 2."""
+
+    @functools.wraps(run)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        from trine.client.errors import RefusedError
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            run(*args, **kwargs)
+        except KeyboardInterrupt:
+            fail("interrupted", 130)
+        except RefusedError as error:
+            fail(str(error), 2 if error.usage else 1)
+
+    return wrapped
+
+
+def fail(sentence: str, code: int) -> NoReturn:
+    say(f"trine: {sentence}")
+    raise typer.Exit(code)
+
+
+def say(sentence: str) -> None:
+    """Talk goes to stderr."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def connected(state: Path | None) -> Client:
+    from trine.client import Client
+
+    return Client(state=state)
+
+
+def print_json(value: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=1))

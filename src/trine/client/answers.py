@@ -1,0 +1,111 @@
+"""Shape of the daemon's answers: plain dicts, described for type checkers. Times are Unix seconds."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+ENDED = frozenset({"done", "failed", "cancelled"})
+"""States a job never leaves."""
+
+LIVE = ("waiting", "held", "starting", "running", "stopping")
+"""States a job can still leave, as they follow each other."""
+
+
+class ReasonAnswer(TypedDict):
+    """Why a job is in its state, and what would change that."""
+
+    code: str
+    sentence: str
+    change: str
+    counts: dict[str, float]
+
+
+class PlacementAnswer(TypedDict):
+    """GPUs of a job on one node, by their index on that node."""
+
+    node: str
+    gpus: list[int]
+
+
+class ProgressAnswer(TypedDict):
+    """What a job last said of itself."""
+
+    step: float
+    total: float | None
+    steps_per_s: float
+    at_s: float
+
+
+class JobAnswer(TypedDict):
+    """One job."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    gpus: int
+    model: str
+    app_class: str
+    priority: float
+    attempt: int
+    submitted_s: float
+    reason: ReasonAnswer
+    position: int | None
+    placement: list[PlacementAnswer]
+    progress: ProgressAnswer | None
+    started_s: float | None
+    finished_s: float | None
+    exit_code: int | None
+    preemptions: int
+    migrations: int
+    expected_end_s: float | None
+
+
+class StoryAnswer(TypedDict):
+    """Something that happened to a job."""
+
+    at_s: float
+    what: str
+    sentence: str
+
+
+class ExplanationAnswer(TypedDict):
+    """Why a job is where it is, and its story, oldest first."""
+
+    job: JobAnswer
+    sentences: list[str]
+    story: list[StoryAnswer]
+
+
+class GpuAnswer(TypedDict):
+    """One GPU: who holds it, its score by application class, what is remarkable about it."""
+
+    index: int
+    gpu_type: str
+    job: str | None
+    scores: dict[str, float]
+    flags: list[str]
+
+
+class NodeAnswer(TypedDict):
+    """One node; ``state`` is ``up``, ``drained`` or ``down``."""
+
+    name: str
+    state: str
+    rack: str
+    gpus: list[GpuAnswer]
+    reason: str
+
+
+class DaemonAnswer(TypedDict):
+    """The daemon itself; ``jobs`` counts them by state."""
+
+    version: str
+    policy: str
+    placement: str
+    round_s: float
+    started_s: float
+    gpus: int
+    free_gpus: int
+    jobs: dict[str, int]

@@ -1,0 +1,194 @@
+"""``Client``: the verbs of a running daemon, for scripts and for the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+from urllib.parse import quote
+
+from trine.client.address import find_address
+from trine.client.answers import ENDED, DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer
+from trine.client.errors import ConnectionBrokenError, NoDaemonError, WaitTimeoutError
+from trine.client.log_lines import lines
+from trine.client.transport import Transport
+from trine.core.errors import InputError
+
+_POLL_S = 20.0
+_PAUSE_S = 0.25
+_IN_VAIN = 20
+
+
+class Client:
+    """Finds the daemon by arguments, then ``TRINE_API``, then the state directory. For one thread at a time.
+
+    ``timeout_s`` bounds one request. ``outage_s`` is how long ``wait`` and following a log bear a daemon that is being
+    restarted. Errors are ``InputError`` and those of ``trine.client.errors``.
+    """
+
+    def __init__(
+        self,
+        api: str | None = None,
+        token: str | None = None,
+        state: str | Path | None = None,
+        *,
+        timeout_s: float = 30.0,
+        outage_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._given, self._timeout_s = (api, token, state), timeout_s
+        self._outage_s, self._clock, self._sleep = outage_s, clock, sleep
+        self._transport = self._connect()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back; the client can be used again all the same."""
+        self._transport.close()
+
+    def submit(self, spec: Mapping[str, Any] | Sequence[Mapping[str, Any]], request_id: str = "") -> list[str]:
+        """Submit one job or several, all or none, and return their ids, in order.
+
+        When the connection breaks it is tried again with the same ``request_id`` (one is made up if none is given), so
+        nothing is submitted twice.
+        """
+        try:
+            content = json.dumps(spec, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                "submit", f"a value that JSON has no form for ({error})", "texts and finite numbers"
+            ) from None
+        if not all("!" <= letter <= "~" for letter in request_id):
+            raise InputError("request id", repr(request_id), "visible ASCII characters")
+        answer = self._transport.post("/v1/jobs", content, request_id or os.urandom(16).hex())
+        return [str(job_id) for job_id in answer["ids"]]
+
+    def jobs(self, states: Iterable[str] = (), limit: int = 1000) -> list[JobAnswer]:
+        """Jobs in one of ``states`` (all that have not ended, if none is given), those that hold GPUs first."""
+        query: dict[str, int | list[str]] = {"limit": limit, "state": sorted(states)}
+        return cast(list[JobAnswer], self._transport.get("/v1/jobs", query))
+
+    def job(self, job_id: str) -> JobAnswer:
+        return cast(JobAnswer, self._transport.get(_job(job_id)))
+
+    def explain(self, job_id: str) -> ExplanationAnswer:
+        """Why the job waits or runs where it does, what would change it, and its story."""
+        return cast(ExplanationAnswer, self._transport.get(_job(job_id, "explain")))
+
+    def cancel(self, job_id: str) -> JobAnswer:
+        return cast(JobAnswer, self._transport.post(_job(job_id, "cancel")))
+
+    def hold(self, job_id: str) -> JobAnswer:
+        return cast(JobAnswer, self._transport.post(_job(job_id, "hold")))
+
+    def release(self, job_id: str) -> JobAnswer:
+        return cast(JobAnswer, self._transport.post(_job(job_id, "release")))
+
+    def nodes(self) -> list[NodeAnswer]:
+        return cast(list[NodeAnswer], self._transport.get("/v1/nodes"))
+
+    def drain(self, node: str, reason: str = "") -> NodeAnswer:
+        """Start nothing more on this node."""
+        return cast(NodeAnswer, self._transport.post(_node(node, "drain"), json.dumps({"reason": reason})))
+
+    def undrain(self, node: str) -> NodeAnswer:
+        return cast(NodeAnswer, self._transport.post(_node(node, "undrain")))
+
+    def daemon(self) -> DaemonAnswer:
+        return cast(DaemonAnswer, self._transport.get("/v1/daemon"))
+
+    def wait(self, job_id: str, timeout_s: float | None = None) -> JobAnswer:
+        """The job as it ended. Raises ``WaitTimeoutError`` if it has not after ``timeout_s``."""
+        deadline_s = None if timeout_s is None else self._clock() + timeout_s
+        reached = False
+        while True:
+            left_s = _POLL_S if deadline_s is None else max(0.0, min(_POLL_S, deadline_s - self._clock()))
+            job = self._patiently(partial(self._poll, job_id, left_s), reached)
+            reached = True
+            if job["state"] in ENDED:
+                return job
+            if deadline_s is not None and self._clock() >= deadline_s:
+                raise WaitTimeoutError(job, timeout_s or 0.0)
+
+    def _poll(self, job_id: str, timeout_s: float) -> JobAnswer:
+        query = {"timeout_s": f"{timeout_s:.3f}"}
+        return cast(JobAnswer, self._transport.get(_job(job_id, "wait"), query, timeout_s + _POLL_S))
+
+    def logs(self, job_id: str, follow: bool = False) -> Iterator[str]:
+        """Lines of the job's log without their ends, up to now or, with ``follow``, until the job ended."""
+        return lines(self.log_bytes(job_id, follow=follow))
+
+    def log_bytes(self, job_id: str, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """The job's log from byte ``offset`` on, in pieces as they arrive."""
+        if not follow:
+            yield from self._transport.stream(_job(job_id, "log"), {"offset": offset}, _POLL_S)
+            return
+        ended, in_vain = self.job(job_id)["state"] in ENDED, 0
+        while True:
+            begin = offset
+            try:
+                for piece in self._tail(job_id, offset, follow=not ended):
+                    offset += len(piece)
+                    yield piece
+                if ended:
+                    return
+            except (NoDaemonError, ConnectionBrokenError):
+                in_vain = in_vain + 1 if offset == begin else 0
+                if in_vain > _IN_VAIN:
+                    raise
+            if not ended and offset == begin:
+                self._sleep(_PAUSE_S)
+            # Asked after reading: once it has ended, one more reading brings the rest.
+            ended = self._patiently(partial(self.job, job_id), reached=True)["state"] in ENDED
+
+    def _tail(self, job_id: str, offset: int, follow: bool) -> Iterator[bytes]:
+        """One connection's worth of log; a quiet one ends here after a while, so that a dead one is noticed."""
+        query: dict[str, str | int] = {"offset": offset} | ({"follow": "true"} if follow else {})
+        try:
+            yield from self._transport.stream(_job(job_id, "log"), query, _POLL_S)
+        except TimeoutError:
+            return
+
+    def _patiently(self, ask: Callable[[], JobAnswer], reached: bool) -> JobAnswer:
+        """Ask until there is an answer; a daemon that was ``reached`` before may be away for a while."""
+        gone_since_s = self._clock()
+        while True:
+            try:
+                return ask()
+            except (NoDaemonError, ConnectionBrokenError) as error:
+                reached = reached or isinstance(error, ConnectionBrokenError)
+                if not reached or self._clock() - gone_since_s >= self._outage_s:
+                    raise
+            self._sleep(_PAUSE_S)
+            self._reconnect()
+
+    def _connect(self) -> Transport:
+        return Transport(find_address(*self._given), self._timeout_s, self._sleep)
+
+    def _reconnect(self) -> None:
+        """A daemon that was restarted may have another address."""
+        self._transport.close()
+        try:
+            self._transport = self._connect()
+        except NoDaemonError:
+            return
+
+
+def _job(job_id: str, verb: str = "") -> str:
+    return f"/v1/jobs/{quote(str(job_id), safe='')}" + (f"/{verb}" if verb else "")
+
+
+def _node(name: str, verb: str) -> str:
+    return f"/v1/nodes/{quote(name, safe='')}/{verb}"

@@ -1,0 +1,62 @@
+"""Puts jobs that already have a past into a new engine: after a restart, or when the model of the cluster changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trine.core.job import Job
+from trine.engine.engine import Engine
+from trine.engine.events import Held, Submitted
+from trine.engine.table import State
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a job went through before. Times in seconds on the engine's clock."""
+
+    epoch: int = 0
+    done: float = 0.0
+    attained_s: float = 0.0
+    idle_from_s: float = 0.0
+    run_from_s: float = 0.0
+    gpus: tuple[int, ...] = ()
+    """GPUs its processes hold or are about to; empty if there are none."""
+    state: State = State.WAITING
+    """``STARTING``, ``RUNNING`` or ``STOPPING`` with GPUs, else ``WAITING``."""
+    held: bool = False
+    rate: float = 0.0
+    work_from_s: float = 0.0
+
+
+def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
+    """Submit ``job`` and bring it to where it was; returns its number.
+
+    Starts that waited for others to let go are not resumed: the next round decides them again.
+    """
+    engine.handle(Submitted(now, job))
+    slot, table = len(engine.table) - 1, engine.table
+    table.epoch[slot] = past.epoch
+    engine.reported.add(slot)
+    table.done[slot] = min(past.done, table.steps[slot])
+    table.attained_s[slot] = past.attained_s
+    table.idle_from_s[slot] = past.idle_from_s
+    if past.gpus:
+        _put_back(engine, slot, past)
+    if past.held:
+        engine.handle(Held(now, slot))
+    return slot
+
+
+def _put_back(engine: Engine, slot: int, past: Past) -> None:
+    table = engine.table
+    engine.handover.take(slot, past.gpus)
+    table.state[slot] = past.state
+    table.run_from_s[slot] = past.run_from_s
+    table.pool[slot] = engine.free.type_of(past.gpus)
+    if past.state is State.RUNNING:
+        table.rate[slot] = past.rate or engine.perf.speed(table.jobs[slot], past.gpus).steps_per_s
+        table.work_from_s[slot] = past.work_from_s
+    if past.state is not State.STOPPING:
+        engine.assigned[slot] = past.gpus
+        engine.free.take(past.gpus)
+        table.running[slot] = True

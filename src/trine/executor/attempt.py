@@ -1,0 +1,119 @@
+"""One attempt at a job as the local executor follows it, and what its directory says about it. Starts nothing."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trine.executor import rundir
+from trine.executor.base import Exited, ExitKind, Handle, LaunchFailed, Progress, Started
+from trine.executor.cgroup import Cgroup
+from trine.executor.processes import marked, send
+
+Place = tuple[str, int]
+"""A GPU by node and index."""
+
+_KINDS: dict[str, ExitKind] = {"done": "done", "preempted": "preempted", "failed": "failed"}
+_LOOKS, _LOOK_S = 10, 0.02
+
+
+@dataclass
+class Attempt:
+    """What is known of an attempt now; the directory holds the rest."""
+
+    handle: Handle
+    run_dir: Path
+    spec: dict[str, Any] = field(default_factory=dict)
+    pid: int = 0
+    pidfd: int = -1
+    ready: int = -1
+    wish: int = 0
+    """The signal that was last sent to the supervisor."""
+    started: bool = False
+    lost: bool = False
+    """Its supervisor is gone without a word, and what it left is being ended."""
+    ended: bool = False
+    progress_ns: int = 0
+
+    @property
+    def gpus(self) -> list[Place]:
+        return [(node, gpu) for node, gpus in self.spec.get("placement", ()) for gpu in gpus]
+
+    @property
+    def nodes(self) -> set[str]:
+        return {node for node, _ in self.spec.get("placement", ())}
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        return rundir.read_json(str(self.run_dir / name))
+
+    def start(self) -> Started | None:
+        """The start, if it is on record."""
+        lines = rundir.read_status(str(self.run_dir))
+        at_s = next((float(line["t"]) for line in lines if line.get("ev") == "started"), None)
+        return None if at_s is None else Started(self.handle, at_s)
+
+    def end(self) -> Exited | LaunchFailed | None:
+        """The end, if it is on record."""
+        record = self.read(rundir.EXIT)
+        if record is None:
+            return None
+        at_s, reason = float(record["t"]), str(record.get("reason", ""))
+        if record["kind"] == "unlaunched":
+            return LaunchFailed(self.handle, at_s, reason)
+        kind = _KINDS.get(record["kind"], "lost")
+        return Exited(self.handle, at_s, kind, int(record["rc"]), record.get("step"), reason)
+
+    def progress(self) -> Progress | None:
+        """What rank 0 told since the last look, if it makes sense: the file is the job's own."""
+        path = rundir.progress_file(str(self.run_dir))
+        try:
+            changed_ns = Path(path).lstat().st_mtime_ns
+        except OSError:
+            return None
+        if changed_ns == self.progress_ns:
+            return None
+        self.progress_ns = changed_ns
+        return _progress(self.handle, rundir.read_json(path) or {})
+
+    def log_tail(self) -> str:
+        """The last line of what the supervisor itself had to say."""
+        try:
+            lines = (self.run_dir / rundir.SUPERVISOR_LOG).read_text(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line for line in reversed(lines) if line.strip()), "")[:200]
+
+    def sweep(self) -> bool:
+        """Kill what a dead supervisor left behind; True if nothing is left."""
+        cgroup = Cgroup(str((self.read(rundir.PID) or {}).get("cgroup", "")))
+        for _ in range(_LOOKS):
+            left = {*cgroup.pids(), *marked(f"TRINE_RUN_DIR={self.run_dir}")}
+            if not left:
+                cgroup.remove()
+                return True
+            cgroup.kill()
+            for pid in left:
+                send(pid, signal.SIGKILL)
+            time.sleep(_LOOK_S)
+        return False
+
+
+def _progress(handle: Handle, told: dict[str, Any]) -> Progress | None:
+    step, rate, at_s = _count(told.get("step")), _number(told.get("steps_per_s")), _number(told.get("t"))
+    if step is None or at_s is None:
+        return None
+    return Progress(handle, at_s, step, rate or 0.0, _count(told.get("total")), _count(told.get("checkpoint_step")))
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e15 and math.isfinite(value) and value >= 0 else None

@@ -1,0 +1,206 @@
+"""What every executor takes and gives: leases in, handles and events out. No process is started here.
+
+Times are unix seconds, durations seconds. An executor never raises for what a cluster does wrong: a launch that fails
+is an event, so that whoever drives it has one place to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+CHECKPOINTED_EXIT = 85
+"""A rank that leaves with this code has saved its work and wants to go on later."""
+STALE_EXIT = 83
+"""A rank that was started for a lease that is no longer the current one leaves with this code."""
+
+Ranks = Literal["gpu", "node"]
+ExitKind = Literal["done", "preempted", "failed", "lost"]
+
+
+class Handle(NamedTuple):
+    """One attempt at a job: what ``launch`` returns and events refer to."""
+
+    job_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of a job to run a command on some GPUs. ``epoch`` grows with every attempt at the same job."""
+
+    job_id: str
+    epoch: int
+    placement: tuple[tuple[str, tuple[int, ...]], ...]
+    """(node, indices of its GPUs), in the order of the ranks."""
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    checkpoint_dir: str = ""
+    run_as: str | None = None
+    """The user whose job it is; ``None`` is the user that runs the executor."""
+    ranks: Ranks = "gpu"
+    """One process per GPU or one per node."""
+    grace_s: float = 30.0
+    deadline_s: float | None = None
+    """Until when the lease holds unless it is renewed; a script that knows the SDK leaves by itself then."""
+
+    @property
+    def handle(self) -> Handle:
+        return Handle(self.job_id, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """A GPU of a node. ``index`` counts in PCI bus order."""
+
+    index: int
+    type: str
+    uuid: str = ""
+    name: str = ""
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node as the executor sees it now; ``reason`` says why it is down or takes no jobs."""
+
+    name: str
+    gpus: tuple[GpuInfo, ...]
+    cpus: int = 1
+    memory_bytes: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    up: bool = True
+    schedulable: bool = True
+    reason: str = ""
+    virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an executor can do, so that nobody plans what it cannot."""
+
+    exact_gpu: bool
+    suspend: bool
+    per_node_gpu_sets: bool
+    native_grace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailed:
+    """The attempt never ran; ``reason`` is a sentence for the person who submitted it. Nothing follows."""
+
+    handle: Handle
+    at_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All ranks run."""
+
+    handle: Handle
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What rank 0 last told; ``total`` steps and ``checkpoint_step`` where it told them."""
+
+    handle: Handle
+    at_s: float
+    step: int
+    steps_per_s: float
+    total: int | None = None
+    checkpoint_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """No process of the attempt is left, its GPUs are free. Nothing follows.
+
+    ``rc`` is the exit code of the first rank that failed, 128 + n for one ended by signal n; ``step`` what rank 0 last
+    told."""
+
+    handle: Handle
+    at_s: float
+    kind: ExitKind
+    rc: int
+    step: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDown:
+    """A node went away; the attempts on it end as lost, each with an event of its own."""
+
+    node: str
+    at_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A node takes jobs again."""
+
+    node: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A cordoned node is empty."""
+
+    node: str
+    at_s: float
+    reason: str
+
+
+JobEvent = LaunchFailed | Started | Progress | Exited
+Event = JobEvent | NodeDown | NodeUp | NodeDrained
+
+
+class Executor(Protocol):
+    """Runs leases somewhere. Safe to call from any thread; calls return at once, outcomes come as events.
+
+    Events of one attempt come in the order Started, Progress ..., Exited (or LaunchFailed alone). The last event of
+    every attempt that was not forgotten comes again after a restart: at least once, never lost."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def inventory(self) -> list[NodeInfo]: ...
+
+    def launch(self, lease: Lease) -> Handle:
+        """Start it; idempotent on (job, epoch), also over restarts. An epoch older than the newest seen fails."""
+
+    def renew(self, handle: Handle, deadline_s: float | None) -> None:
+        """Let a lease hold until ``deadline_s``, without a restart."""
+
+    def preempt(self, handle: Handle, grace_s: float) -> None:
+        """Ask every rank to save its work and leave; what is left after the grace is killed."""
+
+    def kill(self, handle: Handle) -> None:
+        """End it without grace."""
+
+    def events(self) -> Iterator[Event]:
+        """The events that wait to be read, without waiting."""
+
+    def wait_events(self, timeout_s: float | None = None) -> list[Event]:
+        """The same, after waiting for the first one; empty if none came in time."""
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable while events wait to be read, for an event loop."""
+
+    def list_handles(self) -> list[Handle]:
+        """Attempts that run, or ended and were not forgotten; after a restart those of before."""
+
+    def forget(self, handle: Handle) -> None:
+        """The end of this attempt is on record elsewhere and need not be told again."""
+
+    def cordon(self, node: str, reason: str) -> None: ...
+
+    def uncordon(self, node: str) -> None: ...
+
+    def close(self) -> None:
+        """Stop watching. Jobs go on."""

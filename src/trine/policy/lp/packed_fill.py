@@ -1,0 +1,68 @@
+"""Water filling with pairs: raise everybody, freeze who cannot rise further, raise the others. By linear programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trine.policy.lp import packed
+from trine.policy.lp.solver.highs import Session
+from trine.policy.lp.solver.rules import Rule
+from trine.policy.view import Flags, Floats
+
+ROOM = 1e-9
+"""Granted levels are held to within this part, so that every program has room to move."""
+RISE = 1e-6
+"""A rise below this part of the highest level is rounding."""
+
+
+@dataclass(frozen=True)
+class PackedFilling:
+    """Shares that give every job its level, and how exactly the levels are known."""
+
+    x: Floats
+    y: Floats
+    levels: Floats
+    gap: float
+
+
+def fill(space: packed.Space, rule: Rule, session: Session, finalise_all: bool = False) -> PackedFilling:
+    """Levels of normalised throughput, ``space`` holding normalised rates: each pass raises job m by t weight / gang.
+
+    ``finalise_all`` freezes every job that was raised after each pass, as the published code does when its search for
+    bottlenecks fails.
+    """
+    n = len(space.gang)
+    levels, done, gap = np.zeros(n), np.zeros(n, bool), 0.0
+    while True:
+        demand = rule.weights(done) / space.gang
+        answer = packed.level(space, demand, levels * (1 - ROOM), session)
+        levels = levels + max(answer.value, 0.0) * demand
+        unsure = (answer.bound - answer.value) * float(demand.max())
+        gap = max(gap, unsure / max(float(levels.max()), 1e-12))
+        active = demand > 0
+        done |= active if finalise_all else _stuck(space, levels, active, answer, session)
+        if done.all():
+            return PackedFilling(answer.x, answer.y, levels, gap)
+
+
+def _stuck(space: packed.Space, levels: Floats, active: Flags, answer: packed.PackedAnswer, session: Session) -> Flags:
+    """Active jobs that cannot rise while nobody falls.
+
+    Whoever rises in some program can rise; the others are asked again without them, until nobody of the rest rises.
+    """
+    stuck = active.copy()
+    scale = max(float(levels.max()), 1e-12)
+    aim = packed.Aim(np.zeros(len(levels)), np.ones(len(space.capacity)))
+    while stuck.any():
+        up = packed.Extra(-1.0, stuck.astype(np.float64), np.where(stuck, scale, 0.0))
+        found = packed.total(space, aim, levels * (1 - ROOM), up, session)
+        risen = stuck & (found.extra > RISE * scale)
+        if not risen.any():
+            return stuck
+        stuck &= ~risen
+    # All could rise, against what the level just reached says: rounding. The one that holds it up most is stuck.
+    weight = np.where(active, answer.duals, -1.0)
+    only: Flags = np.arange(len(levels)) == int(weight.argmax())
+    return only

@@ -1,0 +1,311 @@
+"""One allocation problem as arrays: GPU types, jobs, pairs, entities, prices. Shared by every share policy.
+
+No objective lives here, and no file is read here (see ``document``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trine.core.errors import InputError
+from trine.policy.view import Flags, Floats, Ints
+
+WHERE = "allocation problem"
+RULES = ("fairness", "fifo")
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A group of jobs (a team, a user) that gets its share as a whole."""
+
+    name: str
+    weight: float = 1.0
+    rule: str = "fairness"
+    """How its jobs share what it gets: ``fairness`` or ``fifo``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of jobs of equal gang that may run on the same GPUs at the same time."""
+
+    jobs: Ints
+    """Positions of the two jobs, (pairs, 2)."""
+    throughput: Floats
+    """Steps per second of either job while both run, (pairs, 2, columns)."""
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+NO_PAIRS = Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class PairRows:
+    """Pairs by GPU type, as a solver wants them; a pair has one row for each way of placing it."""
+
+    jobs: Ints
+    rates: Floats
+    """(rows, 2, types), 0 where the pair cannot run."""
+    pair: Ints
+    """Which pair a row belongs to."""
+    column: Ints
+    """(rows, types): the column a row's share of that type belongs to."""
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Jobs by row, in the order given. Make one with ``Problem.of``, which checks it.
+
+    Columns are GPU types or, placement-aware, a type placed in some way (``column_type`` says whose capacity a column
+    takes). Columns of one type compete for the same GPUs, so a job uses the fastest of them: ``rates`` is by type.
+    """
+
+    types: tuple[str, ...]
+    capacity: Floats
+    columns: tuple[str, ...]
+    column_type: Ints
+    ids: tuple[str, ...]
+    labels: tuple[int | str, ...]
+    """The ids as they were given: numbers stay numbers."""
+    throughput: Floats
+    """Steps per second of the whole gang alone, (jobs, columns); 0 = cannot run there."""
+    gang: Ints
+    weight: Floats
+    steps_left: Floats
+    """NaN where not known."""
+    elapsed_s: Floats
+    isolated_s: Floats
+    """Seconds the work done so far would have taken on the isolated share."""
+    deadline_s: Floats
+    """Seconds from now; infinite without a deadline."""
+    arrival: Ints
+    """Rank in order of arrival."""
+    entity: Ints
+    """Index into ``entities``; -1 = none."""
+    entities: tuple[Entity, ...] = ()
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
+    """Per GPU and hour by type; NaN where not known."""
+    pairs: Pairs = NO_PAIRS
+
+    @classmethod
+    def of(
+        cls,
+        workers: dict[str, int],
+        throughput: ArrayLike,
+        *,
+        columns: Sequence[tuple[str, str]] = (),
+        ids: Sequence[int | str] = (),
+        gang: ArrayLike = 1,
+        weight: ArrayLike = 1.0,
+        steps_left: ArrayLike = np.nan,
+        elapsed_s: ArrayLike = 0.0,
+        isolated_s: ArrayLike = 0.0,
+        deadline_s: ArrayLike = np.inf,
+        arrival: ArrayLike | None = None,
+        entity: ArrayLike = -1,
+        entities: Sequence[Entity] = (),
+        prices: dict[str, float] | None = None,
+        pairs: Pairs | None = None,
+        where: str = WHERE,
+    ) -> Problem:
+        """A checked problem; ``columns`` are pairs of name and GPU type, by default the types themselves."""
+        types = tuple(workers)
+        cols = list(columns) or [(t, t) for t in types]
+        rates = np.asarray(throughput, np.float64).reshape(-1, len(cols))
+        n = len(rates)
+        labels = tuple(ids) or tuple(range(n))
+        problem = cls(
+            types=types,
+            capacity=np.array([workers[t] for t in types], np.float64),
+            columns=tuple(name for name, _ in cols),
+            column_type=np.array([types.index(t) for _, t in cols], np.int64),
+            ids=tuple(str(i) for i in labels),
+            labels=labels,
+            throughput=rates,
+            gang=_ints(gang, n),
+            weight=_floats(weight, n),
+            steps_left=_floats(steps_left, n),
+            elapsed_s=_floats(elapsed_s, n),
+            isolated_s=_floats(isolated_s, n),
+            deadline_s=_floats(deadline_s, n),
+            arrival=np.arange(n) if arrival is None else _ints(arrival, n),
+            entity=_ints(entity, n),
+            entities=tuple(entities),
+            prices=np.array([(prices or {}).get(t, np.nan) for t in types], np.float64),
+            pairs=NO_PAIRS if pairs is None else pairs,
+        )
+        check(problem, where)
+        return problem
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def fits(self) -> Flags:
+        """(jobs, types): the gang is not larger than the type has GPUs."""
+        return self.gang[:, None] <= self.capacity
+
+    @cached_property
+    def best_column(self) -> Ints:
+        """(jobs, types): the fastest way of placing each job on each type; the first of equals."""
+        if self.plain:
+            return np.broadcast_to(np.arange(len(self.types)), self.fits.shape)
+        found = np.empty((len(self), len(self.types)), np.int64)
+        for j in range(len(self.types)):
+            own = np.flatnonzero(self.column_type == j)
+            found[:, j] = own[np.argmax(self.throughput[:, own], axis=1)]
+        return found
+
+    @property
+    def plain(self) -> bool:
+        """Columns are the types themselves."""
+        return self.columns == self.types
+
+    @cached_property
+    def rates(self) -> Floats:
+        """(jobs, types): steps per second where the gang fits, placed as fast as possible; else 0."""
+        best = self.throughput if self.plain else np.take_along_axis(self.throughput, self.best_column, axis=1)
+        return np.where(self.fits, best, 0.0)
+
+    @cached_property
+    def proportional_rate(self) -> Floats:
+        """Steps per second with the same share of every GPU: what max-min fairness is relative to."""
+        return proportional(self.rates, self.capacity)
+
+    @cached_property
+    def isolated_share(self) -> Floats:
+        """(jobs, types): an equal part of every type for each job, no job above full time."""
+        share = self.capacity / (max(len(self), 1) * self.gang[:, None])
+        return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), np.float64)
+
+    @cached_property
+    def isolated_rate(self) -> Floats:
+        """Steps per second on the isolated share."""
+        return np.asarray((self.rates * self.isolated_share).sum(axis=1), np.float64)
+
+    @cached_property
+    def pair_rows(self) -> PairRows:
+        """The pairs by GPU type; rows on which neither job advances anywhere are left out."""
+        ways = [np.flatnonzero(self.column_type == j) for j in range(len(self.types))]
+        rows = [self._pair_rows(np.array([w[min(k, len(w) - 1)] for w in ways]), k, ways) for k in self._ways(ways)]
+        jobs, rates, pair, column = (np.concatenate(part) for part in zip(*rows, strict=True))
+        kept = rates.any(axis=(1, 2))
+        return PairRows(jobs[kept], rates[kept], pair[kept], column[kept])
+
+    def _ways(self, ways: list[Ints]) -> range:
+        return range(max((len(w) for w in ways), default=1))
+
+    def _pair_rows(self, column: Ints, way: int, ways: list[Ints]) -> tuple[Ints, Floats, Ints, Ints]:
+        """Every pair placed the ``way``-th way on each type that has that many."""
+        count = len(self.pairs)
+        if not count:
+            return (
+                NO_PAIRS.jobs,
+                np.zeros((0, 2, len(self.types))),
+                np.zeros(0, np.int64),
+                np.zeros((0, len(column)), int),
+            )
+        there = np.array([way < len(w) for w in ways])
+        fits = self.fits[self.pairs.jobs[:, 0]] & there
+        rates = np.where(fits[:, None, :], self.pairs.throughput[:, :, column], 0.0)
+        return self.pairs.jobs, rates, np.arange(count), np.tile(column, (count, 1))
+
+    def spread(self, x: Floats) -> Floats:
+        """Shares by type as shares by column."""
+        if self.plain:
+            return x
+        shares = np.zeros(self.throughput.shape)
+        np.put_along_axis(shares, self.best_column, x, axis=1)
+        return shares
+
+    def needs(self, values: Floats, name: str, policy: str) -> Floats:
+        """``values`` if every job has one; else an error that names the first job without."""
+        missing = np.isnan(values)
+        if missing.any():
+            job = self.ids[int(np.argmax(missing))]
+            raise InputError(WHERE, f"job {job} has no {name}", f"a number for every job: {policy} needs it", name)
+        return values
+
+
+def proportional(rates: Floats, capacity: Floats) -> Floats:
+    """Throughput with the same share of every GPU. Equal rows give equal bits, so that equal jobs stay equal."""
+    return np.asarray((rates * (capacity / capacity.sum())).sum(axis=1), np.float64)
+
+
+def check(problem: Problem, where: str = WHERE) -> None:
+    """Raises ``InputError``, naming the job, for values no policy can work with."""
+    _check_workers(problem, where)
+    _check_rates(problem, where)
+    _check_positive(problem, problem.weight, "weight", where)
+    _check_positive(problem, problem.gang.astype(np.float64), "gpus", where)
+    _check_pairs(problem, where)
+    _check_places(problem, where)
+
+
+def _check_workers(problem: Problem, where: str) -> None:
+    if not len(problem.types) or not (problem.capacity > 0).any() or not (problem.capacity >= 0).all():
+        raise InputError(where, "no GPUs", "at least one GPU of some type", "workers")
+    if len(set(problem.ids)) != len(problem.ids) or len(problem.ids) != len(problem.throughput):
+        twice = next((i for k, i in enumerate(problem.ids) if i in problem.ids[:k]), "?")
+        raise InputError(where, f"job {twice} twice", "an id of its own for every job", "jobs.id")
+
+
+def _check_rates(problem: Problem, where: str) -> None:
+    bad = ~(np.isfinite(problem.throughput) & (problem.throughput >= 0))
+    if bad.any():
+        job, column = (int(i) for i in np.argwhere(bad)[0])
+        found = f"job {problem.ids[job]} makes {problem.throughput[job, column]:g} steps/s on {problem.columns[column]}"
+        raise InputError(where, found, "a finite number, 0 or more", "throughput")
+
+
+def _check_positive(problem: Problem, values: Floats, name: str, where: str) -> None:
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        job = int(np.argmax(bad))
+        raise InputError(where, f"job {problem.ids[job]} has {name} {values[job]:g}", "a number greater than 0", name)
+
+
+def _check_pairs(problem: Problem, where: str) -> None:
+    a, b = problem.pairs.jobs.T
+    unequal = problem.gang[a] != problem.gang[b]
+    if unequal.any():
+        k = int(np.argmax(unequal))
+        one, other = (f"job {problem.ids[i]} with gpus {problem.gang[i]}" for i in (a[k], b[k]))
+        raise InputError(where, f"a pair of {one} and {other}", "pairs of jobs with equally many GPUs", "pairs")
+    rates = problem.pairs.throughput
+    if rates.size and not (np.isfinite(rates) & (rates >= 0)).all():
+        k = int(np.argwhere(~(np.isfinite(rates) & (rates >= 0)))[0][0])
+        names = " and ".join(problem.ids[i] for i in problem.pairs.jobs[k])
+        raise InputError(where, f"the pair of jobs {names} has {rates[k].min():g} steps/s", "0 or more", "pairs")
+
+
+def _check_places(problem: Problem, where: str) -> None:
+    """Every job has a type on which it makes steps and its gang fits."""
+    nowhere = ~problem.rates.any(axis=1)
+    if not nowhere.any():
+        return
+    job = int(np.argmax(nowhere))
+    if not problem.throughput[job].any():
+        raise InputError(where, f"no GPU type can run job {problem.ids[job]}", "a throughput above 0", "throughput")
+    most = int(problem.capacity[problem.column_type[problem.throughput[job] > 0]].max())
+    found = (
+        f"job {problem.ids[job]} needs {problem.gang[job]} GPUs of one type and no type it runs on has more than {most}"
+    )
+    raise InputError(where, found, "a gang that fits on one type", "gpus")
+
+
+def _floats(values: ArrayLike, n: int) -> Floats:
+    return np.array(np.broadcast_to(np.asarray(values, np.float64), n))
+
+
+def _ints(values: ArrayLike, n: int) -> NDArray[np.int64]:
+    return np.array(np.broadcast_to(np.asarray(values, np.int64), n))

@@ -1,0 +1,163 @@
+"""Water filling: raise everybody together, fix those who cannot rise any further, go on with the rest.
+
+A job is a bottleneck when its level cannot rise while nobody falls. The interior point ends in the middle of the
+optimal face, where a bottleneck has a dual and no slack and any other job the reverse, so that one problem shows them
+all. The vertex of a simplex method shows only some; ``milp=True`` asks a mixed-integer program instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trine.policy.lp.solver import classes as grouping
+from trine.policy.lp.solver.bottlenecks import by_milp
+from trine.policy.lp.solver.certificate import reached
+from trine.policy.lp.solver.form import Array, Certified, InfeasibleError, Mask, RateProblem
+from trine.policy.lp.solver.maxmin import solve
+from trine.policy.lp.solver.rules import Alone, Rule
+from trine.policy.lp.solver.start import Warm
+
+_RATIO = 100.0
+"""A dual must exceed its slack this many times; near ties are left to the next pass, which costs time, not truth."""
+_SLACK = 1e-3
+_KEPT = 1.0 - 1e-9
+"""Levels already granted are asked for with this much less, so that the next problem has an interior."""
+_NO_RISE = 1e-7
+_PASS_GAP = 1e-5
+
+
+@dataclass(frozen=True)
+class Filling:
+    """``levels`` are rates in the unit of ``rates``; shares ``x`` reach them. ``gap`` is the worst of all passes."""
+
+    x: Array
+    levels: Array
+    passes: int
+    gap: float
+
+
+@dataclass
+class _State:
+    """Rows are classes: ``gang`` is that of one job, ``load`` of the whole class."""
+
+    rates: Array
+    gang: Array
+    load: Array
+    capacity: Array
+    levels: Array
+    done: Mask
+    x: Array
+    unit: float = 0.0
+    passes: int = 0
+    gap: float = 0.0
+
+    def problem(self, demand: Array) -> RateProblem:
+        """The common rise v, plus a shift that keeps the sought value away from zero when nothing can rise."""
+        floor = self.levels * _KEPT - demand * self.unit
+        return RateProblem(rates=self.rates, demand=demand, floor=floor, gang=self.load, capacity=self.capacity)
+
+
+def fill(
+    rates: Array,
+    gang: Array,
+    capacity: Array,
+    rule: Rule | Array,
+    *,
+    finalise_all: bool = False,
+    milp: bool = False,
+    classes: bool = True,
+) -> Filling:
+    """Lexicographically highest levels of ``rates @ x``, rising by ``weight / gang`` of each job.
+
+    ``rates`` are throughputs over the normaliser of each job, ``rule`` an ``Entities`` or weights of jobs on their own.
+    ``finalise_all`` fixes every job that took part in a pass, as the published results do. Jobs must have a rate.
+    """
+    rule = Alone(np.asarray(rule, dtype=np.float64)) if isinstance(rule, np.ndarray) else rule
+    gang = np.asarray(gang, dtype=np.float64)
+    found = grouping.find((rates, gang, *rule.columns()), at_most=len(gang) // 2) if classes else None
+    if found is None:
+        return _fill_rows(_state(rates, gang, gang, capacity), rule, finalise_all, milp)
+    head = found.first
+    state = _state(rates[head], gang[head], gang[head] * found.size, capacity)
+    filled = _fill_rows(state, rule.merged(found), finalise_all, milp)
+    return Filling(filled.x[found.member_of], filled.levels[found.member_of], filled.passes, filled.gap)
+
+
+def _state(rates: Array, gang: Array, load: Array, capacity: Array) -> _State:
+    n = len(gang)
+    return _State(rates, gang, load, capacity, np.zeros(n), np.zeros(n, dtype=bool), np.zeros_like(rates))
+
+
+def _fill_rows(state: _State, rule: Rule, finalise_all: bool, milp: bool) -> Filling:
+    warm = Warm()
+    while not state.done.all():
+        weights = rule.weights(state.done)
+        if not (weights > 0).any():
+            break
+        _one_pass(state, weights, warm, finalise_all, milp)
+    return Filling(state.x, state.levels, state.passes, state.gap)
+
+
+def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, milp: bool) -> None:
+    active, demand = weights > 0, weights / state.gang
+    answer = _solve_pass(state, demand, warm)
+    state.passes += 1
+    if answer is None:  # nothing is left to hand out
+        state.done |= active
+        return
+    rise = max(answer.value - state.unit, 0.0)
+    state.unit = state.unit or answer.value
+    state.gap, state.x = max(state.gap, answer.gap), answer.x
+    state.levels = state.levels + demand * rise
+    if finalise_all:
+        state.done |= active
+        return
+    stuck = by_milp(state.problem(demand), state.levels, active) if milp else _bottlenecks(state, answer, demand)
+    state.done |= stuck | _priced_out(state, answer)
+    _finish_if_plenty(state)
+
+
+def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
+    try:
+        answer = solve(state.problem(demand), warm, classes=False)
+    except InfeasibleError:
+        return None
+    return answer if answer.gap <= _PASS_GAP else None
+
+
+def _bottlenecks(state: _State, answer: Certified, demand: Array) -> Mask:
+    """Active jobs whose dual is large against their slack; if none is clear, the one with the largest dual."""
+    active = demand > 0
+    share = np.where(active, answer.duals * demand, 0.0)
+    if answer.solver.endswith("highs"):
+        return share > _NO_RISE
+    slack = np.maximum(reached(state.rates, state.x) - state.levels, 0.0) / np.maximum(state.levels, 1e-12)
+    stuck = active & (share * np.count_nonzero(active) > _RATIO * slack) & (slack <= _SLACK)
+    return stuck if stuck.any() else active & (share == share.max())
+
+
+def _priced_out(state: _State, answer: Certified) -> Mask:
+    """Jobs, waiting ones too, that could use only types whose GPUs all go into levels that are granted by now.
+
+    The same prices, however large, prove it: with the floors raised to the new levels the bound on any rise is zero.
+    """
+    used = np.einsum("m,mj->j", state.load, state.x)
+    spare = np.maximum(state.capacity - used, 0.0) / state.capacity
+    worth = answer.prices * state.capacity / max(abs(answer.value), 1e-300)
+    scarce = (worth > _RATIO * spare) & (spare <= _SLACK) & (worth > _NO_RISE)
+    free: Mask = ((state.rates > 0) & ~scarce).any(axis=1)
+    return ~free
+
+
+def _finish_if_plenty(state: _State) -> None:
+    """When everybody who is left can have its fastest type all the time, that is where each of them ends."""
+    rest = np.flatnonzero(~state.done)
+    fastest = state.rates[rest].argmax(axis=1)
+    x = state.x.copy()
+    x[rest] = 0.0
+    x[rest, fastest] = 1.0
+    if (np.einsum("m,mj->j", state.load, x) <= state.capacity).all():
+        state.x, state.levels[rest] = x, state.rates[rest, fastest]
+        state.done[:] = True

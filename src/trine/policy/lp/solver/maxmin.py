@@ -1,0 +1,85 @@
+"""The highest common level: form (P) by presolve, classes, structured interior point, and HiGHS where that fails.
+
+Where the optimum is not unique the answer is the centre of the optimal face (of the problem as solved, so in classes
+equal jobs get equal shares); with GPUs for everybody each job has its fastest type, the first of equal ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trine.policy.lp.solver import classes as grouping
+from trine.policy.lp.solver import highs, interior, presolve
+from trine.policy.lp.solver.certificate import certify
+from trine.policy.lp.solver.closed import solve_closed
+from trine.policy.lp.solver.form import Certified, InfeasibleError, RateProblem, UnservableError
+from trine.policy.lp.solver.interior import TOLERANCE
+from trine.policy.lp.solver.newton import Shape
+from trine.policy.lp.solver.start import Warm, cold
+
+REFINE_ABOVE = 1e-6
+FALL_BACK_ABOVE = 1e-5
+
+
+def solve(
+    problem: RateProblem, warm: Warm | None = None, classes: bool = True, tolerance: float = TOLERANCE
+) -> Certified:
+    """The optimum of ``problem`` with its certificate.
+
+    ``warm`` is filled with what helps the next similar problem, ``tolerance`` is where the interior point may stop. ``UnservableError`` names rows that no type can run,
+    ``InfeasibleError`` says that the floors cannot be met.
+    """
+    found = grouping.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
+    if found is None:
+        return _solve_rows(problem, warm, tolerance)
+    try:
+        return grouping.spread(_solve_rows(grouping.merged(problem, found), warm, tolerance), found)
+    except UnservableError as stuck:
+        raise UnservableError(np.flatnonzero(np.isin(found.member_of, stuck.rows)).tolist(), stuck.why) from None
+
+
+def _solve_rows(problem: RateProblem, warm: Warm | None, tolerance: float) -> Certified:
+    presolve.check(problem)
+    reduced = presolve.reduce(problem)
+    answer = solve_closed(reduced.problem) or solve_interior(reduced.problem, warm, tolerance)
+    answer = presolve.expand(problem, reduced, answer)
+    if answer.gap <= max(REFINE_ABOVE, 10.0 * tolerance):
+        return answer
+    return _better(answer, _by_simplex(problem)) if answer.gap > FALL_BACK_ABOVE else answer
+
+
+def solve_interior(problem: RateProblem, warm: Warm | None = None, tolerance: float = TOLERANCE) -> Certified:
+    """Scale, iterate, scale back. Types without GPUs and rows without a rate must be gone."""
+    units = presolve.Units.of(problem)
+    active = (problem.demand > 0).astype(np.float64)
+    rates, floor = problem.rates / units.row[:, None], problem.floor / units.row
+    shape = Shape.of(rates, active, floor, problem.gang, problem.capacity)
+    found = _iterate(shape, problem, units, warm, tolerance)
+    duals = found.point.slack[-1] * (units.level / units.row)
+    prices = found.point.dual[-shape.n_types - 1 : -1] * units.level
+    return certify(problem, found.point.z[: shape.n_types].T, duals, prices, "ipm", found.iterations)
+
+
+def _iterate(
+    shape: Shape, problem: RateProblem, units: presolve.Units, warm: Warm | None, tolerance: float
+) -> interior.Interior:
+    if warm is None:
+        return interior.run(shape, cold(shape), tolerance)
+    keys = grouping.keys(problem.rates)
+    start = warm.point(keys, shape, units.row, units.level)
+    found = interior.run(shape, start or cold(shape), tolerance)
+    if start and found.score > max(REFINE_ABOVE, 10.0 * tolerance):
+        found = interior.run(shape, cold(shape), tolerance)
+    warm.keep(keys, shape, found.early, units.row, units.level)
+    return found
+
+
+def _by_simplex(problem: RateProblem) -> Certified:
+    x, duals, prices, iterations = highs.solve_rates(problem)
+    return certify(problem, x, duals, prices, "highs", iterations)
+
+
+def _better(one: Certified, other: Certified) -> Certified:
+    if not np.isfinite(min(one.gap, other.gap)):
+        raise InfeasibleError("no certified answer")
+    return one if one.gap <= other.gap else other

@@ -1,0 +1,94 @@
+"""The paths of jobs, except submission and logs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trine.server.api.answers import ID, caller_of, explanation_answer, job_answer, jobs_answer
+from trine.server.api.errors import documented
+from trine.server.api.watches import Watches
+from trine.server.service import LIVE_STATES, Explanation, JobState, JobView, Service
+
+JobId = Annotated[str, Path(description="The id that the submission returned.", pattern=ID, examples=["17"])]
+StateName = Literal[
+    "waiting", "held", "starting", "running", "stopping", "done", "failed", "cancelled", "live", "ended", "all"
+]
+States = Annotated[
+    list[StateName],
+    Query(
+        description="States to list; may be given several times. `live` are all that can still change.", max_length=16
+    ),
+]
+_ALL: frozenset[str] = frozenset(get_args(JobState))
+_GROUPS = {"live": LIVE_STATES, "ended": _ALL - LIVE_STATES, "all": _ALL}
+_READ = documented(401, 404, 422, 503)
+_CHANGE = documented(401, 403, 404, 409, 422, 503)
+
+
+class JobRoutes:
+    """Handlers; each asks the service and turns the value into JSON."""
+
+    def __init__(self, service: Service, watches: Watches) -> None:
+        self._service, self._watches = service, watches
+
+    def add_to(self, router: APIRouter) -> None:
+        get: dict[str, Any] = {"methods": ["GET"], "responses": _READ, "tags": ["jobs"]}
+        post: dict[str, Any] = {"methods": ["POST"], "responses": _CHANGE, "tags": ["jobs"], "response_model": JobView}
+        add = router.add_api_route
+        add("/v1/jobs", self.list_jobs, response_model=list[JobView], **{**get, "responses": documented(401, 422, 503)})
+        add("/v1/jobs/{job_id}", self.show, response_model=JobView, **get)
+        add("/v1/jobs/{job_id}/explain", self.explain, response_model=Explanation, **get)
+        add("/v1/jobs/{job_id}/wait", self.wait, response_model=JobView, **get)
+        add("/v1/jobs/{job_id}/cancel", self.cancel, **post)
+        add("/v1/jobs/{job_id}/hold", self.hold, **post)
+        add("/v1/jobs/{job_id}/release", self.release, **post)
+
+    async def list_jobs(
+        self,
+        request: Request,
+        state: States = ["live"],  # noqa: B006 (FastAPI copies defaults)
+        limit: Annotated[int, Query(description="At most this many.", ge=1, le=100_000)] = 1_000,
+    ) -> Response:
+        """The caller's jobs (an administrator sees everyone's): running ones first, then waiting by rank."""
+        states = frozenset[str]().union(*(_GROUPS.get(name, {name}) for name in state))
+        return jobs_answer(self._service.jobs(caller_of(request), states, limit))
+
+    async def show(self, request: Request, job_id: JobId) -> Response:
+        """One job."""
+        return job_answer(self._service.job(job_id, caller_of(request)))
+
+    async def explain(self, request: Request, job_id: JobId) -> Response:
+        """Why the job waits, what would change that, or why it runs where it runs; and its story."""
+        return explanation_answer(self._service.explain(job_id, caller_of(request)))
+
+    async def cancel(self, request: Request, job_id: JobId) -> Response:
+        """Stop the job for good."""
+        return job_answer(await self._service.cancel(job_id, caller_of(request)))
+
+    async def hold(self, request: Request, job_id: JobId) -> Response:
+        """Keep the job from starting until it is released; a running job is stopped with its grace period."""
+        return job_answer(await self._service.hold(job_id, caller_of(request)))
+
+    async def release(self, request: Request, job_id: JobId) -> Response:
+        """End a hold."""
+        return job_answer(await self._service.release(job_id, caller_of(request)))
+
+    async def wait(
+        self,
+        request: Request,
+        job_id: JobId,
+        timeout_s: Annotated[float, Query(description="Answer after this long at the latest.", ge=0, le=86_400)] = 60.0,
+    ) -> Response:
+        """The job once it ended, or as it is after `timeout_s` (or earlier: the state tells); then ask again."""
+        caller = caller_of(request)
+        job = self._service.job(job_id, caller)
+        until_s = asyncio.get_running_loop().time() + min(timeout_s, self._watches.longest_s)
+        with self._watches.one():
+            while job.state in LIVE_STATES and await self._watches.next_look(until_s, request):
+                job = self._service.job(job_id, caller)
+        return job_answer(job)

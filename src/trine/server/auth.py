@@ -1,0 +1,225 @@
+"""Who is calling: the daemon's own token, made at its first start, and further tokens of users.
+
+A token is 32 random bytes as hex. Only digests of user tokens are kept. What a caller may do is not decided here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import pwd
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trine.core.errors import InputError
+from trine.server.service import Caller
+
+TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
+MAX_TOKENS = 10_000
+REREAD_S = 1.0
+"""Tokens added or revoked by another process count after at most this long."""
+
+_TOKEN = re.compile(r"[0-9a-f]{64}")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UserToken:
+    """A user's token, known by the first letters of its digest."""
+
+    id: str
+    user: str
+
+
+class Auth:
+    """Turns tokens into callers. The daemon's own token is the administrator's: the user the daemon runs as."""
+
+    def __init__(self, state: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._admin = _digest(read_token(state))
+        self._owner = Caller(user_name(os.geteuid()), admin=True)
+        self._file, self._clock = state / USER_TOKENS_FILE, clock
+        self._stamp: _Stamp | None = None
+        self._callers: dict[str, Caller] = {}
+        self._next_look_s = -float("inf")
+        self._look()
+
+    def caller(self, token: str) -> Caller | None:
+        """Who holds ``token``, or nobody.
+
+        Only digests are compared, so the time it takes says nothing about how much of a guess was right.
+        """
+        if self._clock() >= self._next_look_s:
+            with suppress(InputError):
+                self._look()
+        digest = _digest(token)
+        if hmac.compare_digest(digest, self._admin):
+            return self._owner
+        return self._callers.get(digest)
+
+    def _look(self) -> None:
+        """Read the users' tokens again if the file changed; a damaged file lets nobody in until it is mended."""
+        self._next_look_s = self._clock() + REREAD_S
+        stamp = _stamp(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp, self._callers = stamp, {}
+        self._callers = {digest: Caller(user) for digest, user in _read_users(self._file).items()}
+
+
+def open_auth(state: Path, clock: Callable[[], float] = time.monotonic) -> Auth:
+    """The tokens of a state directory; the directory (mode 700) and the daemon's token (mode 600) are made if missing.
+
+    Refuses a directory that others may change and a token that others may read.
+    """
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = state.stat().st_mode
+    if mode & 0o022:
+        found = f"others may write to this directory (mode {stat.S_IMODE(mode):o})"
+        raise InputError(str(state), found, f"mode 700: run chmod 700 {state}")
+    path = state / TOKEN_FILE
+    if not path.is_symlink() and not path.exists():
+        _create_token(path)
+    return Auth(state, clock)
+
+
+def read_token(state: Path) -> str:
+    """The daemon's token, for those who may read it."""
+    path = state / TOKEN_FILE
+    token = _read_private(path).strip()
+    if not _TOKEN.fullmatch(token):
+        raise InputError(str(path), "this is not a token", "64 hexadecimal digits; remove the file to get a new token")
+    return token
+
+
+def add_user_token(state: Path, user: str) -> str:
+    """A new token for ``user``; shown now and never again."""
+    if not _USER.fullmatch(user):
+        raise InputError("user", f"found {user!r}", "up to 32 letters, digits and . _ -, beginning with a letter")
+    token = secrets.token_hex(32)
+    with _changing(state) as users:
+        if len(users) >= MAX_TOKENS:
+            raise InputError(str(state / USER_TOKENS_FILE), f"{len(users):,} tokens", "fewer; revoke some first")
+        users[_digest(token)] = user
+    return token
+
+
+def user_tokens(state: Path) -> list[UserToken]:
+    """The users' tokens, by user."""
+    users = _read_users(state / USER_TOKENS_FILE)
+    return sorted(
+        (UserToken(digest[:12], user) for digest, user in users.items()), key=lambda each: (each.user, each.id)
+    )
+
+
+def revoke_user_tokens(state: Path, user_or_id: str) -> list[UserToken]:
+    """Forget all tokens of a user, or the one with that id; returns those forgotten."""
+    with _changing(state) as users:
+        gone = [digest for digest, user in users.items() if user_or_id in (user, digest[:12])]
+        revoked = [UserToken(digest[:12], users.pop(digest)) for digest in gone]
+    if not revoked:
+        raise InputError("token", f"no token of user or id {user_or_id!r}", "a user or an id that has a token")
+    return revoked
+
+
+def user_name(uid: int) -> str:
+    """The system's name of a user id, or the number if it has none (as in some containers)."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid{uid}"
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _create_token(path: Path) -> None:
+    """Complete or not at all: a crash in between leaves no half token, and an existing one is never replaced."""
+    draft = path.with_name(f".{TOKEN_FILE}.{os.getpid()}")
+    _write_private(draft, secrets.token_hex(32) + "\n")
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as stream:
+        os.fchmod(stream.fileno(), 0o600)
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _read_private(path: Path) -> str:
+    """The text of a file that belongs to us and that nobody else may read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})", "a token file of your own") from None
+    with os.fdopen(descriptor, "rb") as stream:
+        _check_private(path, os.fstat(stream.fileno()))
+        return stream.read(4_000_000).decode("utf-8", "replace")
+
+
+def _check_private(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(str(path), "this is not a plain file", "a token file")
+    if found.st_uid != os.geteuid():
+        raise InputError(str(path), f"belongs to user {user_name(found.st_uid)}", "a token file of your own")
+    if found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):o}"
+        raise InputError(str(path), f"others may read this token (mode {mode})", f"mode 600: run chmod 600 {path}")
+
+
+def _read_users(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    try:
+        users = json.loads(_read_private(path))
+    except (ValueError, RecursionError):
+        users = None
+    if not isinstance(users, dict) or not all(_is_entry(digest, user) for digest, user in users.items()):
+        raise InputError(str(path), "this is not a list of tokens", "a JSON object of SHA-256 digest: user")
+    return users
+
+
+def _is_entry(digest: str, user: object) -> bool:
+    return bool(_TOKEN.fullmatch(digest)) and isinstance(user, str) and bool(_USER.fullmatch(user))
+
+
+@contextmanager
+def _changing(state: Path) -> Iterator[dict[str, str]]:
+    """The users' tokens to change in place; written back in one step, one process at a time."""
+    path = state / USER_TOKENS_FILE
+    directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        users = _read_users(path)
+        yield users
+        draft = path.with_name(f".{USER_TOKENS_FILE}.{os.getpid()}")
+        _write_private(draft, json.dumps(users, indent=1, sort_keys=True) + "\n")
+        draft.replace(path)
+    finally:
+        os.close(directory)

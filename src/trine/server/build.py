@@ -1,0 +1,145 @@
+"""Builds the engine from the durable state: after a restart, after a change of the configuration or the model."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from trine.core.cluster import Cluster, Tier
+from trine.core.job import Job, Shape
+from trine.engine.engine import Engine
+from trine.engine.events import Withheld
+from trine.engine.quotas import Quotas
+from trine.engine.resume import Past, resume
+from trine.engine.table import State
+from trine.perf.model import LocalityPenalty, PerfModel
+from trine.perf.throughput import ThroughputTable
+from trine.server.state import LiveJob, LiveState
+from trine.sim.scenario import class_penalties
+from trine.sim.settings import resolve
+
+UNKNOWN_LENGTH_S = 3600.0
+"""How long a job is taken to need when it says nothing of itself."""
+
+_STATES = {"starting": State.STARTING, "running": State.RUNNING, "stopping": State.STOPPING}
+
+
+@dataclass(frozen=True)
+class Model:
+    """What decisions depend on besides the state: measured throughputs and the limits of queues and users."""
+
+    throughputs: ThroughputTable | None = None
+    quotas: Quotas = field(default_factory=Quotas)
+    seed: int = 0
+
+
+def performance(state: LiveState, model: Model, cluster: Cluster) -> PerfModel:
+    """The performance model: what was measured, refined by what was observed."""
+    settings = resolve(state.policy, state.placement, state.settings).run
+    across = settings.locality_penalty
+    assert state.observations is not None
+    penalty = LocalityPenalty(
+        1.0,
+        across,
+        across if settings.rack_penalty is None else settings.rack_penalty,
+        class_penalties(settings.class_penalty),
+    )
+    rates = state.observations.throughputs(model.throughputs or ThroughputTable(), cluster.types, penalty)
+    return PerfModel(cluster, state.observations.refined(), penalty, rates)
+
+
+def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, dict[str, int]]:
+    """An engine that stands where the state says, and the job numbers by job id."""
+    assert state.cluster is not None
+    settings = resolve(state.policy, state.placement, state.settings)
+    perf = performance(state, model, state.cluster)
+    settings.placement.prepare(perf, random.Random(f"{model.seed}/placement/{len(state.jobs)}"), settings.compat)
+    run = settings.run
+    engine = Engine(
+        state.cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        settings.compat,
+        run.costs,
+        quotas=model.quotas,
+    )
+    for job in state.jobs.values():
+        if job.state == "done":
+            settings.policy.finished(job.attained_s * job.spec.gpus.count)
+    slots = {job.id: resume(engine, now, engine_job(job, perf), past(job)) for job in state.live.values()}
+    for name in state.nodes:
+        engine.handle(Withheld(now, gpus_of(state.cluster, name)))
+    return engine, slots
+
+
+def gpus_of(cluster: Cluster, node: str) -> tuple[int, ...]:
+    """GPU ids of the node of this name; none if it is not part of the cluster any more."""
+    for i, found in enumerate(cluster.nodes):
+        if found.name == node:
+            return tuple(range(cluster.first_gpu[i], cluster.first_gpu[i] + found.gpus))
+    return ()
+
+
+def past(job: LiveJob) -> Past:
+    """What the engine must know of the job's history."""
+    return Past(
+        job.epoch,
+        job.done,
+        job.attained_s,
+        job.idle_from_s,
+        job.run_from_s,
+        job.gpus if job.holds_gpus else (),
+        _STATES.get(job.state, State.WAITING),
+        job.state == "held" or bool(job.wish),
+        job.rate,
+        job.heard_s or job.run_from_s,
+    )
+
+
+def engine_job(job: LiveJob, perf: PerfModel) -> Job:
+    """The job as policies and placements see it. Work without a known number of steps is counted in seconds."""
+    spec = job.spec
+    length_s = spec.max_runtime or UNKNOWN_LENGTH_S
+    steps = job.total or spec.steps
+    made = Job(
+        job.id,
+        job.submitted_s,
+        spec.gpus.count,
+        steps or length_s,
+        length_s / steps if steps else 1.0,
+        spec.model,
+        job.user,
+        job.queue,
+        spec.app_class,
+        priority=spec.priority,
+        weight=job.weight,
+        deadline_s=_deadline_s(job),
+        gpu_types=spec.gpus.types,
+        shape=_shape(job),
+    )
+    if steps is None and perf.throughputs.rate(spec.model, made.gpus, perf.cluster.types[0]) is not None:
+        # Counted in seconds, the table's steps per second would be taken for seconds per second.
+        return replace(made, model="")
+    return made
+
+
+def _deadline_s(job: LiveJob) -> float | None:
+    deadline = job.spec.deadline
+    if isinstance(deadline, datetime):
+        return deadline.timestamp()
+    return None if deadline is None else job.submitted_s + deadline
+
+
+def _shape(job: LiveJob) -> Shape | None:
+    topology, nodes = job.spec.topology, job.spec.nodes
+    if nodes is None and topology.required is None and topology.preferred is None:
+        return None
+    wait_s = float("inf") if topology.max_wait_s is None else topology.max_wait_s
+    return Shape(nodes, _tier(topology.required), _tier(topology.preferred), job.submitted_s + wait_s)
+
+
+def _tier(name: str | None) -> Tier | None:
+    return None if name is None else Tier[name.upper()]

@@ -1,0 +1,94 @@
+"""Group commit: records queue up while a batch is being written, then go to disk together in one transaction.
+
+Whoever adds a record gets a future that is done when the record is durable. After a failed write nothing more is
+taken until ``reset``: what the writer had in hand is lost, and everybody who waited for it is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from trine.server.records import Record
+from trine.server.service import Unavailable
+from trine.server.store import Store, StoreError
+
+T = TypeVar("T")
+Durable = Callable[[Sequence[Record]], None]
+
+
+class Journal:
+    """The writer's queue. Lives in one event loop; the database is touched in one thread of its own."""
+
+    def __init__(self, store: Store, durable: Durable) -> None:
+        self._store = store
+        self._durable = durable
+        """Called in order with every batch that is on disk."""
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._waiting: list[tuple[Sequence[Record], asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.failure: StoreError | None = None
+        self.batches = 0
+        self.written = 0
+
+    def add(self, records: Sequence[Record]) -> asyncio.Future[None]:
+        """Queue records; the future is done when they are durable and fails with ``Unavailable`` if they never were."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.failure is not None:
+            future.set_exception(Unavailable(str(self.failure)))
+            return future
+        self._waiting.append((records, future))
+        self._idle.clear()
+        self._wake.set()
+        return future
+
+    async def run(self) -> None:
+        """Write batch after batch, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._waiting = self._waiting, []
+            records = [record for part, _ in batch for record in part]
+            try:
+                await loop.run_in_executor(self._thread, self._store.append, records)
+            except StoreError as error:
+                self._fail(error, batch)
+            else:
+                self.batches += 1
+                self.written += len(records)
+                self._durable(records)
+                for _, future in batch:
+                    if not future.done():
+                        future.set_result(None)
+            if not self._waiting:
+                self._idle.set()
+
+    def _fail(self, error: StoreError, batch: list[tuple[Sequence[Record], asyncio.Future[None]]]) -> None:
+        """Records that queued up behind were decided on top of the lost ones: they are lost too."""
+        self.failure = error
+        for _, future in [*batch, *self._waiting]:
+            if not future.done():
+                future.set_exception(Unavailable(str(error)))
+                future.exception()  # not everybody waits for theirs; asyncio would complain
+        self._waiting = []
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Run ``call`` where the database may be touched, after all that is queued."""
+        await self._idle.wait()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def reset(self) -> None:
+        """Take records again, after the state was loaded anew."""
+        self.failure = None
+
+    async def drained(self) -> None:
+        """Returns when nothing is left to be written."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)

@@ -1,0 +1,87 @@
+"""From a decided start to the lease an executor takes, and what running jobs said of themselves since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trine.executor.base import Handle, Lease, Progress
+from trine.server.records import Heard
+from trine.server.service import PlacementView
+from trine.server.state import LiveJob, LiveState
+
+
+@dataclass
+class Leases:
+    """Makes leases for the jobs under ``state_dir`` and keeps the last news of each start."""
+
+    state_dir: Path
+    lease_s: float
+    """A lease that is not renewed for this long is over: the job saves its work and leaves."""
+    api_url: str = ""
+    run_as: Callable[[str], str | None] = field(default=lambda user: None)
+    """The system user a trine user's jobs run as; ``None``: whoever runs the daemon."""
+
+    def __post_init__(self) -> None:
+        self._last: dict[Handle, Progress] = {}
+        self._told: dict[Handle, float] = {}
+        """When the news that was used last is from."""
+
+    def lease(self, job: LiveJob, placement: Sequence[PlacementView], now: float) -> Lease:
+        """What the executor needs to know of a start."""
+        spec, home = job.spec, self.home(job.id)
+        checkpoints = spec.checkpoint.dir or str(home / "checkpoints")
+        return Lease(
+            job.id,
+            job.epoch,
+            tuple((part.node, part.gpus) for part in placement),
+            spec.run,
+            {**spec.env, "TRINE_API": self.api_url},
+            spec.workdir or checkpoints,
+            checkpoints,
+            self.run_as(job.user),
+            spec.ranks,
+            spec.checkpoint.grace_s,
+            self.deadline_s(now),
+        )
+
+    def deadline_s(self, now: float) -> float:
+        return now + self.lease_s
+
+    def home(self, job_id: str) -> Path:
+        return self.state_dir / "jobs" / job_id
+
+    def log_path(self, job_id: str) -> Path:
+        """The combined output of a job, over all its starts."""
+        return self.home(job_id) / "log"
+
+    def hear(self, news: Progress) -> None:
+        """Keep what a job said until the next round."""
+        self._last[news.handle] = news
+
+    def news(self, state: LiveState) -> list[Heard]:
+        """What running jobs said since the last time this was asked, in order of arrival of the jobs."""
+        holders = {Handle(job.id, job.epoch): job for job in state.holders()}
+        self._last = {handle: news for handle, news in self._last.items() if handle in holders}
+        self._told = {handle: at_s for handle, at_s in self._told.items() if handle in holders}
+        found = []
+        for handle, job in holders.items():
+            last = self._last.get(handle)
+            since = self._told.get(handle, job.run_from_s)
+            if last is None or last.at_s <= since or job.state != "running":
+                continue
+            self._told[handle] = last.at_s
+            found.append(
+                Heard(job.id, job.epoch, last.at_s, last.step, last.total, last.steps_per_s, last.at_s - since)
+            )
+        return found
+
+    def latest(self, job: LiveJob) -> Progress | None:
+        """The last thing the present start of a job said."""
+        return self._last.get(Handle(job.id, job.epoch))
+
+    def safe_step(self, handle: Handle) -> float | None:
+        """The step of the last checkpoint the start told of; ``None`` if it told of none."""
+        last = self._last.get(handle)
+        return None if last is None or last.checkpoint_step is None else float(last.checkpoint_step)

@@ -1,0 +1,118 @@
+"""Prometheus metrics of the daemon. Gauges are read off the state when asked for; only events are counted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from trine.server import records as rec
+from trine.server.controller import Controller
+from trine.server.journal import Journal
+
+TABLE = {
+    "trine_jobs": "jobs by state (live ones, and ended ones still remembered)",
+    "trine_gpus": "GPUs by type and use: held, free, out of service",
+    "trine_gpu_flagged": "GPUs whose observed speed has drifted from their profile",
+    "trine_queue_waiting_gpus": "GPUs that waiting jobs ask for, by queue",
+    "trine_oldest_wait_seconds": "how long the longest-waiting job has waited since it last held GPUs",
+    "trine_journal_batches_total": "transactions written to the journal",
+    "trine_journal_records_total": "records written to the journal",
+    "trine_journal_failing": "1 while the journal cannot be written",
+    "trine_decisions_total": "starts and stops decided, by reason",
+    "trine_exits_total": "starts that ended, by outcome",
+    "trine_submissions_total": "jobs accepted",
+    "trine_round_seconds": "processor time of deciding a round",
+}
+"""Name and meaning of every metric; the documentation's table is made from this."""
+
+
+class Metrics(Collector):
+    """Counts what happens and reads the rest."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._decisions = self._counter("trine_decisions_total", "action", "why")
+        self._exits = self._counter("trine_exits_total", "outcome")
+        self._submissions = self._counter("trine_submissions_total")
+        self._round = Histogram("trine_round_seconds", TABLE["trine_round_seconds"], registry=self.registry)
+        self._sources: tuple[Controller, Journal] | None = None
+        self.registry.register(self)
+
+    def _counter(self, name: str, *labels: str) -> Counter:
+        return Counter(name.removesuffix("_total"), TABLE[name], labels, registry=self.registry)
+
+    def count(self, record: rec.Record) -> None:
+        """Take a durable record into account."""
+        if isinstance(record, rec.Accepted):
+            self._submissions.inc()
+        elif isinstance(record, rec.Exited):
+            self._exits.labels(record.outcome).inc()
+        for start in record.orders.starts:
+            self._decisions.labels("start", start.why).inc()
+        for stop in record.orders.stops:
+            self._decisions.labels("stop", stop.why).inc()
+
+    @contextlib.contextmanager
+    def deciding(self) -> Iterator[None]:
+        """Measure a round."""
+        before = time.process_time()
+        yield
+        self._round.observe(time.process_time() - before)
+
+    def exposition(self, controller: Controller, journal: Journal) -> bytes:
+        """All metrics in Prometheus' text format."""
+        self._sources = (controller, journal)
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        if self._sources is None:
+            return
+        controller, journal = self._sources
+        yield from _of_jobs(controller)
+        yield from _of_gpus(controller)
+        for name, value in (
+            ("trine_journal_batches_total", journal.batches),
+            ("trine_journal_records_total", journal.written),
+            ("trine_journal_failing", int(journal.failure is not None)),
+        ):
+            yield GaugeMetricFamily(name, TABLE[name], value=value)
+
+
+def _of_jobs(controller: Controller) -> Iterator[GaugeMetricFamily]:
+    state = controller.state
+    counts: dict[str, int] = dict.fromkeys(("waiting", "held", "starting", "running", "stopping"), 0)
+    queues: dict[str, int] = {}
+    oldest = 0.0
+    for job in state.jobs.values():
+        counts[job.state] = counts.get(job.state, 0) + 1
+        if job.state == "waiting":
+            queues[job.queue] = queues.get(job.queue, 0) + job.spec.gpus.count
+            oldest = max(oldest, state.last_s - job.idle_from_s)
+    yield _family("trine_jobs", ("state",), {(name,): n for name, n in counts.items()})
+    yield _family("trine_queue_waiting_gpus", ("queue",), {(name,): n for name, n in queues.items()})
+    yield GaugeMetricFamily("trine_oldest_wait_seconds", TABLE["trine_oldest_wait_seconds"], value=oldest)
+
+
+def _of_gpus(controller: Controller) -> Iterator[GaugeMetricFamily]:
+    cluster, state = controller.deciding.cluster, controller.state
+    held = {gpu for job in state.holders() for gpu in job.gpus}
+    uses: dict[tuple[str, ...], float] = {(t, use): 0 for t in cluster.types for use in ("held", "free", "out")}
+    for gpu in range(cluster.gpu_count):
+        node = cluster.nodes[cluster.node_of[gpu]]
+        use = "held" if gpu in held else "out" if node.name in state.nodes else "free"
+        uses[(node.gpu_type, use)] += 1
+    yield _family("trine_gpus", ("type", "use"), uses)
+    flagged = len({drift.gpu for drift in state.observations.drifts()}) if state.observations else 0
+    yield GaugeMetricFamily("trine_gpu_flagged", TABLE["trine_gpu_flagged"], value=flagged)
+
+
+def _family(name: str, labels: tuple[str, ...], values: dict[tuple[str, ...], float] | dict[tuple[str], int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, TABLE[name], labels=labels)
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family

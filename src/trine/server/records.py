@@ -1,0 +1,199 @@
+"""The journal's vocabulary: what happened, in order. State is what these records add up to.
+
+Records hold facts and the decisions taken on them, never a promise to decide the same again: a newer version of a
+policy reads an old journal and finds the jobs exactly where they were left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+
+from trine.core.errors import TrineError
+
+
+class JournalError(TrineError):
+    """The journal holds something this version cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
+    """Job ``job`` gets ``gpus`` (GPU ids of the cluster) for its start number ``epoch``."""
+
+    job: str
+    epoch: int
+    gpus: tuple[int, ...]
+    why: str
+    sentence: str
+    expected_s: float | None = None
+    """Seconds the performance model expects it to need there, where its length is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """The start ``epoch`` of ``job`` is to end; ``moves``: it goes on elsewhere at once."""
+
+    job: str
+    epoch: int
+    moves: bool
+    why: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What was decided on a record, to be carried out once the record is durable."""
+
+    starts: tuple[StartOrder, ...] = ()
+    stops: tuple[StopOrder, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.starts or self.stops)
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The daemon started: what it schedules, and how. The engine is built anew from the state at this point."""
+
+    kind: ClassVar[str] = "configured"
+    at_s: float
+    version: str
+    cluster: dict[str, Any]
+    policy: str
+    placement: str
+    settings: dict[str, Any]
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """What was learnt from running jobs changed the performance model; the engine is built anew from here."""
+
+    kind: ClassVar[str] = "refined"
+    at_s: float
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A job was submitted. ``spec`` is the job specification, ``step_s`` the first guess of seconds per step."""
+
+    kind: ClassVar[str] = "accepted"
+    at_s: float
+    job: str
+    user: str
+    queue: str
+    weight: float
+    spec: dict[str, Any]
+    request_id: str = ""
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Somebody asked for a job to be cancelled, held or released."""
+
+    kind: ClassVar[str] = "asked"
+    at_s: float
+    job: str
+    verb: str
+    by: str
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node was drained (``drained``), came back (``up``) or was lost (``down``)."""
+
+    kind: ClassVar[str] = "node"
+    at_s: float
+    node: str
+    state: str
+    reason: str
+    by: str
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Progress of one running job: ``step`` reached at ``at_s``, ``steps_per_s`` over the last ``seconds``."""
+
+    job: str
+    epoch: int
+    at_s: float
+    step: float
+    total: float | None
+    steps_per_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A round was decided (``fill``: only GPUs nobody holds were given out), on the progress known at that moment."""
+
+    kind: ClassVar[str] = "ticked"
+    at_s: float
+    fill: bool
+    heard: tuple[Heard, ...] = ()
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The processes of a start are up."""
+
+    kind: ClassVar[str] = "started"
+    at_s: float
+    job: str
+    epoch: int
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The processes of a start are gone, all of them: ``outcome`` is done, preempted, failed or lost."""
+
+    kind: ClassVar[str] = "exited"
+    at_s: float
+    job: str
+    epoch: int
+    outcome: str
+    rc: int | None
+    step: float | None
+    detail: str = ""
+    orders: Orders = field(default_factory=Orders)
+
+
+Record = Configured | Refined | Accepted | Asked | NodeChanged | Ticked | Started | Exited
+
+_KINDS: dict[str, type[Record]] = {
+    cls.kind: cls for cls in (Configured, Refined, Accepted, Asked, NodeChanged, Ticked, Started, Exited)
+}
+
+
+def to_body(record: Record) -> dict[str, Any]:
+    """JSON-ready; empty orders are left out because most records have none."""
+    body = {part.name: getattr(record, part.name) for part in fields(record) if part.name != "orders"}
+    if isinstance(record, Ticked):
+        body["heard"] = [asdict(h) for h in record.heard]
+    if record.orders:
+        body["starts"] = [asdict(o) for o in record.orders.starts]
+        body["stops"] = [asdict(o) for o in record.orders.stops]
+    return body
+
+
+def from_body(kind: str, body: dict[str, Any]) -> Record:
+    """The record that ``to_body`` wrote."""
+    if kind not in _KINDS:
+        raise JournalError(f"the journal holds a record of kind {kind!r}, which this version does not know")
+    values = dict(body)
+    orders = Orders(
+        tuple(StartOrder(**{**o, "gpus": tuple(o["gpus"])}) for o in values.pop("starts", ())),
+        tuple(StopOrder(**o) for o in values.pop("stops", ())),
+    )
+    if kind == Ticked.kind:
+        values["heard"] = tuple(Heard(**h) for h in values["heard"])
+    try:
+        return _KINDS[kind](**values, orders=orders)
+    except TypeError as error:
+        raise JournalError(f"a journal record of kind {kind!r} does not have the expected fields: {error}") from error

@@ -1,0 +1,156 @@
+"""A service in memory: the verbs without a scheduler, for tests of what is in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from trine.config.job_spec import JobSpec
+from trine.server.access import Access, Load
+from trine.server.service import (
+    LIVE_STATES,
+    Caller,
+    DaemonView,
+    Explanation,
+    GpuView,
+    JobState,
+    JobView,
+    NodeView,
+    NotFound,
+    ReasonView,
+    Refused,
+    StoryLine,
+    Unavailable,
+)
+
+ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN = "a" * 64, "b" * 64, "c" * 64
+_CALLERS = {ADMIN_TOKEN: Caller("root", admin=True), ANNA_TOKEN: Caller("anna"), BEN_TOKEN: Caller("ben")}
+WAITS = ReasonView("no-free-gpus", "No GPU is free.", "It starts when job 1 ends.", {"free": 0.0})
+
+
+class FakeAuth:
+    """Three callers: an administrator, anna and ben."""
+
+    def caller(self, token: str) -> Caller | None:
+        return _CALLERS.get(token)
+
+
+class FakeService:
+    """Accepts jobs and keeps them waiting; tests end them with ``finish``."""
+
+    def __init__(self, logs: Path, access: Access | None = None) -> None:
+        self.logs, self.access = logs, access or Access()
+        self.specs: dict[str, JobSpec] = {}
+        self.views: dict[str, JobView] = {}
+        self.requests: dict[str, list[str]] = {}
+        self.node = NodeView("node0", "up", "rack0", (GpuView(0, "v100", None, {"A": 1.0}, ("slow",)),))
+        self.full_disk = False
+        self._changes = asyncio.Condition()
+
+    async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
+        if self.full_disk:
+            raise Unavailable("The disk is full; nothing was accepted.")
+        if request_id in self.requests:
+            return self.requests[request_id]
+        if any(spec.gpus.count > 64 for spec in specs):
+            raise Refused("too-large", "The cluster has only 64 GPUs.")
+        waiting = {"by_user": {caller.user: len(self.views)}}
+        ids = [self._accept(spec) for spec in self.access.admit(specs, caller, Load(**waiting))]
+        if request_id:
+            self.requests[request_id] = ids
+        return ids
+
+    def _accept(self, spec: JobSpec) -> str:
+        job_id = str(len(self.views) + 1)
+        self.specs[job_id] = spec
+        self.views[job_id] = JobView(
+            id=job_id,
+            name=spec.name,
+            user=spec.user,
+            queue=spec.queue,
+            state="waiting",
+            gpus=spec.gpus.count,
+            model=spec.model,
+            app_class=spec.app_class,
+            priority=spec.priority,
+            attempt=0,
+            submitted_s=1_000.0,
+            reason=WAITS,
+        )
+        return job_id
+
+    async def finish(self, job_id: str, state: JobState = "done") -> None:
+        self.views[job_id] = replace(self.views[job_id], state=state, exit_code=0, finished_s=1_060.0)
+        async with self._changes:
+            self._changes.notify_all()
+
+    async def cancel(self, job_id: str, caller: Caller) -> JobView:
+        return self._move(job_id, caller, "cancelled", LIVE_STATES)
+
+    async def hold(self, job_id: str, caller: Caller) -> JobView:
+        return self._move(job_id, caller, "held", {"waiting", "running"})
+
+    async def release(self, job_id: str, caller: Caller) -> JobView:
+        return self._move(job_id, caller, "waiting", {"held"})
+
+    def _move(self, job_id: str, caller: Caller, to: JobState, allowed: set[str] | frozenset[str]) -> JobView:
+        job = self.job(job_id, caller)
+        if job.state not in allowed:
+            raise Refused("conflict", f"Job {job_id} is {job.state}.")
+        self.views[job_id] = replace(job, state=to)
+        return self.views[job_id]
+
+    async def drain(self, node: str, reason: str, caller: Caller) -> NodeView:
+        self._check_node(node)
+        self.node = replace(self.node, state="drained", reason=reason)
+        return self.node
+
+    async def undrain(self, node: str, caller: Caller) -> NodeView:
+        self._check_node(node)
+        self.node = replace(self.node, state="up", reason="")
+        return self.node
+
+    def _check_node(self, node: str) -> None:
+        if node != self.node.name:
+            raise NotFound(f"There is no node {node}.")
+
+    def daemon(self) -> DaemonView:
+        return DaemonView("1.0", "fifo", "packed", 60.0, 0.0, 64, 64, {"waiting": len(self.views)})
+
+    def job(self, job_id: str, caller: Caller) -> JobView:
+        job = self.views.get(job_id)
+        if job is None or not (caller.admin or job.user == caller.user):
+            raise NotFound(f"There is no job {job_id}.")
+        return job
+
+    def jobs(self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000) -> list[JobView]:
+        mine = [job for job in self.views.values() if caller.admin or job.user == caller.user]
+        return [job for job in mine if job.state in states][:limit]
+
+    def explain(self, job_id: str, caller: Caller) -> Explanation:
+        return Explanation(self.job(job_id, caller), (WAITS.sentence,), (StoryLine(1_000.0, "submitted"),))
+
+    def nodes(self) -> list[NodeView]:
+        return [self.node]
+
+    def log_path(self, job_id: str, caller: Caller) -> str:
+        return str(self.logs / f"{self.job(job_id, caller).id}.log")
+
+    async def changed(self, timeout_s: float) -> None:
+        await until(self._changes, timeout_s)
+
+    def metrics(self) -> bytes:
+        return b"trine_jobs 1\n"
+
+
+async def until(changes: asyncio.Condition, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s), changes:
+            await changes.wait()
+    except TimeoutError:
+        pass
+
+
+ServiceOf = Callable[..., FakeService]

@@ -1,0 +1,99 @@
+"""The OpenAPI description: complete, true, and no request made from it brings the server down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+
+from tests.server.api.conftest import Running, running
+from tests.server.api.fake import ADMIN_TOKEN, FakeAuth, FakeService
+from trine.server.api.limits import Limits
+
+HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+OPERATIONS = [
+    "GET /healthz",
+    "GET /metrics",
+    "GET /v1/daemon",
+    "GET /v1/jobs",
+    "POST /v1/jobs",
+    "GET /v1/jobs/{job_id}",
+    "GET /v1/jobs/{job_id}/explain",
+    "GET /v1/jobs/{job_id}/log",
+    "GET /v1/jobs/{job_id}/wait",
+    "POST /v1/jobs/{job_id}/cancel",
+    "POST /v1/jobs/{job_id}/hold",
+    "POST /v1/jobs/{job_id}/release",
+    "GET /v1/nodes",
+    "POST /v1/nodes/{name}/drain",
+    "POST /v1/nodes/{name}/undrain",
+]
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    service = FakeService(tmp_path_factory.mktemp("logs"))
+    with running(service, Limits(wait_s=0.01), FakeAuth()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def described(fuzzed: Running) -> dict[str, Any]:
+    description: dict[str, Any] = httpx.get(f"{fuzzed.url}/openapi.json", headers=HEADERS).json()
+    return description
+
+
+def test_every_operation_is_described(described: dict[str, Any]) -> None:
+    found = {f"{method.upper()} {path}" for path, verbs in described["paths"].items() for method in verbs}
+    assert found == set(OPERATIONS)
+    for path, verbs in described["paths"].items():
+        for method, operation in verbs.items():
+            assert operation["description"], f"{method} {path} says nothing about itself"
+            assert operation.get("security") == [] if path == "/healthz" else "401" in operation["responses"]
+    assert described["security"] == [{"token": []}]
+
+
+def test_errors_have_one_shape(described: dict[str, Any]) -> None:
+    errors = [
+        response["content"]["application/json"]["schema"]["$ref"]
+        for verbs in described["paths"].values()
+        for operation in verbs.values()
+        for status, response in operation["responses"].items()
+        if int(status) >= 400
+    ]
+    assert set(errors) == {"#/components/schemas/ErrorView"}
+    submit = set(described["paths"]["/v1/jobs"]["post"]["responses"])
+    assert submit >= {"201", "401", "403", "409", "413", "422", "429", "503"}
+
+
+def test_every_key_of_a_job_is_described(described: dict[str, Any]) -> None:
+    keys = described["components"]["schemas"]["JobSpec"]["properties"]
+    assert {"run", "class", "gpus", "checkpoint", "topology", "deadline", "ranks"} <= set(keys)
+    assert all(key["description"] for key in keys.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_request_breaks_the_server_or_the_description(
+    fuzzed: Running, described: dict[str, Any], operation: str, mode: GenerationMode
+) -> None:
+    schema = schemathesis.openapi.from_dict(described)
+    schema.config.update(base_url=fuzzed.url)
+    method, _, path = operation.partition(" ")
+    requests = schema[path][method].as_strategy(generation_mode=mode)
+
+    @given(requests)
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    def check(case: schemathesis.Case) -> None:
+        case.call_and_validate(headers=HEADERS)
+
+    with suppress(Unsatisfiable):  # an operation without parameters cannot be called wrongly
+        check()

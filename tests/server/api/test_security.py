@@ -1,0 +1,276 @@
+"""Hostile and broken clients: refused, nothing leaks, and the server lives on."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.server.api.conftest import Running, Start
+from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN
+from trine.server.api.limits import Limits
+
+JOB = {"run": "python train.py"}
+PATHS = [
+    "/v1/jobs",
+    "/v1/jobs/1",
+    "/v1/jobs/1/log",
+    "/v1/nodes",
+    "/v1/daemon",
+    "/metrics",
+    "/openapi.json",
+    "/docs",
+    "/",
+]
+
+
+@pytest.fixture
+def impatient(start: Start) -> Running:
+    return start(Limits(header_s=0.3, body_s=0.3, idle_s=1, header_bytes=8_192, connections=20))
+
+
+def raw(server: Running, *parts: bytes, timeout_s: float = 10) -> bytes:
+    """What the server says to these bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=timeout_s) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+            return b"".join(iter(lambda: connection.recv(65_536), b""))
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
+def head(*headers: str, method: str = "POST", path: str = "/v1/jobs") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+def assert_alive(server: Running) -> None:
+    assert httpx.get(f"{server.url}/healthz").text == "ok\n"
+    assert server.client(ANNA_TOKEN).post("/v1/jobs", json=JOB).status_code == 201
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_without_a_token(server: Running, path: str) -> None:
+    answer = server.client(None).get(path)
+    assert answer.status_code == 401 and answer.json()["code"] == "unauthorized"
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        f"Bearer {ANNA_TOKEN[:-1]}",
+        f"Bearer {ANNA_TOKEN}x",
+        f"Bearer {ANNA_TOKEN},{ADMIN_TOKEN}",
+        f"Basic {ANNA_TOKEN}",
+        ANNA_TOKEN,
+        "Bearer " + "x" * 5_000,
+        "Bearer \xff\xfe",
+    ],
+)
+def test_nothing_with_a_wrong_token(server: Running, header: str) -> None:
+    for method, path in (("POST", "/v1/jobs"), ("GET", "/v1/jobs"), ("POST", "/v1/nodes/node0/drain")):
+        request = {"headers": {"Authorization": header.encode("latin-1")}, "json": JOB if method == "POST" else None}
+        assert httpx.request(method, server.url + path, **request).status_code == 401  # type: ignore[arg-type]
+    assert server.service.views == {} and server.service.node.state == "up"
+
+
+def test_a_token_in_the_query_does_not_count(server: Running) -> None:
+    assert httpx.get(f"{server.url}/v1/jobs?token={ANNA_TOKEN}").status_code == 401
+
+
+def test_tokens_are_never_logged(server: Running) -> None:
+    server.client(ANNA_TOKEN).get("/v1/jobs")
+    server.client("deadbeef" * 8).get(f"/v1/jobs?token={ADMIN_TOKEN}")
+    noted = str(server.noted(2))
+    assert not [token for token in (ANNA_TOKEN, ADMIN_TOKEN, "deadbeef") if token in noted]
+
+
+def test_health_says_only_ok(server: Running) -> None:
+    answer = httpx.get(f"{server.url}/healthz")
+    assert answer.text == "ok\n" and "server" not in answer.headers
+
+
+def test_anothers_job_looks_like_no_job(anna: httpx.Client, ben: httpx.Client, admin: httpx.Client) -> None:
+    anna.post("/v1/jobs", json=JOB)
+    for path in ("1", "1/explain", "1/log", "1/wait"):
+        assert ben.get(f"/v1/jobs/{path}").json() == {"code": "not-found", "message": "There is no job 1.", "field": ""}
+    for verb in ("cancel", "hold", "release"):
+        assert ben.post(f"/v1/jobs/1/{verb}").status_code == 404
+    assert ben.get("/v1/jobs?state=all").json() == []
+    assert admin.get("/v1/jobs/1").json()["state"] == "waiting"
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "1%00", "1%0a", "1;ls", "%ff", "1%2f..%2f2"]
+)
+def test_ids_and_names_reach_no_file(admin: httpx.Client, name: str) -> None:
+    for path in (f"/v1/jobs/{name}/log", f"/v1/jobs/{name}", f"/v1/nodes/{name}/drain"):
+        method = "POST" if path.endswith("drain") else "GET"
+        request = admin.build_request(method, "/")
+        request.url = request.url.copy_with(raw_path=path.encode())
+        assert admin.send(request).status_code in (404, 405, 422)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"run": "x", "workdir": "/data/../../etc"}',
+        b'{"run": "x", "checkpoint": {"dir": "/a/../b"}}',
+        b'{"run": "x", "name": "../../x"}',
+        b'{"run": "x", "steps": NaN}',
+        b'{"run": "x", "priority": -Infinity}',
+        b"[" * 200_000,
+        b'{"a":' * 150_000,
+        b'{"env": ' + b'{"a":' * 150_000,
+        b"\xff\xfe\x00",
+        b"",
+        b'{"run": "\\ud800"}',
+        b"a: &a [lol,lol]\nb: [*a,*a]\n",
+    ],
+)
+def test_hostile_bodies(anna: httpx.Client, server: Running, body: bytes) -> None:
+    answer = anna.post("/v1/jobs", content=body)
+    assert answer.status_code == 422 and answer.json()["code"] == "invalid"
+    assert len(answer.text) < 1_000 and server.service.views == {}
+
+
+def test_a_list_that_is_too_long(anna: httpx.Client, server: Running) -> None:
+    answer = anna.post("/v1/jobs", json=[JOB] * 1_001)
+    assert answer.status_code == 422 and "at most 1,000" in answer.json()["message"]
+    assert server.service.views == {}
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 129, "a\tb", "\xe9"])
+def test_strange_idempotency_keys(anna: httpx.Client, key: str) -> None:
+    answer = anna.post("/v1/jobs", json=JOB, headers=[(b"Idempotency-Key", key.encode("latin-1"))])
+    assert answer.status_code == 422 and answer.json()["field"] == "Idempotency-Key"
+
+
+def test_a_hundred_megabytes_are_refused_unread(server: Running) -> None:
+    started_s = time.process_time()
+    answer = raw(server, head(f"Authorization: Bearer {ANNA_TOKEN}", "Content-Length: 100000000"), b"x" * 1_000)
+    assert answer.startswith(b"HTTP/1.1 413") and b'"code":"body-too-large"' in answer
+    assert time.process_time() - started_s < 2
+    assert_alive(server)
+
+
+def test_a_hundred_megabytes_in_chunks_are_refused_on_the_way(server: Running) -> None:
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(1_600):
+            sent += 65_536
+            yield b"x" * 65_536
+
+    with suppress(httpx.WriteError):
+        assert server.client(ANNA_TOKEN).post("/v1/jobs", content=chunks()).status_code == 413
+    assert sent < 50_000_000
+    assert_alive(server)
+
+
+def test_strangers_cannot_make_the_server_read_a_body(server: Running) -> None:
+    answer = raw(server, head("Content-Length: 900000"))
+    assert answer.startswith(b"HTTP/1.1 401") and b"connection: close" in answer.lower()
+
+
+def test_slow_headers_are_cut_off(impatient: Running) -> None:
+    started_s = time.monotonic()
+    assert raw(impatient) == b""
+    assert raw(impatient, b"GET /v1/jobs HTT") == b""
+    assert time.monotonic() - started_s < 8
+    assert_alive(impatient)
+
+
+def test_a_drip_of_headers_is_cut_off(impatient: Running) -> None:
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n")
+        deadline_s = time.monotonic() + 8
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while time.monotonic() < deadline_s:
+                connection.sendall(b"X-A: b\r\n")
+                time.sleep(0.02)
+    assert_alive(impatient)
+
+
+def test_a_second_request_gets_no_more_time(impatient: Running) -> None:
+    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as connection:
+        connection.sendall(head(method="GET", path="/healthz"))
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+        deadline_s = time.monotonic() + 8
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while time.monotonic() < deadline_s:
+                connection.sendall(b"\r\n")
+                time.sleep(0.02)
+
+
+def test_a_slow_body_is_given_up(impatient: Running) -> None:
+    answer = raw(impatient, head(f"Authorization: Bearer {ANNA_TOKEN}", "Content-Length: 100"), b'{"run"')
+    assert answer.startswith(b"HTTP/1.1 408") and b'"code":"timeout"' in answer
+    assert impatient.service.views == {}
+    assert_alive(impatient)
+
+
+def test_endless_headers_are_cut_off(impatient: Running) -> None:
+    flood = (f"X-{i}: {'y' * 1_000}\r\n".encode() for i in range(200))
+    assert raw(impatient, b"GET /healthz HTTP/1.1\r\n", *flood) == b""
+    assert_alive(impatient)
+
+
+def test_too_many_connections_shut_nobody_else_out_for_long(impatient: Running) -> None:
+    idle = [socket.create_connection(("127.0.0.1", impatient.port)) for _ in range(60)]
+    try:
+        deadline_s = time.monotonic() + 10
+        while time.monotonic() < deadline_s:
+            try:
+                assert httpx.get(f"{impatient.url}/healthz").text == "ok\n"
+                break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        assert_alive(impatient)
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "bytes_sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /%zz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_broken_http(impatient: Running, bytes_sent: bytes) -> None:
+    answer = raw(impatient, bytes_sent)
+    assert answer == b"" or answer.split()[1] in (b"400", b"401", b"413")
+    assert b"Traceback" not in answer
+    assert_alive(impatient)
+
+
+def test_a_client_that_goes_away_frees_its_place(start: Start) -> None:
+    server = start(Limits(watches=1))
+    client = server.client(ANNA_TOKEN)
+    client.post("/v1/jobs", json=JOB)
+    request = head(f"Authorization: Bearer {ANNA_TOKEN}", method="GET", path="/v1/jobs/1/wait?timeout_s=300")
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(request)
+        deadline_s = time.monotonic() + 10
+        while client.get("/v1/jobs/1/wait?timeout_s=0.01").status_code != 503 and time.monotonic() < deadline_s:
+            pass
+    while time.monotonic() < deadline_s:
+        if client.get("/v1/jobs/1/wait?timeout_s=0.01").status_code == 200:
+            return
+    pytest.fail("the place of the client that went away was never freed")

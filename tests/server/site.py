@@ -1,0 +1,283 @@
+"""A daemon without HTTP, in this process: start it, drive it, let it die at any moment, start it again.
+
+``FakeWorld`` stands for the processes: it survives the daemon, gives every GPU to one attempt only, and does what the
+test says. Two attempts on one GPU, or two of one job, fail the test at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trine.config.cluster import load_cluster
+from trine.config.job_spec import JobSpec
+from trine.executor.base import Capabilities, Event, Executor, Exited, Handle, Lease, NodeInfo, Progress, Started
+from trine.executor.inventory import nodes_of
+from trine.server.access import Access
+from trine.server.build import Model
+from trine.server.leases import Leases
+from trine.server.scheduler import Scheduler, Setup
+from trine.server.service import Caller
+from trine.server.store import Store
+
+OWNER = Caller("owner", admin=True)
+NO_ROUNDS = 3600.0
+"""Rounds that never come by themselves: the test ticks."""
+
+
+def spec(gpus: int = 1, **values: Any) -> JobSpec:
+    return JobSpec.model_validate({"run": ["work"], "gpus": gpus, "user": "owner", "queue": "default"} | values)
+
+
+class Killed(BaseException):
+    """The daemon is dead from here on."""
+
+
+class MortalStore(Store):
+    """Dies at a chosen record, before or after that record is on disk."""
+
+    dies_at: int | None = None
+    after_commit: bool = False
+
+    def append(self, batch: Any) -> int:
+        records = list(batch)
+        due = self.dies_at is not None and self.seq < self.dies_at <= self.seq + len(records)
+        if due and not self.after_commit:
+            raise Killed
+        seq = super().append(records)
+        if due:
+            raise Killed
+        return seq
+
+
+@dataclass
+class Attempt:
+    """One start of a job, as the world sees it."""
+
+    lease: Lease
+    step: int = 0
+    asked_to_stop: bool = False
+    end: Exited | None = None
+
+    @property
+    def gpus(self) -> set[tuple[str, int]]:
+        return {(node, gpu) for node, gpus in self.lease.placement for gpu in gpus}
+
+
+@dataclass
+class FakeWorld:
+    """Processes under the test's control; outlives daemons. ``obedient``: a job told to stop does so at once."""
+
+    nodes: list[NodeInfo]
+    obedient: bool = True
+    attempts: dict[Handle, Attempt] = field(default_factory=dict)
+    forgotten: set[Handle] = field(default_factory=set)
+    safe: dict[str, int] = field(default_factory=dict)
+    """Steps of each job that a checkpoint holds."""
+    launches: list[Handle] = field(default_factory=list)
+    now: float = 0.0
+    listeners: list[FakeExecutor] = field(default_factory=list)
+
+    def running(self) -> dict[str, Attempt]:
+        return {handle.job_id: attempt for handle, attempt in self.attempts.items() if attempt.end is None}
+
+    def launch(self, lease: Lease) -> None:
+        if lease.handle in self.attempts:
+            return
+        attempt = Attempt(lease, self.safe.get(lease.job_id, 0))
+        for job_id, other in self.running().items():
+            assert job_id != lease.job_id, f"{lease.handle} starts while {other.lease.handle} still runs"
+            assert not attempt.gpus & other.gpus, f"{lease.handle} gets GPUs that {other.lease.handle} holds"
+        self.attempts[lease.handle] = attempt
+        self.launches.append(lease.handle)
+        self.tell(Started(lease.handle, self.now))
+
+    def work(self, job_id: str, steps: int, total: int | None = None, rate: float = 1.0) -> None:
+        """The job gets on and reports."""
+        attempt = self.running()[job_id]
+        attempt.step += steps
+        self.tell(Progress(attempt.lease.handle, self.now, attempt.step, rate, total, None))
+
+    def stop(self, handle: Handle) -> None:
+        attempt = self.attempts[handle]
+        if attempt.end is None:
+            attempt.asked_to_stop = True
+            if self.obedient:
+                self.let_stop(handle.job_id)
+
+    def let_stop(self, job_id: str) -> None:
+        """A job that was told to stop saves its work and leaves."""
+        attempt = self.running()[job_id]
+        self.safe[job_id] = attempt.step
+        self.tell(Progress(attempt.lease.handle, self.now, attempt.step, 1.0, None, attempt.step))
+        self.end(job_id, "preempted", 85)
+
+    def end(self, job_id: str, kind: Any = "done", rc: int = 0) -> None:
+        attempt = self.running()[job_id]
+        attempt.end = Exited(attempt.lease.handle, self.now, kind, rc, attempt.step)
+        self.tell(attempt.end)
+
+    def tell(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener.put(event)
+
+
+class FakeExecutor(Executor):
+    """What a daemon holds of the world; dies with it."""
+
+    capabilities = Capabilities(exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True)
+
+    def __init__(self, world: FakeWorld) -> None:
+        self.world = world
+        self._queue: list[Event] = []
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.renewed: dict[Handle, float | None] = {}
+        world.listeners.append(self)
+        for handle, attempt in world.attempts.items():
+            if handle not in world.forgotten:
+                self.put(attempt.end or Started(handle, world.now))
+
+    def put(self, event: Event) -> None:
+        self._queue.append(event)
+        os.eventfd_write(self._fd, 1)
+
+    def inventory(self) -> list[NodeInfo]:
+        return self.world.nodes
+
+    def launch(self, lease: Lease) -> Handle:
+        self.world.launch(lease)
+        return lease.handle
+
+    def renew(self, handle: Handle, deadline_s: float | None) -> None:
+        self.renewed[handle] = deadline_s
+
+    def preempt(self, handle: Handle, grace_s: float) -> None:
+        self.world.stop(handle)
+
+    def kill(self, handle: Handle) -> None:
+        if handle in self.world.attempts and self.world.attempts[handle].end is None:
+            self.world.end(handle.job_id, "failed", 137)
+
+    def events(self) -> Iterator[Event]:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+        queue, self._queue = self._queue, []
+        yield from queue
+
+    def wait_events(self, timeout_s: float | None = None) -> list[Event]:
+        return list(self.events())
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def list_handles(self) -> list[Handle]:
+        return [handle for handle in self.world.attempts if handle not in self.world.forgotten]
+
+    def forget(self, handle: Handle) -> None:
+        self.world.forgotten.add(handle)
+
+    def cordon(self, node: str, reason: str) -> None: ...
+
+    def uncordon(self, node: str) -> None: ...
+
+    def close(self) -> None:
+        if self in self.world.listeners:
+            self.world.listeners.remove(self)
+            os.close(self._fd)
+
+
+@dataclass
+class Site:
+    """A state directory, a world, and at most one living daemon."""
+
+    home: Path
+    gpus: str = "2x2"
+    policy: str = "fifo"
+    placement: str = "packed-sticky"
+    settings: dict[str, Any] = field(default_factory=dict)
+    round_s: float = NO_ROUNDS
+    model: Model = field(default_factory=Model)
+    access: Access = field(default_factory=Access)
+    event_driven: bool = False
+
+    def __post_init__(self) -> None:
+        self.cluster = load_cluster(self.gpus)
+        self.world = FakeWorld(nodes_of(self.cluster))
+        self.now = 1_000_000.0
+        self.daemon: Scheduler | None = None
+
+    def clock(self) -> float:
+        self.now += 1e-3
+        self.world.now = self.now
+        return self.now
+
+    async def up(self, executor: Executor | None = None, store: Store | None = None) -> Scheduler:
+        store = store or MortalStore.open(self.home / "journal.db")
+        leases = Leases(self.home, 900.0)
+        setup = Setup(
+            self.cluster, self.policy, self.placement, self.settings, self.round_s, "test", self.event_driven
+        )
+        self.daemon = Scheduler(
+            setup, self.model, store, executor or FakeExecutor(self.world), leases, self.access, self.clock
+        )
+        await self.daemon.start()
+        return self.daemon
+
+    async def crash(self) -> None:
+        """As SIGKILL: nothing more is written, nobody is told."""
+        daemon = self.daemon
+        if daemon is None:
+            return
+        self.daemon, daemon.closing = None, True
+        with contextlib.suppress(Exception):
+            asyncio.get_running_loop().remove_reader(daemon.executor.fileno())
+        for task in daemon._tasks:
+            task.cancel()
+        await asyncio.gather(*daemon._tasks, return_exceptions=True)
+        daemon.journal.close()
+        daemon.executor.close()
+        daemon.store.close()
+
+    async def quiet(self) -> None:
+        """Until everything that was set in motion has come to rest."""
+        daemon = self.daemon
+        assert daemon is not None
+        for _ in range(200):
+            await daemon.journal.drained()
+            busy = daemon._fill is not None or getattr(daemon.executor, "_queue", [])
+            if not busy:
+                await asyncio.sleep(0)
+                if daemon._fill is None and not daemon.journal._waiting and not getattr(daemon.executor, "_queue", []):
+                    return
+            await asyncio.sleep(0.005)
+        raise AssertionError("the daemon does not come to rest")
+
+    async def tick(self, after_s: float = 0.0) -> None:
+        """A round, ``after_s`` later."""
+        assert self.daemon is not None
+        self.now += after_s
+        self.daemon._round()
+        await self.quiet()
+
+
+def run_site(site: Site, script: Callable[[Site], Any]) -> None:
+    """Run an async script on a fresh daemon and stop it in order."""
+
+    async def whole() -> None:
+        await site.up()
+        try:
+            await script(site)
+            assert site.daemon is not None
+            await site.daemon.stop()
+            site.daemon.executor.close()
+            site.daemon.store.close()
+        except BaseException:
+            await site.crash()
+            raise
+
+    asyncio.run(whole())

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.site import OWNER, Site, run_site, spec
+from trine.engine.invariants import check
+from trine.engine.quotas import Quotas
+from trine.server.build import Model
+from trine.server.service import Caller, JobView, NotFound, Refused
+
+
+def states(site: Site) -> dict[str, str]:
+    assert site.daemon is not None
+    check(site.daemon.controller.deciding)
+    return {job.id: job.state for job in site.daemon.controller.state.jobs.values()}
+
+
+async def submit(site: Site, *gangs: int, **values: object) -> list[str]:
+    assert site.daemon is not None
+    ids = await site.daemon.submit([spec(gpus, **values) for gpus in gangs], OWNER)
+    await site.quiet()
+    return ids
+
+
+def view(site: Site, job_id: str) -> JobView:
+    assert site.daemon is not None
+    return site.daemon.job(job_id, OWNER)
+
+
+def test_jobs_run_as_gpus_come_free_without_waiting_for_a_round(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await submit(site, 3, 2)
+        assert states(site) == {"1": "running", "2": "waiting"}
+        assert view(site, "2").position == 1
+        assert "needs 2 GPUs" in view(site, "2").reason.sentence
+        site.world.end("1")
+        await site.quiet()
+        assert states(site) == {"1": "done", "2": "running"}
+        assert view(site, "1").exit_code == 0
+
+    run_site(Site(tmp_path), script)
+
+
+def test_a_preempted_job_resumes_from_its_last_step_on_other_gpus(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await submit(site, 4, steps=100.0)
+        site.world.work("1", 40)
+        await submit(site, 4, priority=5.0)
+        assert states(site) == {"1": "running", "2": "waiting"}, "nobody is stopped between rounds"
+        await site.tick(after_s=60)
+        assert states(site) == {"1": "waiting", "2": "running"}
+        assert view(site, "1").preemptions == 1
+        site.world.end("2")
+        await site.quiet()
+        assert states(site) == {"1": "running", "2": "done"}
+        assert site.world.running()["1"].step == 40
+        assert view(site, "1").attempt == 2
+
+    run_site(Site(tmp_path, policy="srtf"), script)
+
+
+def test_gpus_are_handed_on_only_after_the_last_holder_is_gone(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        site.world.obedient = False
+        await submit(site, 4)
+        await submit(site, 4, priority=1.0)
+        await site.tick()
+        assert states(site) == {"1": "stopping", "2": "waiting"}
+        await site.tick()
+        assert states(site) == {"1": "stopping", "2": "waiting"}
+        site.world.let_stop("1")
+        await site.quiet()
+        assert states(site) == {"1": "waiting", "2": "running"}
+
+    run_site(Site(tmp_path, policy="srtf"), script)
+
+
+def test_cancel_hold_and_release_whatever_the_job_is_doing(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        await submit(site, 4, 4, 4, 1)
+        await daemon.hold("2", OWNER)
+        await daemon.cancel("3", OWNER)
+        assert states(site)["2"] == "held" and states(site)["3"] == "cancelled"
+        await daemon.cancel("1", OWNER)
+        await site.quiet()
+        assert states(site) == {"1": "cancelled", "2": "held", "3": "cancelled", "4": "running"}
+        await daemon.release("2", OWNER)
+        site.world.end("4")
+        await site.quiet()
+        assert states(site)["2"] == "running"
+        await daemon.hold("2", OWNER)
+        await site.quiet()
+        assert states(site)["2"] == "held"
+        with pytest.raises(Refused, match="cancelled already"):
+            await daemon.cancel("1", OWNER)
+
+    run_site(Site(tmp_path), script)
+
+
+def test_a_failing_job_keeps_its_exit_code_and_a_vanishing_one_is_tried_again(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await submit(site, 2, 2)
+        site.world.end("1", "failed", 7)
+        for _ in range(4):
+            site.world.end("2", "lost", 137)
+            await site.quiet()
+            assert states(site)["2"] == "running"
+        site.world.end("2", "lost", 137)
+        await site.quiet()
+        assert states(site) == {"1": "failed", "2": "failed"}
+        assert view(site, "1").exit_code == 7
+
+    run_site(Site(tmp_path), script)
+
+
+def test_nothing_starts_on_a_drained_node_and_what_runs_there_may_end(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        await submit(site, 2)
+        drained = view(site, "1").placement[0].node
+        node = await daemon.drain(drained, "new fan", OWNER)
+        assert (node.state, node.reason) == ("drained", "new fan")
+        await submit(site, 2, 1)
+        assert states(site) == {"1": "running", "2": "running", "3": "waiting"}
+        assert view(site, "2").placement[0].node != drained
+        site.world.end("1")
+        await site.tick(60)
+        assert states(site)["3"] == "waiting"
+        assert drained in " ".join(daemon.explain("3", OWNER).sentences)
+        await daemon.undrain(drained, OWNER)
+        await site.quiet()
+        assert states(site)["3"] == "running"
+
+    run_site(Site(tmp_path), script)
+
+
+def test_quotas_keep_a_queue_from_taking_everything(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await submit(site, 2, 2, 1)
+        assert states(site) == {"1": "running", "2": "waiting", "3": "running"}
+        await site.tick()
+        assert view(site, "2").reason.code == "over-quota"
+        site.world.end("1")
+        await site.quiet()
+        assert states(site)["2"] == "running"
+
+    run_site(Site(tmp_path, model=Model(quotas=Quotas(by_group={"default": 3}))), script)
+
+
+def test_shapes_are_honoured(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        await submit(site, 2, nodes=2)
+        assert [len(part.gpus) for part in view(site, "1").placement] == [1, 1]
+        await submit(site, 2, topology={"required": "node"})
+        assert states(site)["2"] == "waiting"
+        assert view(site, "2").reason.code == "no-room-close-together"
+        for gpus, values in ((3, {"topology": {"required": "node"}}), (4, {"nodes": 4}), (5, {})):
+            with pytest.raises(Refused, match="can never run"):
+                await submit(site, gpus, **values)
+        site.world.end("1")
+        await site.quiet()
+        assert len(view(site, "2").placement) == 1
+
+    run_site(Site(tmp_path), script)
+
+
+def test_users_see_and_change_only_their_own_jobs(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        eve = Caller("eve")
+        await submit(site, 1)
+        mine = await daemon.submit([spec(1, user="eve")], eve)
+        assert [job.id for job in daemon.jobs(eve)] == mine
+        for verb in (daemon.cancel, daemon.hold, daemon.release):
+            with pytest.raises(NotFound):
+                await verb("1", eve)
+        with pytest.raises(NotFound):
+            daemon.explain("1", eve)
+        with pytest.raises(Refused, match="owner of the daemon"):
+            await daemon.drain("node0", "", eve)
+
+    run_site(Site(tmp_path), script)
+
+
+def test_the_same_request_twice_is_one_job(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        first = await daemon.submit([spec(), spec()], OWNER, "abc")
+        assert await daemon.submit([spec(), spec()], OWNER, "abc") == first
+        assert await daemon.submit([spec(user="eve")], Caller("eve"), "abc") != first
+        assert len(states(site)) == 3
+
+    run_site(Site(tmp_path), script)
+
+
+def test_jobs_past_their_max_runtime_are_cancelled(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await submit(site, 1, 1, max_runtime=100.0)
+        site.world.end("2")
+        await site.tick(after_s=150)
+        await site.quiet()
+        assert states(site) == {"1": "cancelled", "2": "done"}
+        assert any("max_runtime" in line.what for line in site.daemon.controller.state.jobs["1"].story)  # type: ignore[union-attr]
+
+    run_site(Site(tmp_path), script)
+
+
+def test_leases_of_jobs_that_keep_their_gpus_are_renewed_without_a_restart(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        await submit(site, 2)
+        before = site.world.running()["1"].lease.deadline_s
+        site.now += 300
+        await daemon._each_round()
+        renewed = daemon.executor.renewed[site.world.running()["1"].lease.handle]  # type: ignore[attr-defined]
+        assert before is not None and renewed is not None and renewed >= before + 300
+        assert len(site.world.launches) == 1
+
+    run_site(Site(tmp_path), script)
+
+
+def test_observed_speed_refines_the_model_and_flags_a_slow_gpu(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        for _ in range(8):
+            ids = await submit(site, 1, 1, 1, 1, model="resnet", steps=1000.0, **{"class": "A"})
+            slow = next(i for i in ids if view(site, i).placement[0] == site_gpu(site, 3))
+            for step in range(3):
+                site.now += 60
+                for job_id in ids:
+                    site.world.work(job_id, 60, rate=5.0 if job_id == slow else 10.0)
+                await site.tick()
+            for job_id in ids:
+                site.world.end(job_id)
+            await site.quiet()
+        flags = [flag for node in daemon.nodes() for gpu in node.gpus for flag in gpu.flags]
+        assert len(flags) == 1 and "node1:1" in flags[0] and "slower" in flags[0]
+        scores = [gpu.scores["A"] for node in daemon.nodes() for gpu in node.gpus]
+        assert scores[3] > 1.5 > max(scores[:3])
+
+    site = Site(tmp_path, settings={}, placement="packed-sticky")
+    from dataclasses import replace
+
+    site.cluster = replace(site.cluster, scores={"A": (1.0, 1.0, 1.0, 1.0)})
+    run_site(site, script)
+
+
+def site_gpu(site: Site, gpu: int) -> object:
+    from trine.server.service import PlacementView
+
+    node = site.cluster.node_of[gpu]
+    return PlacementView(site.cluster.nodes[node].name, (gpu - site.cluster.first_gpu[node],))
