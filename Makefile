@@ -3,14 +3,24 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/quickstart
+STATE ?= runs/live
 
-.PHONY: run test bench lint types imports docs wheel clean
+.PHONY: run sim test torch bench lint types imports docs wheel clean
 
+# A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
+	$(BIN)/python examples/run_workload.py --state $(STATE) $(if $(KEEP),--keep)
+
+# The simulator's quickstart: six policies on one workload, with a report.
+sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT)
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n auto
+
+# Not needed by trine itself: with it, the tests also run real distributed training.
+torch: $(VENV)/.ready-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks

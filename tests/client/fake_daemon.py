@@ -23,7 +23,10 @@ class Refusal(Exception):  # noqa: N818
 
 
 class FakeDaemon:
-    """The state behind the API. ``break_next`` connections are cut after the request took effect."""
+    """The state behind the API. ``break_next`` connections are cut after the request took effect.
+
+    No answer is sent while ``answering`` is not set.
+    """
 
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -32,6 +35,8 @@ class FakeDaemon:
         self.by_request: dict[str, list[str]] = {}
         self.nodes = [node("n0", ["1", None]), node("n1", [None, None], flags=("drift",))]
         self.break_next = 0
+        self.answering = threading.Event()
+        self.answering.set()
         self.cut_logs_after: list[int] = []
         self.requests: list[str] = []
         self.changed = threading.Condition()
@@ -57,9 +62,9 @@ class FakeDaemon:
             return {"ids": self.by_request[request_id]}
         specs = body if isinstance(body, list) else [body]
         for spec in specs:
-            if spec["gpus"]["count"] > 8:
+            if _count(spec) > 8:
                 raise Refusal(422, "never-fits", "this job asks for more GPUs than there are", "gpus")
-        ids = [self.add(name=spec.get("name", "job"), gpus=spec["gpus"]["count"]) for spec in specs]
+        ids = [self.add(name=spec.get("name", "job"), gpus=_count(spec)) for spec in specs]
         self.specs |= dict(zip(ids, specs, strict=True))
         self.by_request[request_id] = ids
         return {"ids": ids}
@@ -89,6 +94,10 @@ class FakeDaemon:
                 found.update(drained if verb == "drain" else {"state": "up", "reason": ""})
                 return found
         raise Refusal(404, "not-found", f"there is no node {name!r}")
+
+
+def _count(spec: dict[str, Any]) -> int:
+    return int(spec.get("gpus", {"count": 1})["count"])
 
 
 def job(job_id: str, state: str) -> dict[str, Any]:
@@ -143,6 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 201 if url.path == "/v1/jobs" and self.command == "POST" else 200, self._answer(url, body)
         except Refusal as refusal:
             status, answer = refusal.status, refusal.error
+        self.daemon.answering.wait(20)
         if self.daemon.break_next > 0:
             self.daemon.break_next -= 1
             self.close_connection = True

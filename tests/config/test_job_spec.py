@@ -148,6 +148,8 @@ def test_mistakes_are_named_with_file_line_and_key(tmp_path: Path, text: str, me
         '{"run": "train", "app_class": "A"}',
         '{"run": "train", "env": {"A": 1}}',
         '{"run": "train", "env": {"PATH\\n": "x"}}',
+        '{"run": "train", "env": {"PATH\\n": 1}}',
+        '{"run": "train", "PATH\\n": 1}',
         '{"run": "\\ud800"}',
         '{"run": "train"',
         "[]",

@@ -1,7 +1,7 @@
-"""A training job that costs nothing: steps that sleep, a checkpoint by write and rename, SIGTERM. Standard library only.
+"""A training job that costs nothing: steps that sleep, a checkpoint by write and rename, SIGTERM. No packages needed.
 
-Ranks go in step: after each one they meet at MASTER_PORT and agree on whether to stop. What it does is told by variables:
-STEPS, STEP_S, IGNORE_TERM=1 (stay), SAVE=0 (no handler), DAEMON=1 (leave a detached child), FAIL_AT (step), FAIL_RANK."""
+Ranks go in step: after each one they meet at MASTER_PORT and agree on whether to stop. Variables: STEPS, STEP_S,
+IGNORE_TERM=1 (stay), SAVE=0 (no handler), DAEMON=1 (leave a detached child), FAIL_AT (step), FAIL_RANK."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(path: Path, value: dict[str, object]) -> None:
 
 
 def detach() -> None:
-    """A grandchild in a session of its own that hears no TERM and forgets its variables: all that one can do to hide."""
+    """A grandchild in a session of its own that hears no TERM and forgets its variables: well hidden."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -85,8 +85,14 @@ def train(first: int, peers: Peers, checkpoint: Path) -> int:
     for step in range(first + 1, STEPS + 1):
         time.sleep(STEP_S)
         if os.environ.get("FAIL_AT") == str(step) and int(os.environ.get("FAIL_RANK", "0")) == RANK:
-            return 7
-        progress = {"t": time.time(), "step": step, "total": STEPS, "steps_per_s": 1 / STEP_S, "checkpoint_step": first}
+            os._exit(7)  # at once: an interpreter that winds down drops its peers first, and they fail before it does
+        progress: dict[str, object] = {
+            "t": time.time(),
+            "step": step,
+            "total": STEPS,
+            "steps_per_s": 1 / STEP_S,
+            "checkpoint_step": first,
+        }
         write(Path(os.environ["TRINE_PROGRESS_DIR"]) / f"progress-{RANK}.json", progress)
         if peers.any(bool(wishes)):
             if RANK == 0:

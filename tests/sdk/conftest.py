@@ -16,7 +16,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SET_BY_TRINE = ("TRINE_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_")
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def wait_for(condition: Callable[[], Any], what: str, process: subprocess.Popen[str] | None = None) -> Any:

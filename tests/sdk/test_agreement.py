@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -102,6 +103,28 @@ def test_nobody_passes_the_agreed_step_at_any_pace(tmp_path: Path, seed: int) ->
         thread.join(30)
     assert len(left) == ranks
     assert len(set(left)) == 1
+
+
+@pytest.mark.parametrize(("when", "leaves_after"), [("before", 1), ("after", 2)])
+def test_a_stop_that_meets_a_rank_while_it_extends_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, leaves_after: int
+) -> None:
+    told, busy = (ByFiles(tmp_path, 1, rank, time.monotonic) for rank in (0, 1))
+    assert not told.leave(0, False, 0.0)
+    assert not busy.leave(0, False, 0.0)
+    write = os.pwrite
+
+    def meanwhile(file: int, data: bytes, at: int) -> int:
+        monkeypatch.undo()
+        if when == "after":
+            write(file, data, at)
+        told.leave(1, True, 0.0)
+        return write(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", meanwhile)
+    assert busy.leave(1, False, 0.0) == (leaves_after == 1)
+    assert (busy.due, told.due) == (leaves_after, leaves_after)
+    assert busy.leave(leaves_after, False, 0.0)
 
 
 def test_a_decision_that_never_comes_does_not_hold_a_rank_for_ever(tmp_path: Path) -> None:

@@ -432,7 +432,8 @@ def _first_error(error: ValidationError, where: str) -> InputError:
         return _unknown_key(where + place, keys)
     if not keys:
         return InputError(where + place, _found(first), _WHOLE)
-    field = keys[0] if keys[:2] == ["gpus", "count"] else ".".join(keys[:2])
+    plain = len(keys) > 1 and keys[:2] != ["gpus", "count"] and re.fullmatch(_ENV_NAME, keys[1])
+    field = ".".join(keys[:2]) if plain else keys[0]
     return InputError(where + place, _found(first), EXPECTED.get(field, EXPECTED[keys[0]]), field)
 
 

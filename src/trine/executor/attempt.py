@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,14 @@ class Attempt:
             return LaunchFailed(self.handle, at_s, reason)
         kind = _KINDS.get(record["kind"], "lost")
         return Exited(self.handle, at_s, kind, int(record["rc"]), record.get("step"), reason)
+
+    def record_loss(self, at_s: float) -> Exited:
+        """Put on record that its supervisor ended without a word."""
+        rc, reason, step = 128 + signal.SIGKILL, "its supervisor was killed", rundir.last_step(str(self.run_dir))
+        with suppress(OSError):
+            record = {"kind": "lost", "rc": rc, "reason": reason, "t": at_s, "step": step}
+            rundir.write_exit(str(self.run_dir), record)
+        return Exited(self.handle, at_s, "lost", rc, step, reason)
 
     def progress(self) -> Progress | None:
         """What rank 0 told since the last look, if it makes sense: the file is the job's own."""

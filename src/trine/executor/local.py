@@ -120,16 +120,17 @@ class LocalExecutor:
         with self._lock:
             if attempt := self._running_one(handle):
                 lease = attempt.read(rundir.LEASE) or {"job": handle.job_id, "epoch": handle.epoch, "stop": False}
-                path = str(attempt.run_dir / rundir.LEASE)
-                rundir.write_json(path, {**lease, "deadline_s": deadline_s}, 0o644)
+                # On a full disk the lease stays as it is; the next renewal may do better.
+                with suppress(OSError):
+                    path = str(attempt.run_dir / rundir.LEASE)
+                    rundir.write_json(path, {**lease, "deadline_s": deadline_s}, 0o644)
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         with self._lock:
             if attempt := self._running_one(handle):
-                # On a full disk the signal alone must do; the grace is that of the lease then.
-                with suppress(OSError):
+                with suppress(OSError):  # on a full disk the grace is that of the lease
                     rundir.write_json(str(attempt.run_dir / rundir.STOP), {"grace_s": grace_s})
-                    rundir.request_stop(str(attempt.run_dir))
+                rundir.request_stop(str(attempt.run_dir))
                 self._signal(attempt, signal.SIGTERM)
 
     def kill(self, handle: Handle) -> None:
@@ -274,11 +275,7 @@ class LocalExecutor:
 
     def _sweep(self, attempt: Attempt) -> None:
         if attempt.sweep():
-            record = {"kind": "lost", "rc": 128 + signal.SIGKILL, "reason": "its supervisor was killed"}
-            step = rundir.last_step(str(attempt.run_dir))
-            with suppress(OSError):
-                rundir.write_exit(str(attempt.run_dir), {**record, "t": self._clock(), "step": step})
-            self._end(attempt, Exited(attempt.handle, self._clock(), "lost", 137, step, str(record["reason"])))
+            self._end(attempt, attempt.record_loss(self._clock()))
 
     def _end(self, attempt: Attempt, end: Exited | LaunchFailed) -> None:
         """The last word on an attempt. Its GPUs are free from here on."""

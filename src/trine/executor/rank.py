@@ -94,9 +94,10 @@ def become(spec: dict[str, Any], rank: int, run_dir: str) -> NoReturn:
 def _execute(command: list[str], variables: dict[str, str]) -> NoReturn:
     try:
         os.execvpe(command[0], command, variables)
-    except OSError as error:
-        # The path that was tried last says little about a command that is nowhere.
-        raise OSError(error.errno, error.strerror, command[0]) from None
+    except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        # What went wrong with one of the directories says little about a command that is in none of them.
+        problem = error.strerror if "/" in command[0] else "not found in PATH"
+        raise OSError(error.errno, problem, command[0]) from None
 
 
 def drop_to(user: str) -> dict[str, str]:

@@ -25,8 +25,12 @@ _LONGEST_BYTES = 4 << 20
 def write_json(path: str, value: dict[str, Any], mode: int = 0o600) -> None:
     """Replace a file as a whole, so that no reader sees half of it."""
     aside = f"{path}.{os.getpid()}.tmp"
-    _write(aside, json.dumps(value).encode(), os.O_CREAT | os.O_TRUNC, mode)
-    os.replace(aside, path)
+    try:
+        _write(aside, json.dumps(value).encode(), os.O_CREAT | os.O_TRUNC, mode)
+        os.replace(aside, path)
+    except OSError:
+        _remove(aside)
+        raise
 
 
 def read_json(path: str) -> dict[str, Any] | None:
@@ -90,9 +94,12 @@ def write_exit(run_dir: str, record: dict[str, Any]) -> None:
 
 
 def request_stop(run_dir: str) -> None:
-    """Let the job see in its lease that it shall leave."""
+    """Let the job see in its lease that it shall leave. On a full disk the signal that goes with it must do."""
     path = os.path.join(run_dir, LEASE)
-    write_json(path, {**(read_json(path) or {}), "stop": True}, 0o644)
+    try:
+        write_json(path, {**(read_json(path) or {}), "stop": True}, 0o644)
+    except OSError:
+        return
 
 
 def progress_file(run_dir: str, rank: int = 0) -> str:
@@ -111,6 +118,13 @@ def _object(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
 
 
 def _write(path: str, data: bytes, flags: int, mode: int) -> None:

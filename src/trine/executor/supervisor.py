@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import select
 import signal
 import sys
 import time
@@ -41,6 +42,8 @@ class Supervisor:
     def __init__(self, run_dir: str, spec: dict[str, Any], cgroup: Cgroup) -> None:
         self.run_dir, self.spec, self.cgroup = run_dir, spec, cgroup
         self.rank_of: dict[int, int] = {}
+        self._pid_by_fd: dict[int, int] = {}
+        self._deaths = select.epoll()
         self.codes: dict[int, int] = {}
         self.failure: int | None = None
         self.asked = ""
@@ -56,10 +59,16 @@ class Supervisor:
             pid = os.fork()
             if pid == 0:
                 self._run_rank(rank, report)
-            self.rank_of[pid] = rank
+            self._note_rank(pid, rank)
         os.close(report)
         with os.fdopen(problem, "rb") as reports:
             return reports.read().decode(errors="replace")
+
+    def _note_rank(self, pid: int, rank: int) -> None:
+        self.rank_of[pid] = rank
+        descriptor = os.pidfd_open(pid)
+        self._pid_by_fd[descriptor] = pid
+        self._deaths.register(descriptor, select.EPOLLIN)
 
     def _run_rank(self, rank: int, report: int) -> NoReturn:
         """In the child: never returns into the code of the parent."""
@@ -100,16 +109,28 @@ class Supervisor:
 
     def _reap(self) -> bool:
         """Collect the dead; False when no child is left."""
+        self._reap_ranks()
         while True:
+            # Look first, collect then: a rank that ends just now must go through the queue, too.
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return False
-            if pid == 0:
+            if found is None:
                 self._after_deaths()
                 return True
-            if pid in self.rank_of:
-                self._rank_ended(pid, status)
+            if found.si_pid in self.rank_of:
+                self._reap_ranks()
+            else:
+                os.waitpid(found.si_pid, 0)
+
+    def _reap_ranks(self) -> None:
+        """Ranks in the order in which they ended: the first one that fails takes the others along and is to blame."""
+        for descriptor, _ in self._deaths.poll(0, max(len(self._pid_by_fd), 1)):
+            self._deaths.unregister(descriptor)
+            os.close(descriptor)
+            pid = self._pid_by_fd.pop(descriptor)
+            self._rank_ended(pid, os.waitpid(pid, 0)[1])
 
     def _rank_ended(self, pid: int, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)

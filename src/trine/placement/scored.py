@@ -7,17 +7,20 @@ changes that cancel out, or concern a class nobody asks for, cost next to nothin
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from trine.perf.bins import Bins
 from trine.placement.free import FreePool, positions
 
 _COUNT_BITS = 32
-"""GPUs by bin are counted in one integer, so many bits for each bin: a node's change is added to all bins at once."""
+"""GPUs by bin are counted in one integer, so many bits for each bin: a node's change is added to all bins at once.
+Those of a node take as few bits as its size allows, which keeps them machine words."""
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 _STEPS_KEPT = 1 << 16
 
 Masks = list[int]
+_Step = tuple[int, tuple[tuple[Masks, int], ...]]
+"""GPUs gained by bin, and the entries of ``ScoredPool._nth`` that the node leaves or enters."""
 
 
 class ScoredPool:
@@ -33,8 +36,8 @@ class ScoredPool:
         """By node: mask of its free GPUs and their counts by bin, when it was last looked at."""
         self._free = 0
         """Free GPUs by bin."""
-        self._steps: dict[tuple[int, int], tuple[tuple[Masks, int], ...]] = {}
-        """Counts of a node before and after -> the entries of ``_nth`` it leaves or enters; few of them ever occur."""
+        self._steps: dict[int, _Step] = {}
+        """Counts of a node before and after, side by side -> what that changes; few of them ever occur."""
         self._rack_of = pool.cluster.rack_of
         self.rack_nodes = [0] * len(pool.cluster.racks)
         self._touched: set[int] = set()
@@ -50,9 +53,11 @@ class ScoredPool:
 
     def _lay_out(self) -> None:
         """What never changes: where the GPUs of each bin are."""
-        units = [1 << _COUNT_BITS * b for b in range(self._bin_count)]
+        self._node_bits = self.pool.largest_node.bit_length()
+        self._side = self._node_bits * self._bin_count
+        units = [1 << self._node_bits * b for b in range(self._bin_count)]
         self._unit = [units[b] for b in self.bins.bin_of]
-        """By GPU: one in its bin."""
+        """By GPU: one in its bin, as nodes count."""
         self._in_bin = [[0] * len(self._seen) for _ in units]
         """[bin][node]: mask of the node's GPUs, free or not."""
         for gpu, node in enumerate(self.pool.node_of):
@@ -65,7 +70,7 @@ class ScoredPool:
     def refresh(self) -> None:
         """Catch up with the pool."""
         free_on, first_gpu = self.pool.free_on, self.pool.first_gpu
-        seen, held, unit, steps = self._seen, self._held, self._unit, self._steps
+        seen, held, unit, steps, side = self._seen, self._held, self._unit, self._steps, self._side
         several_racks, change = len(self.racks) > 1, 0
         for node in self._touched:
             before, after = seen[node], free_on[node]
@@ -80,37 +85,36 @@ class ScoredPool:
                 else:
                     new -= unit[first + i]
             held[node] = new
-            change += new - old
+            gained, flips = steps.get(old << side | new) or self._step(old, new)
+            change += gained
             if several_racks:
-                self._rack_free[self._rack_of[node]] += new - old
+                self._rack_free[self._rack_of[node]] += gained
             bit = 1 << node
-            for row, b in steps.get((old, new)) or self._step(old, new):
+            for row, b in flips:
                 row[b] ^= bit
         self._free += change
         self._touched.clear()
 
-    def _step(self, old: int, new: int) -> tuple[tuple[Masks, int], ...]:
+    def _step(self, old: int, new: int) -> _Step:
         """Ranks of a node's free GPUs: only those that moved to another bin change a mask."""
         if len(self._steps) >= _STEPS_KEPT:
             self._steps.clear()
-        one, other = self._ranked(old), self._ranked(new)
-        changed = one.symmetric_difference(other)
-        found = self._steps[old, new] = tuple([(self._nth[m], b) for m, b in changed])
+        before, after = self._by_bin(old, self._node_bits), self._by_bin(new, self._node_bits)
+        gained = sum([(after[b] - before[b]) << _COUNT_BITS * b for b in range(self._bin_count)])
+        ranks = zip(self._nth, zip_longest(_ranked(before), _ranked(after)), strict=False)
+        flips = [(row, b) for row, (x, y) in ranks if x != y for b in (x, y) if b is not None]
+        found = self._steps[old << self._side | new] = (gained, tuple(flips))
         return found
 
-    def _ranked(self, counts: int) -> set[tuple[int, int]]:
-        """(m, bin) for the best free GPU but m of a node that has ``counts`` free ones."""
-        return set(enumerate([b for b, free in enumerate(self._by_bin(counts)) for _ in range(free)]))
-
-    def _by_bin(self, counts: int) -> list[int]:
-        return [counts >> _COUNT_BITS * b & _COUNT_MASK for b in range(self._bin_count)]
+    def _by_bin(self, counts: int, width: int) -> list[int]:
+        return [counts >> width * b & (1 << width) - 1 for b in range(self._bin_count)]
 
     # -- questions -----------------------------------------------------------------------------------------------
 
     @property
     def free_in_bin(self) -> list[int]:
         """Free GPUs by bin."""
-        return self._by_bin(self._free)
+        return self._by_bin(self._free, _COUNT_BITS)
 
     def free_up_to(self, b: int) -> int:
         """Free GPUs in bin ``b`` and better ones."""
@@ -210,7 +214,7 @@ class ScoredPool:
 
     def _needing_fewest_nodes(self, count: int, racks: list[int], holding: Masks) -> int:
         """The first of ``racks`` that needs the fewest nodes."""
-        at_best = -(-count // sum([nodes > 0 for nodes in holding]))
+        at_best = -(-count // len(holding))
         best, fewest = -1, count + 1
         for rack in racks:
             within = self.rack_nodes[rack]
@@ -228,12 +232,14 @@ class ScoredPool:
         return self._fewest_nodes(count, b, -1, self._nodes_holding(b))
 
     def _nodes_holding(self, b: int) -> Masks:
-        """[m - 1]: nodes with at least m free GPUs up to bin ``b``."""
-        holding = []
-        for row in self._nth[:-1]:
+        """[m - 1]: nodes with at least m free GPUs up to bin ``b``, as far as there are any."""
+        holding: Masks = []
+        for row in self._nth:
             nodes = row[0]
             for mask in row[1 : b + 1]:
                 nodes |= mask
+            if not nodes:
+                break
             holding.append(nodes)
         return holding
 
@@ -261,6 +267,11 @@ class ScoredPool:
         """Free GPU ids of a node that are in its mask, ascending."""
         first = self.pool.first_gpu[node]
         return [first + i for i in positions(self.pool.free_on[node] & masks[node])]
+
+
+def _ranked(by_bin: list[int]) -> list[int]:
+    """Bins of a node's free GPUs, best first."""
+    return [b for b, free in enumerate(by_bin) for _ in range(free)]
 
 
 def _total(counts: int, b: int) -> int:

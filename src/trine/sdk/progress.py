@@ -26,6 +26,7 @@ class Progress:
         self._clock, self._unix_clock = clock, unix_clock
         self._window_s: float | None = None
         self._window_step = 0
+        self._told_s = 0.0
         self._steps_per_s = 0.0
         self.step = 0
         self.total: int | None = None
@@ -43,15 +44,16 @@ class Progress:
         self.total = self.total if total is None else total
         if self._window_s is None or step < self._window_step:
             self.begin(step, self.total)
-        elif self._clock() - self._window_s >= REPORT_S:
+        elif self._clock() - self._told_s >= REPORT_S:
             self.flush()
 
     def flush(self) -> None:
-        """Tell it now."""
+        """Tell it now. Less than half a second is too short to say how fast it goes, unless nothing better is known."""
         now_s = self._clock()
-        if self._window_s is not None and now_s > self._window_s and self.step > self._window_step:
-            self._steps_per_s = (self.step - self._window_step) / (now_s - self._window_s)
-        self._window_s, self._window_step = now_s, self.step
+        window_s = 0.0 if self._window_s is None else now_s - self._window_s
+        if self.step > self._window_step and window_s > (REPORT_S / 2 if self._steps_per_s else 0.0):
+            self._steps_per_s = (self.step - self._window_step) / window_s
+            self._window_s, self._window_step = now_s, self.step
         self._write()
 
     def pause(self, seconds: float) -> None:
@@ -60,6 +62,7 @@ class Progress:
             self._window_s += seconds
 
     def _write(self) -> None:
+        self._told_s = self._clock()
         if not self._path:
             return
         report = {

@@ -48,8 +48,7 @@ class Controller:
 
     def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "") -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
-        body = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        record = rec.Accepted(now, str(self.state.next_id), spec.user, spec.queue, weight, body, request_id)
+        record = rec.Accepted(now, str(self.state.next_id), spec.user, spec.queue, weight, spec, request_id)
         self._enter(record)
         return record
 

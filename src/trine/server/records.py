@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
+from trine.config.job_spec import JobSpec
 from trine.core.errors import TrineError
 
 
@@ -76,7 +77,7 @@ class Refined:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job was submitted. ``spec`` is the job specification, ``step_s`` the first guess of seconds per step."""
+    """A job was submitted."""
 
     kind: ClassVar[str] = "accepted"
     at_s: float
@@ -84,7 +85,7 @@ class Accepted:
     user: str
     queue: str
     weight: float
-    spec: dict[str, Any]
+    spec: JobSpec
     request_id: str = ""
     orders: Orders = field(default_factory=Orders)
 
@@ -174,7 +175,9 @@ _KINDS: dict[str, type[Record]] = {
 def to_body(record: Record) -> dict[str, Any]:
     """JSON-ready; empty orders are left out because most records have none."""
     body = {part.name: getattr(record, part.name) for part in fields(record) if part.name != "orders"}
-    if isinstance(record, Ticked):
+    if isinstance(record, Accepted):
+        body["spec"] = spec_to_body(record.spec)
+    elif isinstance(record, Ticked):
         body["heard"] = [asdict(h) for h in record.heard]
     if record.orders:
         body["starts"] = [asdict(o) for o in record.orders.starts]
@@ -191,9 +194,21 @@ def from_body(kind: str, body: dict[str, Any]) -> Record:
         tuple(StartOrder(**{**o, "gpus": tuple(o["gpus"])}) for o in values.pop("starts", ())),
         tuple(StopOrder(**o) for o in values.pop("stops", ())),
     )
-    if kind == Ticked.kind:
+    if kind == Accepted.kind:
+        values["spec"] = spec_from_body(values["spec"])
+    elif kind == Ticked.kind:
         values["heard"] = tuple(Heard(**h) for h in values["heard"])
     try:
         return _KINDS[kind](**values, orders=orders)
     except TypeError as error:
         raise JournalError(f"a journal record of kind {kind!r} does not have the expected fields: {error}") from error
+
+
+def spec_to_body(spec: JobSpec) -> dict[str, Any]:
+    """A job specification in plain values, without what is left at its default."""
+    return spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def spec_from_body(body: dict[str, Any]) -> JobSpec:
+    """The specification that ``spec_to_body`` wrote; JSON knows no tuples, so types are not taken strictly."""
+    return JobSpec.model_validate(body, strict=False)

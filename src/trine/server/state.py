@@ -158,7 +158,7 @@ class LiveState:
             record.user,
             record.queue,
             record.weight,
-            JobSpec.model_validate(record.spec, strict=False),
+            record.spec,
             record.at_s,
             idle_from_s=record.at_s,
         )
@@ -341,12 +341,12 @@ def fate(job: LiveJob, record: rec.Exited) -> JobState:
 def _job_to_json(job: LiveJob) -> dict[str, Any]:
     names = [name for name in LiveJob.__slots__ if name not in ("spec", "story")]
     body = {name: getattr(job, name) for name in names}
-    body["spec"] = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    body["spec"] = rec.spec_to_body(job.spec)
     body["story"] = [[line.at_s, line.what, line.sentence] for line in job.story]
     return body
 
 
 def _job_from_json(body: dict[str, Any]) -> LiveJob:
     story = [StoryLine(*line) for line in body["story"]]
-    spec = JobSpec.model_validate(body["spec"], strict=False)
+    spec = rec.spec_from_body(body["spec"])
     return LiveJob(**{**body, "spec": spec, "story": story, "gpus": tuple(body["gpus"])})

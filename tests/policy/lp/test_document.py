@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trine.core.errors import InputError
 from trine.policy.lp.document import problem_from
@@ -91,7 +93,7 @@ def top(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 BAD: dict[str, tuple[Callable[[dict[str, Any]], None], list[str]]] = {
-    "negative throughput": (job(1, throughput={"v100": -2.0}), ["job 1", "throughput.v100", "-2.0", "0 or more"]),
+    "negative throughput": (job(1, throughput={"v100": -2.0}), ["job 1", "throughput.v100", "-2.0", "a number from 0"]),
     "throughput not a number": (job(1, throughput={"v100": math.nan}), ["job 1", "throughput.v100", "nan"]),
     "infinite throughput": (job(1, throughput={"v100": math.inf}), ["job 1", "inf"]),
     "text for a throughput": (job(1, throughput={"v100": "2"}), ["job 1", "'2'"]),
@@ -101,7 +103,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], None], list[str]]] = {
     "a misspelt type": (job(1, throughput={"v10": 2.0}), ["job 1", "'v10'", "did you mean 'v100'"]),
     "a gang too large": (job(2, gpus=3), ["job 2 needs 3 GPUs", "more than 2"]),
     "no whole gang": (job(2, gpus=1.5), ["job 2 gpus", "1.5", "whole number"]),
-    "no gang": (job(2, gpus=0), ["job 2 gpus", "at least 1"]),
+    "no gang": (job(2, gpus=0), ["job 2 gpus", "from 1"]),
     "weight of nothing": (job(0, weight=0), ["job 0", "weight 0"]),
     "negative weight": (job(0, weight=-1), ["job 0 weight", "-1"]),
     "negative steps": (job(0, steps_left=-5), ["job 0 steps_left", "-5"]),
@@ -153,3 +155,29 @@ def test_what_is_wrong_is_named(case: str) -> None:
 def test_other_json_is_refused(document: Any) -> None:
     with pytest.raises(InputError, match=r"^p\.json: "):
         problem_from(json.loads(json.dumps(document)), "p.json")
+
+
+JUNK = [None, True, 0, -1, 3.5, 1e308, 10**30, math.nan, math.inf, "", "x", "0", "v100", [], [0, 1], {}, {"v100": 1}]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document, the root left out."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [p for key, below in inner for p in [(*path, key), *places(below, (*path, key))]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(places(GOOD)), st.sampled_from(JUNK))
+def test_anything_anywhere_is_understood_or_refused(path: tuple[Any, ...], junk: Any) -> None:
+    document = copy.deepcopy(GOOD)
+    inner: Any = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = copy.deepcopy(junk)
+    try:
+        problem, _ = problem_from(document, "p.json")
+    except InputError as error:
+        assert str(error).startswith("p.json: ") and "\n" not in str(error)
+        return
+    found = MaxMinFairness().allocate(problem)
+    json.dumps(found.as_dict(problem), allow_nan=False)

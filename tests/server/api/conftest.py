@@ -60,6 +60,12 @@ class Running:
             time.sleep(0.002)
         return self.log.entries
 
+    def renewed(self, logs: Path) -> Running:
+        """As if it had just begun: no jobs, an empty request log."""
+        self.service.__init__(logs)  # type: ignore[misc]
+        self.log.entries.clear()
+        return self
+
     def finish(self, job_id: str) -> None:
         asyncio.run_coroutine_threadsafe(self.service.finish(job_id), self.loop).result(10)
 
@@ -118,10 +124,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def server(shared: Running, tmp_path: Path) -> Running:
-    """A server as if it had just begun: no jobs, an empty request log."""
-    shared.service.__init__(tmp_path)  # type: ignore[misc]
-    shared.log.entries.clear()
-    return shared
+    return shared.renewed(tmp_path)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,10 +13,12 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.server.api.conftest import Running, running
-from tests.server.api.fake import ADMIN_TOKEN, FakeAuth, FakeService
+from tests.server.api.fake import ADMIN_TOKEN, WAITS, FakeAuth, FakeService
 from trine.server.api.limits import Limits
+from trine.server.service import Caller, JobView, PlacementView, ProgressView
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 OPERATIONS = [
@@ -36,10 +39,44 @@ OPERATIONS = [
     "POST /v1/nodes/{name}/undrain",
 ]
 
+BEYOND_A_SCHEMA: dict[str, list[Any]] = {"POST /v1/jobs": [positive_data_acceptance]}
+"""A job may be wrong in ways no schema tells: a quote that is not closed, GPUs that do not divide by the nodes."""
+
+SAMPLE = JobView(
+    id="",
+    name="train",
+    user="root",
+    queue="default",
+    state="done",
+    gpus=2,
+    model="bert",
+    app_class="A",
+    priority=0.0,
+    attempt=1,
+    submitted_s=1.0,
+    reason=WAITS,
+    placement=(PlacementView("node0", (0, 1)),),
+    progress=ProgressView(5.0, 10.0, 2.5, 3.0),
+    started_s=2.0,
+    expected_end_s=5.0,
+)
+
+
+class Obliging(FakeService):
+    """Has every job and node with an even name, so that made-up names meet both answers."""
+
+    def job(self, job_id: str, caller: Caller) -> JobView:
+        if job_id not in self.views and len(job_id) % 2 == 0:
+            self.views[job_id] = replace(SAMPLE, id=job_id)
+        return super().job(job_id, caller)
+
+    def _check_node(self, node: str) -> None:
+        super()._check_node("node0" if len(node) % 2 == 0 else node)
+
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    service = FakeService(tmp_path_factory.mktemp("logs"))
+    service = Obliging(tmp_path_factory.mktemp("logs"))
     with running(service, Limits(wait_s=0.01), FakeAuth()) as server:
         yield server
 
@@ -91,9 +128,9 @@ def test_no_request_breaks_the_server_or_the_description(
     requests = schema[path][method].as_strategy(generation_mode=mode)
 
     @given(requests)
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-    def check(case: schemathesis.Case) -> None:
-        case.call_and_validate(headers=HEADERS)
+    @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    def check(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(headers=HEADERS, excluded_checks=BEYOND_A_SCHEMA.get(operation))
 
     with suppress(Unsatisfiable):  # an operation without parameters cannot be called wrongly
         check()

@@ -6,12 +6,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.server.api.conftest import Running, Start
-from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN
+from tests.server.api.conftest import Running, Start, running
+from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, FakeAuth, FakeService
 from trine.server.api.limits import Limits
 
 JOB = {"run": "python train.py"}
@@ -28,9 +29,16 @@ PATHS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def short_of_time(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    limits = Limits(header_s=0.3, body_s=0.3, send_s=0.3, idle_s=1, header_bytes=8_192, connections=20)
+    with running(FakeService(tmp_path_factory.mktemp("logs")), limits, FakeAuth()) as server:
+        yield server
+
+
 @pytest.fixture
-def impatient(start: Start) -> Running:
-    return start(Limits(header_s=0.3, body_s=0.3, idle_s=1, header_bytes=8_192, connections=20))
+def impatient(short_of_time: Running, tmp_path: Path) -> Running:
+    return short_of_time.renewed(tmp_path)
 
 
 def raw(server: Running, *parts: bytes, timeout_s: float = 10) -> bytes:
@@ -274,3 +282,18 @@ def test_a_client_that_goes_away_frees_its_place(start: Start) -> None:
         if client.get("/v1/jobs/1/wait?timeout_s=0.01").status_code == 200:
             return
     pytest.fail("the place of the client that went away was never freed")
+
+
+def test_a_client_that_stops_reading_is_given_up(impatient: Running) -> None:
+    server = impatient
+    server.client(ANNA_TOKEN).post("/v1/jobs", json=JOB)
+    (server.service.logs / "1.log").write_bytes(b"x" * 30_000_000)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head(f"Authorization: Bearer {ANNA_TOKEN}", method="GET", path="/v1/jobs/1/log"))
+        assert [entry["path"] for entry in server.noted(2)] == ["/v1/jobs", "/v1/jobs/1/log"]
+    assert_alive(server)
+
+
+def test_what_a_job_is_told_is_never_read_by_a_shell(anna: httpx.Client, server: Running) -> None:
+    anna.post("/v1/jobs", json={"run": "python 'a b' $HOME `id` $(id) ~ *.py"})
+    assert server.service.specs["1"].run == ("python", "a b", "$HOME", "`id`", "$(id)", "~", "*.py")

@@ -152,12 +152,14 @@ def test_shutdown_ends_calls_that_last(start: Start) -> None:
 
 def test_every_request_is_logged_with_its_user(anna: httpx.Client, server: Running) -> None:
     submitted(anna)
-    anna.get("/v1/jobs/9?secret=1")
+    anna.get("/v1/jobs/9")
+    anna.get("/v1/jobs?limit=5")
     anna.get("/healthz")
-    noted = [{key: entry[key] for key in ("method", "path", "status", "user")} for entry in server.noted(2)]
+    noted = [{key: entry[key] for key in ("method", "path", "status", "user")} for entry in server.noted(3)]
     assert noted == [
         {"method": "POST", "path": "/v1/jobs", "status": 201, "user": "anna"},
         {"method": "GET", "path": "/v1/jobs/9", "status": 404, "user": "anna"},
+        {"method": "GET", "path": "/v1/jobs", "status": 200, "user": "anna"},
     ]
     assert all(entry["ms"] >= 0 for entry in server.log.entries)
 

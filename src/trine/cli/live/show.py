@@ -72,7 +72,7 @@ def explanation(found: ExplanationAnswer) -> list[str]:
     job = found["job"]
     place = f" on {where(job['placement'])}" if job["placement"] else ""
     gpus = "1 GPU" if job["gpus"] == 1 else f"{job['gpus']} GPUs"
-    lines = [f"Job {job['id']} ({job['name']}, {gpus}) is {outcome(job)}{place}."]
+    lines = [f"Job {job['id']} ({job['name']}, {gpus}): {outcome(job)}{place}."]
     lines += [f"  {sentence}" for sentence in found["sentences"]]
     if found["story"]:
         lines.append("What happened:")

@@ -82,7 +82,7 @@ def submit(
     _send(specs, request_id or os.urandom(16).hex(), state, output)
 
 
-submit.command_options = {"cls": SubmitCommand, "no_args_is_help": True}  # type: ignore[attr-defined]
+submit.command_options = {"cls": SubmitCommand}  # type: ignore[attr-defined]
 
 
 def _specs(files: list[Path], command: list[str] | None, given: dict[str, Any]) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def allocation(
     shares = np.clip(problem.spread(x), 0.0, 1.0)
     effective = (problem.throughput * shares).sum(axis=1)
     pair_shares = np.zeros((len(problem.pairs), len(problem.columns)))
-    if pair_x is not None and len(problem.pairs):
+    if pair_x is not None:
         pair_shares = _pair_shares(problem, problem.pair_rows, np.clip(pair_x, 0.0, 1.0))
         effective += pair_rate(len(problem), problem.pairs.jobs, problem.pairs.throughput, pair_shares)
     return Allocation(

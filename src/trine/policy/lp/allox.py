@@ -23,8 +23,8 @@ LARGEST_MATRIX = 2_000_000
 
 @dataclass
 class AlloX(SharePolicy):
-    """Jobs that hold a GPU keep it. The others, oldest first, are matched to the k-th last place in a GPU's queue at cost
-    k L_m / T[m, type] + t_m, which sums to the total completion time; the first in each queue runs.
+    """Jobs that hold a GPU keep it. The others, oldest first, are matched to the k-th last place in a GPU's queue at
+    cost k L_m / T[m, type] + t_m, which sums to the total completion time; the first in each queue runs.
 
     One GPU per job only. The objective reported is the number of jobs that run.
     """

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from trine.core.errors import TrineError
 from trine.core.params import param
 from trine.policy.lp.allocation import Allocation, allocation, exact
 from trine.policy.lp.problem import Problem
+from trine.policy.lp.solver.form import InfeasibleError, UnservableError
 from trine.policy.view import Floats
 
 if TYPE_CHECKING:
@@ -80,7 +82,12 @@ class SharePolicy(ABC):
         """Valid shares: no job above full time, no type above its GPUs. Nothing for no jobs."""
         if not len(problem):
             return allocation(problem, np.zeros((0, len(problem.types))), exact(0.0))
-        return self.compute(problem, Memory() if memory is None else memory)
+        try:
+            return self.compute(problem, Memory() if memory is None else memory)
+        except (InfeasibleError, UnservableError) as error:
+            raise TrineError(
+                f"policy {self.name}: no proven answer ({error}); are the numbers very far apart?"
+            ) from error
 
     @abstractmethod
     def compute(self, problem: Problem, memory: Memory) -> Allocation:

@@ -17,6 +17,9 @@ UNCONSOLIDATED = "_unconsolidated"
 
 TOP_KEYS = ("workers", "jobs", "pairs", "entities", "prices")
 JOB_KEYS = (*("id", "gpus", "weight", "throughput", "steps_left", "elapsed_s", "isolated_s", "deadline_s", "entity"),)
+LARGEST = 1e15
+MOST_GPUS = 1_000_000_000
+"""Beyond these a number is a mistake, and arithmetic with it would lose the others."""
 WANTED = 'an object with "workers" and "jobs"'
 
 
@@ -230,14 +233,17 @@ def _list(source: _Source, found: Any, expected: str, at: str) -> list[Any]:
 
 
 def _number(source: _Source, found: Any, at: str, minimum: float = 0.0) -> float:
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found) or found < minimum:
-        raise source.error(_shown(found), "a finite number" + (", 0 or more" if minimum == 0 else ""), at)
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not minimum <= found <= LARGEST:
+        wanted = f"a number from 0 to {LARGEST:g}" if minimum == 0 else f"a number up to {LARGEST:g}"
+        raise source.error(_shown(found), wanted, at)
     return float(found)
 
 
 def _whole(source: _Source, found: Any, at: str, minimum: int) -> int:
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or found != found // 1 or found < minimum:
-        raise source.error(_shown(found), f"a whole number of at least {minimum}", at)
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not minimum <= found <= MOST_GPUS:
+        raise source.error(_shown(found), f"a whole number from {minimum} to {MOST_GPUS:,}", at)
+    if found != int(found):
+        raise source.error(_shown(found), "a whole number", at)
     return int(found)
 
 

@@ -51,8 +51,12 @@ class FinishTimeFairness(SharePolicy):
         if not steps.any():
             return allocation(problem, problem.isolated_share, exact(0.0))
         space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        found = lowest_slowdown(space, steps, problem.elapsed_s, isolated_s + steps / isolated_rate, memory)
-        return found.allocation(problem)
+        ideal_s = isolated_s + steps / isolated_rate
+        found = lowest_slowdown(space, steps, problem.elapsed_s, ideal_s, memory)
+        # Prices are those of the level that rho leaves; its slope by rho turns them into what rho gains.
+        spare_s = np.maximum(found.value * ideal_s - problem.elapsed_s, 1e-12)
+        slope = float(found.duals @ (steps * ideal_s / spare_s**2))
+        return found.allocation(problem, price_scale=1.0 / slope if slope > 0 else 0.0)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         if not self.aware:

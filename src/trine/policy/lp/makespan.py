@@ -47,7 +47,8 @@ class Makespan(SharePolicy):
         rates = problem.rates if self.aware else reference_rates(problem, self.reference_type)
         space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
         found = lowest_makespan(space, steps, memory)
-        return found.allocation(problem, 1.0 / found.value, 1.0 / found.bound)
+        seconds = 1.0 / found.value
+        return found.allocation(problem, seconds, 1.0 / found.bound, price_scale=seconds**2)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         if not self.aware:

@@ -60,7 +60,7 @@ class Aim:
         return worth - space.gang[m] * self.cost[j] if len(self.cost) else worth
 
     def pairs(self, space: Space, r: Ints, j: Ints) -> Floats:
-        worth = (self.job[space.jobs[r]] * space.pair_rates[r, :, j]).sum(axis=1) * self.kind[j]
+        worth: Floats = (self.job[space.jobs[r]] * space.pair_rates[r, :, j]).sum(axis=1) * self.kind[j]
         return worth - space.gang[space.jobs[r, 0]] * self.cost[j] if len(self.cost) else worth
 
 
@@ -132,6 +132,8 @@ class _Model:
     single_worth: Floats
     pair_worth: Floats
     extra: Extra | None
+    unit: Floats
+    """Throughput rows are divided by this, so that jobs of very different speed weigh alike in the solver."""
 
     @classmethod
     def of(
@@ -145,7 +147,7 @@ class _Model:
         single, pair = _where(space.rates > 0), _where(space.pair_rates.sum(axis=1) > 0)
         single_worth = aim.singles(space, *single) if aim else np.zeros(len(single[0]))
         pair_worth = aim.pairs(space, *pair) if aim else np.zeros(len(pair[0]))
-        return cls(space, floor, demand, single, pair, single_worth, pair_worth, extra)
+        return cls(space, floor, demand, single, pair, single_worth, pair_worth, extra, space.rates.max(axis=1))
 
     @property
     def shared(self) -> int:
@@ -162,7 +164,7 @@ class _Model:
         start, index, value = self._matrix()
         return Program(
             cost=-worth,
-            row_lower=np.concatenate([self.floor, np.full(n + kinds, -np.inf)]),
+            row_lower=np.concatenate([self.floor / self.unit, np.full(n + kinds, -np.inf)]),
             row_upper=np.concatenate([np.full(n, np.inf), np.ones(n), self.space.capacity]),
             start=start,
             index=index,
@@ -185,8 +187,9 @@ class _Model:
         (m, j), (r, k) = self.single, self.pair
         a, b = space.jobs[r].T
         one, two = np.ones(len(m)), np.ones(len(r))
-        alone = np.stack([space.rates[m, j], one, space.gang[m]], axis=1)
-        both = np.stack([*space.pair_rates[r, :, k].T, two, two, space.gang[a]], axis=1)
+        alone = np.stack([space.rates[m, j] / self.unit[m], one, space.gang[m]], axis=1)
+        one_of, other_of = (space.pair_rates[r, :, k] / self.unit[space.jobs[r]]).T
+        both = np.stack([one_of, other_of, two, two, space.gang[a]], axis=1)
         rows = [np.stack([m, n + m, 2 * n + j], axis=1), np.stack([a, b, n + a, n + b, 2 * n + k], axis=1)]
         last_rows, last_values, last_counts = self._last_columns()
         counts = np.concatenate([np.full(len(m), 3), np.full(len(r), 5), last_counts])
@@ -203,9 +206,10 @@ class _Model:
         n = len(self.floor)
         if self.demand is not None:
             active = np.flatnonzero(self.demand)
-            return active, -self.demand[active], np.array([len(active)])
+            need = self.demand[active] / self.unit[active]
+            return active, -need / np.median(need), np.array([len(active)])
         if self.extra is not None:
-            return np.arange(n), np.full(n, self.extra.sign), np.ones(n, np.int64)
+            return np.arange(n), self.extra.sign / self.unit, np.ones(n, np.int64)
         return np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
 
     def shares(self, primal: Floats) -> tuple[Floats, Floats]:
@@ -225,7 +229,7 @@ class _Model:
     def multipliers(self, dual: Floats) -> tuple[Floats, Floats, Floats]:
         """Prices of types, of the time of each job, and of its floor, all >= 0."""
         n = len(self.space.rates)
-        return np.maximum(-dual[2 * n :], 0.0), np.maximum(-dual[n : 2 * n], 0.0), np.maximum(dual[:n], 0.0)
+        return np.maximum(-dual[2 * n :], 0.0), np.maximum(-dual[n : 2 * n], 0.0), np.maximum(dual[:n], 0.0) / self.unit
 
     def worth_of(self, x: Floats, y: Floats) -> float:
         return float(self.single_worth @ x[self.single] + self.pair_worth @ y[self.pair])

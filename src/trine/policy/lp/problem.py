@@ -6,7 +6,7 @@ No objective lives here, and no file is read here (see ``document``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -42,7 +42,8 @@ class Pairs:
         return len(self.jobs)
 
 
-NO_PAIRS = Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2, 0)))
+def no_pairs(columns: int) -> Pairs:
+    return Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2, columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,10 @@ class Problem:
     """Rank in order of arrival."""
     entity: Ints
     """Index into ``entities``; -1 = none."""
-    entities: tuple[Entity, ...] = ()
-    prices: Floats = field(default_factory=lambda: np.zeros(0))
+    entities: tuple[Entity, ...]
+    prices: Floats
     """Per GPU and hour by type; NaN where not known."""
-    pairs: Pairs = NO_PAIRS
+    pairs: Pairs
 
     @classmethod
     def of(
@@ -141,7 +142,7 @@ class Problem:
             entity=_ints(entity, n),
             entities=tuple(entities),
             prices=np.array([(prices or {}).get(t, np.nan) for t in types], np.float64),
-            pairs=NO_PAIRS if pairs is None else pairs,
+            pairs=no_pairs(len(cols)) if pairs is None else pairs,
         )
         check(problem, where)
         return problem
@@ -196,28 +197,19 @@ class Problem:
     def pair_rows(self) -> PairRows:
         """The pairs by GPU type; rows on which neither job advances anywhere are left out."""
         ways = [np.flatnonzero(self.column_type == j) for j in range(len(self.types))]
-        rows = [self._pair_rows(np.array([w[min(k, len(w) - 1)] for w in ways]), k, ways) for k in self._ways(ways)]
-        jobs, rates, pair, column = (np.concatenate(part) for part in zip(*rows, strict=True))
+        rows = [self._pairs_placed(ways, k) for k in range(max(len(w) for w in ways))]
+        rates = np.concatenate([r for r, _ in rows])
+        column = np.concatenate([np.tile(c, (len(self.pairs), 1)) for _, c in rows])
+        pair = np.tile(np.arange(len(self.pairs)), len(rows))
         kept = rates.any(axis=(1, 2))
-        return PairRows(jobs[kept], rates[kept], pair[kept], column[kept])
+        return PairRows(self.pairs.jobs[pair[kept]], rates[kept], pair[kept], column[kept])
 
-    def _ways(self, ways: list[Ints]) -> range:
-        return range(max((len(w) for w in ways), default=1))
-
-    def _pair_rows(self, column: Ints, way: int, ways: list[Ints]) -> tuple[Ints, Floats, Ints, Ints]:
-        """Every pair placed the ``way``-th way on each type that has that many."""
-        count = len(self.pairs)
-        if not count:
-            return (
-                NO_PAIRS.jobs,
-                np.zeros((0, 2, len(self.types))),
-                np.zeros(0, np.int64),
-                np.zeros((0, len(column)), int),
-            )
+    def _pairs_placed(self, ways: list[Ints], way: int) -> tuple[Floats, Ints]:
+        """Rates of every pair placed the ``way``-th way on each type that has that many, and the columns taken."""
+        column = np.array([w[min(way, len(w) - 1)] for w in ways])
         there = np.array([way < len(w) for w in ways])
         fits = self.fits[self.pairs.jobs[:, 0]] & there
-        rates = np.where(fits[:, None, :], self.pairs.throughput[:, :, column], 0.0)
-        return self.pairs.jobs, rates, np.arange(count), np.tile(column, (count, 1))
+        return np.where(fits[:, None, :], self.pairs.throughput[:, :, column], 0.0), column
 
     def spread(self, x: Floats) -> Floats:
         """Shares by type as shares by column."""

@@ -45,16 +45,17 @@ class Solved:
         problem: Problem,
         objective: float | None = None,
         bound: float | None = None,
+        price_scale: float = 1.0,
         levels: Floats | None = None,
         notes: tuple[Note, ...] = (),
     ) -> Allocation:
-        """As the answer of a policy, whose objective may be another function of the value."""
+        """As the answer of a policy; its objective may be another function of the value, with slope ``price_scale``."""
         certificate = Certificate(
             self.value if objective is None else objective,
             self.bound if bound is None else bound,
             self.solver,
             max(self.gap, 0.0),
-            self.prices,
+            self.prices * price_scale,
         )
         return allocation(problem, self.x, certificate, self.y, levels, notes)
 

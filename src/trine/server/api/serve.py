@@ -53,12 +53,13 @@ async def serve(
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket, or one sentence saying why not."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    expected = "an address of this machine and a free port up to 65535 (0 takes any free port)"
+    if not 0 <= port <= 65_535:
+        raise InputError(f"{host}:{port}", "cannot listen there (no such port)", expected)
     try:
         return socket.create_server((host, port), family=family, backlog=1_024)
-    except (OSError, OverflowError) as error:
-        cause = getattr(error, "strerror", None) or str(error)
-        expected = "an address of this machine and a free port (0 takes any free port)"
-        raise InputError(f"{host}:{port}", f"cannot listen there ({cause})", expected) from None
+    except OSError as error:
+        raise InputError(f"{host}:{port}", f"cannot listen there ({error.strerror})", expected) from None
 
 
 def url_of(listener: socket.socket, secure: bool = False) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trine.policy.lp.solver.form import Array, Certified, RateProblem
+from trine.policy.lp.solver.highs import Program
 
 
 def repair(x: Array, gang: Array, capacity: Array) -> Array:
@@ -62,3 +63,19 @@ def relative_gap(value: float, bound: float) -> float:
     """Distance from the bound relative to the value; infinite when either is not a number."""
     gap = (bound - value) / max(abs(value), abs(bound) * 1e-6, 1e-300)
     return gap if np.isfinite(gap) else np.inf
+
+
+def program_bound(program: Program, duals: Array, upper: Array) -> float:
+    """A lower bound on the minimum of ``program`` from any row ``duals``, given true upper bounds of its columns.
+
+    Duals that point to a side a row does not have count as zero.
+    """
+    pushes_up, pushes_down = np.maximum(duals, 0.0), np.minimum(duals, 0.0)
+    pushes_up = np.where(np.isfinite(program.row_lower), pushes_up, 0.0)
+    pushes_down = np.where(np.isfinite(program.row_upper), pushes_down, 0.0)
+    rows = np.where(pushes_up > 0, pushes_up * np.where(pushes_up > 0, program.row_lower, 0.0), 0.0)
+    rows += np.where(pushes_down < 0, pushes_down * np.where(pushes_down < 0, program.row_upper, 0.0), 0.0)
+    column = np.repeat(np.arange(len(program.cost)), np.diff(program.start))
+    used = (pushes_up + pushes_down)[program.index] * program.value
+    reduced = program.cost - np.bincount(column, weights=used, minlength=len(program.cost))
+    return float(rows.sum() + np.where(reduced < 0, reduced * upper, 0.0).sum())

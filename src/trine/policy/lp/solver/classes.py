@@ -119,7 +119,8 @@ def merged(problem: RateProblem, classes: Classes) -> RateProblem:
 def spread(answer: Certified, classes: Classes) -> Certified:
     """Every member gets the shares of its class and an equal part of its dual; value and bound carry over."""
     x, duals = answer.x[classes.member_of], (answer.duals / classes.size)[classes.member_of]
-    solver = answer.solver if answer.solver == "closed-form" else f"classes+{answer.solver}"
+    merged_any = len(classes) < len(classes.member_of) and answer.solver != "closed-form"
+    solver = f"classes+{answer.solver}" if merged_any else answer.solver
     return replace(answer, x=x, duals=duals, solver=solver)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from trine.policy.lp.solver import classes as grouping
 from trine.policy.lp.solver.certificate import reached
-from trine.policy.lp.solver.form import Array, Certified, Mask, RateProblem
+from trine.policy.lp.solver.form import Array, Certified, Index, Mask, RateProblem
 from trine.policy.lp.solver.maxmin import solve
 from trine.policy.lp.solver.start import Warm
 
@@ -29,7 +29,12 @@ class _Jobs:
     elapsed_s: Array
     ideal_s: Array
     gang: Array
-    capacity: Array
+
+    def columns(self) -> tuple[Array, ...]:
+        return self.rates, self.steps_left, self.elapsed_s, self.ideal_s, self.gang
+
+    def taken(self, rows: Mask | Index) -> _Jobs:
+        return _Jobs(*(np.asarray(part, dtype=np.float64)[rows] for part in self.columns()))
 
     def demand(self, rho: float) -> Array:
         """Steps per second each job needs to finish within ``rho`` times its ideal time."""
@@ -41,10 +46,10 @@ class _Jobs:
             left_s = self.steps_left / reached(self.rates, x)
         return float(((self.elapsed_s + left_s) / self.ideal_s).max())
 
-    def unreachable(self, answer: Certified, least: float, most: float) -> float:
+    def unreachable(self, capacity: Array, answer: Certified, least: float, most: float) -> float:
         """The largest rho that the duals of ``answer`` rule out, between ``least`` and ``most``."""
         profit = answer.duals[:, None] * self.rates - self.gang[:, None] * answer.prices
-        worth = float(profit.max(axis=1, initial=0.0).sum() + (self.capacity * answer.prices).sum())
+        worth = float(profit.max(axis=1, initial=0.0).sum() + (capacity * answer.prices).sum())
         rho = most
         for _ in range(100):  # the worth needed falls with rho and is convex in it: Newton from the left is monotone
             spare_s = rho * self.ideal_s - self.elapsed_s
@@ -71,19 +76,19 @@ def solve_finish_time(
 
     ``ideal_s`` is the finish time each job would have on its own part of the cluster. Jobs without steps get no share.
     """
-    columns = [np.asarray(part, dtype=np.float64) for part in (rates, steps_left, elapsed_s, ideal_s, gang)]
-    left = columns[1] > 0
+    left = np.asarray(steps_left) > 0
     if not left.any():
         raise ValueError("no job has steps left")
-    if (columns[3] <= 0).any():
+    if (np.asarray(ideal_s) <= 0).any():
         raise ValueError("ideal_s must be positive")
-    columns = [part[left] for part in columns]
-    found = grouping.find(columns, at_most=len(columns[0]) // 2)
-    if found is not None:
-        columns = [part[found.first] for part in columns]
-        columns[4] = columns[4] * found.size
-    answer = _search(_Jobs(*columns, np.asarray(capacity, dtype=np.float64)), warm or Warm())
-    return _restore(answer if found is None else grouping.spread(answer, found), left)
+    jobs = _Jobs(rates, steps_left, elapsed_s, ideal_s, gang).taken(left)
+    found = grouping.find(jobs.columns(), at_most=np.count_nonzero(left) // 2)
+    gpus, warm = np.asarray(capacity, dtype=np.float64), warm or Warm()
+    if found is None:
+        return _restore(_search(jobs, gpus, warm), left)
+    merged = jobs.taken(found.first)
+    merged = replace(merged, gang=merged.gang * found.size)
+    return _restore(grouping.spread(_search(merged, gpus, warm), found), left)
 
 
 def _restore(answer: Certified, left: Mask) -> Certified:
@@ -92,15 +97,15 @@ def _restore(answer: Certified, left: Mask) -> Certified:
     return replace(answer, x=x, duals=duals)
 
 
-def _search(jobs: _Jobs, warm: Warm) -> Certified:
+def _search(jobs: _Jobs, capacity: Array, warm: Warm) -> Certified:
     """Raise the bound problem by problem until the shares found meet it."""
     bound = least = float((jobs.elapsed_s / jobs.ideal_s).max())
     rho, gap, best, iterations = max(2.0 * least, 1.0), 1.0, None, 0
     for _ in range(MAX_PROBLEMS):
-        problem = RateProblem(rates=jobs.rates, demand=jobs.demand(rho), gang=jobs.gang, capacity=jobs.capacity)
+        problem = RateProblem(rates=jobs.rates, demand=jobs.demand(rho), gang=jobs.gang, capacity=capacity)
         answer = solve(problem, warm, classes=False, tolerance=_tolerance(gap))
         iterations += answer.iterations
-        value, bound = jobs.ratio(answer.x), max(bound, jobs.unreachable(answer, least, rho))
+        value, bound = jobs.ratio(answer.x), max(bound, jobs.unreachable(capacity, answer, least, rho))
         if best is None or value < best.value:
             best = replace(answer, value=value)
         gap = (best.value - bound) / best.value

@@ -30,7 +30,7 @@ class Interior:
 class Residuals:
     """How far the rows are from holding, the complementarity gap, and one score for both. Time rows hold throughout."""
 
-    __slots__ = ("capacity", "gap", "products", "rate", "score")
+    __slots__ = ("capacity", "gap", "missed", "products", "rate", "score")
 
     def __init__(self, shape: Shape, point: Point) -> None:
         share = point.z[:-2]
@@ -42,15 +42,15 @@ class Residuals:
         self.rate -= np.einsum("kn,kn->n", shape.rate[:-1], share)
         self.capacity = shape.capacity - point.spare - weigh(share, shape.gang)
         missed = self.rate / (point.t + point.z[-1])
-        off = _extent(missed) + _extent(self.capacity / shape.capacity)
-        self.score = self.gap / point.t + off
+        self.missed = _extent(missed) + _extent(self.capacity / shape.capacity)
+        self.score = self.gap / point.t + self.missed
 
 
 def _extent(values: Array) -> float:
     return max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
 
 
-def run(shape: Shape, point: Point, tolerance: float = TOLERANCE) -> Interior:
+def run(shape: Shape, point: Point, tolerance: float = TOLERANCE, near_boundary: float = NEAR_BOUNDARY) -> Interior:
     """Iterate until the gap is below ``tolerance`` relative to t, or until the numbers say that no more can be had."""
     best, early = Interior(point, np.inf, 0, point), point
     with np.errstate(all="ignore"):  # an empty interior ends in overflow: seen by the score, refuted by the certificate
@@ -65,27 +65,27 @@ def run(shape: Shape, point: Point, tolerance: float = TOLERANCE) -> Interior:
             if off.gap <= tolerance * point.t and off.score <= 10.0 * tolerance:
                 break
             try:
-                point = _iterate(shape, point, off)
+                point = _iterate(shape, point, off, near_boundary)
             except np.linalg.LinAlgError:
                 break
     return best
 
 
-def _iterate(shape: Shape, point: Point, off: Residuals) -> Point:
+def _iterate(shape: Shape, point: Point, off: Residuals, near_boundary: float) -> Point:
     """Predictor, centring by how far it gets, corrector, step."""
     blocks = Blocks(shape, point)
     system = equilibrated(border(shape, blocks, point))
-    move = _step(shape, blocks, system, point, off, None)
+    move = newton_step(shape, blocks, system, point, off, None)
     left = _affine_gap(off, move)
     target = off.gap / off.products.size * (left / off.gap) ** 3
     aim = 1.0 - move
     move *= move
     aim -= move
     aim -= target / off.products
-    return _advance(point, aim, _step(shape, blocks, system, point, off, aim), shape.n_types)
+    return advance(point, aim, newton_step(shape, blocks, system, point, off, aim), near_boundary)
 
 
-def _step(shape: Shape, blocks: Blocks, system: System, point: Point, off: Residuals, aim: Array | None) -> Array:
+def newton_step(shape: Shape, blocks: Blocks, system: System, point: Point, off: Residuals, aim: Array | None) -> Array:
     """Relative move of every primal value that takes its product with its slack down by ``aim`` (None: all) of itself.
 
     The slacks then move by ``-(aim + move)``, relative to themselves.
@@ -151,14 +151,15 @@ def _affine_gap(off: Residuals, move: Array) -> float:
     return (1.0 - dual) * off.gap + (primal * (1.0 - dual) - dual) * first - primal * dual * second
 
 
-def _advance(point: Point, aim: Array, move: Array, types: int) -> Point:
+def advance(point: Point, aim: Array, move: Array, near_boundary: float) -> Point:
+    """Go at most ``near_boundary`` of the way to a zero of any value or slack. Uses up ``aim`` and ``move``."""
     aim += move
-    primal = NEAR_BOUNDARY / max(NEAR_BOUNDARY, -float(np.minimum.reduce(move)))
-    dual = NEAR_BOUNDARY / max(NEAR_BOUNDARY, float(np.maximum.reduce(aim)))
+    primal = near_boundary / max(near_boundary, -float(np.minimum.reduce(move)))
+    dual = near_boundary / max(near_boundary, float(np.maximum.reduce(aim)))
     move *= primal
     move += 1.0
     move *= point.primal
     aim *= -dual
     aim += 1.0
     aim *= point.dual
-    return Point(move, aim, types)
+    return Point(move, aim, len(point.spare))

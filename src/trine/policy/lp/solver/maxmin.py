@@ -13,12 +13,14 @@ from trine.policy.lp.solver import highs, interior, presolve
 from trine.policy.lp.solver.certificate import certify
 from trine.policy.lp.solver.closed import solve_closed
 from trine.policy.lp.solver.form import Certified, InfeasibleError, RateProblem, UnservableError
-from trine.policy.lp.solver.interior import TOLERANCE
+from trine.policy.lp.solver.interior import NEAR_BOUNDARY, TOLERANCE
 from trine.policy.lp.solver.newton import Shape
 from trine.policy.lp.solver.start import Warm, cold
 
 REFINE_ABOVE = 1e-6
 FALL_BACK_ABOVE = 1e-5
+CAUTIOUS = 0.9
+"""Part of the way to the boundary that a second, more central run goes at most."""
 
 
 def solve(
@@ -26,8 +28,8 @@ def solve(
 ) -> Certified:
     """The optimum of ``problem`` with its certificate.
 
-    ``warm`` is filled with what helps the next similar problem, ``tolerance`` is where the interior point may stop. ``UnservableError`` names rows that no type can run,
-    ``InfeasibleError`` says that the floors cannot be met.
+    ``warm`` is filled with what helps the next similar problem; ``tolerance`` is where the interior point may stop.
+    ``UnservableError`` names rows that no type can run, ``InfeasibleError`` says that the floors cannot be met.
     """
     found = grouping.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
     if found is None:
@@ -45,26 +47,38 @@ def _solve_rows(problem: RateProblem, warm: Warm | None, tolerance: float) -> Ce
     answer = presolve.expand(problem, reduced, answer)
     if answer.gap <= max(REFINE_ABOVE, 10.0 * tolerance):
         return answer
-    return _better(answer, _by_simplex(problem)) if answer.gap > FALL_BACK_ABOVE else answer
+    again = solve_interior(reduced.problem, near_boundary=CAUTIOUS)
+    answer = min(answer, presolve.expand(problem, reduced, again), key=lambda one: one.gap)
+    if answer.gap > FALL_BACK_ABOVE:
+        answer = min(answer, _by_simplex(problem), key=lambda one: one.gap)
+    if not np.isfinite(answer.gap):
+        raise InfeasibleError("no shares were found that meet the floors")
+    return answer
 
 
-def solve_interior(problem: RateProblem, warm: Warm | None = None, tolerance: float = TOLERANCE) -> Certified:
+def solve_interior(
+    problem: RateProblem,
+    warm: Warm | None = None,
+    tolerance: float = TOLERANCE,
+    near_boundary: float = NEAR_BOUNDARY,
+) -> Certified:
     """Scale, iterate, scale back. Types without GPUs and rows without a rate must be gone."""
     units = presolve.Units.of(problem)
     active = (problem.demand > 0).astype(np.float64)
     rates, floor = problem.rates / units.row[:, None], problem.floor / units.row
     shape = Shape.of(rates, active, floor, problem.gang, problem.capacity)
-    found = _iterate(shape, problem, units, warm, tolerance)
+    if warm is None:
+        found = interior.run(shape, cold(shape), tolerance, near_boundary)
+    else:
+        found = _run_warm(shape, problem, units, warm, tolerance)
     duals = found.point.slack[-1] * (units.level / units.row)
     prices = found.point.dual[-shape.n_types - 1 : -1] * units.level
     return certify(problem, found.point.z[: shape.n_types].T, duals, prices, "ipm", found.iterations)
 
 
-def _iterate(
-    shape: Shape, problem: RateProblem, units: presolve.Units, warm: Warm | None, tolerance: float
+def _run_warm(
+    shape: Shape, problem: RateProblem, units: presolve.Units, warm: Warm, tolerance: float
 ) -> interior.Interior:
-    if warm is None:
-        return interior.run(shape, cold(shape), tolerance)
     keys = grouping.keys(problem.rates)
     start = warm.point(keys, shape, units.row, units.level)
     found = interior.run(shape, start or cold(shape), tolerance)
@@ -77,9 +91,3 @@ def _iterate(
 def _by_simplex(problem: RateProblem) -> Certified:
     x, duals, prices, iterations = highs.solve_rates(problem)
     return certify(problem, x, duals, prices, "highs", iterations)
-
-
-def _better(one: Certified, other: Certified) -> Certified:
-    if not np.isfinite(min(one.gap, other.gap)):
-        raise InfeasibleError("no certified answer")
-    return one if one.gap <= other.gap else other

@@ -46,7 +46,7 @@ def reduce(problem: RateProblem) -> Reduced:
     kept = np.flatnonzero(problem.capacity > 0)
     leader = _leaders(problem.rates, kept)
     leaders = np.unique(leader)
-    capacity: Array = np.bincount(np.searchsorted(leaders, leader), weights=problem.capacity[kept])
+    capacity = np.bincount(np.searchsorted(leaders, leader), weights=problem.capacity[kept]).astype(np.float64)
     column_of, part = np.zeros(problem.n_types, dtype=np.intp), np.zeros(problem.n_types)
     column_of[kept] = np.searchsorted(leaders, leader)
     part[kept] = problem.capacity[kept] / capacity[column_of[kept]]

@@ -1,0 +1,136 @@
+"""Start a scheduler with virtual GPUs (or the real ones), run the example workload, and tell what was decided and why.
+
+``make run`` calls this. ``--keep`` leaves the scheduler up afterwards, until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trine.client import Client
+from trine.config.job_spec import read_job_file
+from trine.executor.inventory import discover
+
+HERE = Path(__file__).resolve().parent
+PATIENCE_S = 300.0
+
+
+def main() -> int:
+    """Run the workload; 0 if every job ended well, one was preempted and resumed, and one gang ran."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--state", type=Path, default=Path("runs/live"), help="state directory of the scheduler")
+    parser.add_argument("--keep", action="store_true", help="stay up afterwards")
+    parser.add_argument("--files", type=Path, default=HERE / "workload", help="directory of job files")
+    asked = parser.parse_args()
+    real = bool(discover())
+    options = ["--round", "1", "--policy", "srtf", "--placement", "pal", "--quiet"]
+    options += [] if real else ["--gpus", "2x2"]
+    say(f"Starting `trine up {' '.join(options)}`: {'real' if real else 'four virtual'} GPUs.")
+    daemon = start(asked.state, options)
+    try:
+        client = Client(state=asked.state)
+        ids = submit(client, sorted(asked.files.glob("*.yaml")))
+        follow(client, ids)
+        ok = report(client, ids)
+        if asked.keep:
+            say(f"Staying up; in another terminal: trine queue --state {asked.state} (Ctrl-C ends it)")
+            daemon.wait()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(30)
+    return 0 if ok else 1
+
+
+def start(state: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A daemon that answers; jobs find this Python first on their path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    command = [sys.executable, "-m", "trine", "up", "--state", str(state), *options]
+    daemon = subprocess.Popen(command, env={**os.environ, "PATH": path})
+    deadline = time.monotonic() + 60
+    while not (state / "api.json").exists():
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit("the scheduler did not come up; its words are above")
+        time.sleep(0.05)
+    return daemon
+
+
+def submit(client: Client, files: Sequence[Path]) -> list[str]:
+    """The first job gets a moment alone, so that there is something to preempt."""
+    ids: list[str] = []
+    for number, path in enumerate(files):
+        specs = [spec.model_dump(mode="json", by_alias=True, exclude_defaults=True) for spec in read_job_file(path)]
+        ids += client.submit(specs)
+        say(f"submitted {path.name} as job {ids[-1]}")
+        if number == 0:
+            wait_for_progress(client, ids[0])
+    return ids
+
+
+def wait_for_progress(client: Client, job_id: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        job = client.job(job_id)
+        if job["state"] != "waiting" and (job["progress"] or {}).get("step", 0) > 0:
+            return
+        time.sleep(0.1)
+
+
+def follow(client: Client, ids: Sequence[str]) -> None:
+    """Print what happens as it happens."""
+    told: dict[str, int] = {}
+    deadline = time.monotonic() + PATIENCE_S
+    open_jobs = set(ids)
+    while open_jobs and time.monotonic() < deadline:
+        for job_id in ids:
+            if job_id in open_jobs:
+                explained = client.explain(job_id)
+                tell_news(explained, told)
+                if explained["job"]["state"] in ("done", "failed", "cancelled"):
+                    open_jobs.discard(job_id)
+        time.sleep(0.2)
+
+
+def tell_news(explained: Any, told: dict[str, int]) -> None:
+    job, story = explained["job"], explained["story"]
+    for line in story[told.get(job["id"], 0) :]:
+        if line["what"] != "submitted":
+            at = time.strftime("%H:%M:%S", time.localtime(line["at_s"]))
+            say(f"{at}  job {job['id']:>2} {job['name']:<9} {line['what']:<13} {line['sentence']}".rstrip())
+    told[job["id"]] = len(story)
+
+
+def report(client: Client, ids: Sequence[str]) -> bool:
+    """A table of all jobs, and whether the run showed what it should."""
+    jobs = [client.job(job_id) for job_id in ids]
+    say("\njob  name       gpus  state      starts  preempted  moved  seconds")
+    for job in jobs:
+        seconds = (job["finished_s"] or 0) - job["submitted_s"]
+        say(
+            f"{job['id']:>3}  {job['name']:<9}  {job['gpus']:>4}  {job['state']:<9}  {job['attempt']:>6}  "
+            f"{job['preemptions']:>9}  {job['migrations']:>5}  {seconds:>7.1f}"
+        )
+    done = all(job["state"] == "done" for job in jobs)
+    resumed = [job for job in jobs if job["attempt"] > 1 and job["state"] == "done"]
+    say(
+        f"\n{sum(job['state'] == 'done' for job in jobs)} of {len(jobs)} jobs ended well; "
+        f"stopped and resumed from a checkpoint: {', '.join(job['name'] for job in resumed) or 'none'}."
+    )
+    return done and bool(resumed)
+
+
+def say(sentence: str) -> None:
+    print(sentence, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""``trine submit``: what reaches the daemon, and what is said when nothing does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.live.command import trine
+from tests.client.fake_daemon import FakeDaemon
+
+TWO_JOBS = """\
+name: first
+run: python train.py
+gpus: {count: 4, types: [v100]}
+env: {A: "1", B: "2"}
+checkpoint: {dir: /data/ckpt, grace_s: 60}
+---
+run: [echo, two words]
+gpus: 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRINE_STATE", str(state))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_command_is_submitted_as_it_was_typed(daemon: FakeDaemon, tmp_path: Path) -> None:
+    done = trine("submit", "--gpus", "2", "--", "sh", "-c", "echo $HOME; exit 3", "--gpus", "--", "x")
+    assert (done.code, done.out, done.err) == (0, "1\n", "")
+    spec = daemon.specs["1"]
+    assert spec["run"] == ["sh", "-c", "echo $HOME; exit 3", "--gpus", "--", "x"]
+    assert (spec["gpus"], spec["workdir"]) == ({"count": 2}, str(tmp_path))
+
+
+def test_every_option_reaches_the_daemon(daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FROM_HERE", "yes")
+    options = "--gpus 4 --gpu-types v100,p100 --nodes 2 --ranks node --name n --queue q --user u --priority 2 --model m"
+    options += " --class A --steps 100 --env K=V=W --env FROM_HERE --workdir sub --checkpoint-dir /c --grace 5"
+    options += " --max-runtime 2h --deadline 3600"
+    assert trine("submit", *options.split(), "--", "true").code == 0
+    assert daemon.specs["1"] == {
+        **{"run": ["true"], "workdir": str(tmp_path / "sub"), "gpus": {"count": 4, "types": ["v100", "p100"]}},
+        **{"nodes": 2, "ranks": "node", "name": "n", "queue": "q", "user": "u", "priority": 2.0, "model": "m"},
+        **{"class": "A", "steps": 100.0, "env": {"K": "V=W", "FROM_HERE": "yes"}, "max_runtime": "2h"},
+        **{"checkpoint": {"dir": "/c", "grace_s": 5.0}, "deadline": 3600.0},
+    }
+
+
+def test_the_daemon_understands_what_a_command_line_becomes(daemon: FakeDaemon) -> None:
+    import json
+
+    from trine.config.job_spec import parse_jobs
+
+    trine("submit", "--gpus", "2", "--class", "A", "--grace", "5", "--max-runtime", "90m", "--", "python", "x.py")
+    [spec] = parse_jobs(json.dumps(daemon.specs["1"]))
+    assert (spec.gpus.count, spec.app_class, spec.name, spec.max_runtime) == (2, "A", "python", 5400.0)
+
+
+def test_files_hold_one_job_or_several_and_all_ids_are_printed(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO_JOBS)
+    (tmp_path / "one.yaml").write_text("run: 'true'\n")
+    assert trine("submit", "two.yaml", "one.yaml").out == "1\n2\n3\n"
+    assert daemon.specs["1"]["run"] == ["python", "train.py"]
+    assert daemon.specs["2"]["run"] == ["echo", "two words"]
+    assert daemon.specs["3"]["workdir"] == str(tmp_path)
+    assert len([request for request in daemon.requests if request.startswith("POST")]) == 1
+
+
+def test_options_override_files_key_by_key(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(TWO_JOBS)
+    trine("submit", "--gpus", "2", "--env", "B=3", "--grace", "5", "two.yaml")
+    spec = daemon.specs["1"]
+    assert spec["gpus"] == {"count": 2, "types": ["v100"]}
+    assert spec["env"] == {"A": "1", "B": "3"}
+    assert spec["checkpoint"] == {"dir": "/data/ckpt", "grace_s": 5.0}
+
+
+def test_a_typo_in_a_file_is_named_with_its_line_and_nothing_is_submitted(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("run: 'true'\n")
+    (tmp_path / "job.yaml").write_text("run: 'true'\ngpu: 4\n")
+    done = trine("submit", "good.yaml", "job.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert "job.yaml:2: " in done.err
+    assert "did you mean 'gpus'?" in done.err
+    assert daemon.requests == []
+
+
+def test_json_holds_the_ids_and_the_request_id_makes_a_second_try_safe(daemon: FakeDaemon) -> None:
+    first = trine("submit", "-o", "json", "--", "true").json
+    assert first["ids"] == ["1"]
+    assert trine("submit", "--request-id", first["request_id"], "--", "true").out == "1\n"
+    assert len(daemon.jobs) == 1
+
+
+def test_a_connection_that_stays_broken_tells_how_to_try_again(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.break_next = 100
+    done = trine("submit", "--request-id", "abc", "--", "true")
+    assert (done.code, done.out) == (1, "")
+    assert "--request-id abc" in done.err

@@ -1,0 +1,358 @@
+"""What every executor must do, with real processes. A new executor joins by one entry in ``ENGINES``."""
+
+from __future__ import annotations
+
+import json
+import select
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
+from trine.core.errors import InputError
+from trine.executor.base import (
+    Capabilities,
+    Exited,
+    Handle,
+    LaunchFailed,
+    NodeDown,
+    NodeDrained,
+    NodeUp,
+    Progress,
+    Started,
+)
+
+ENGINES = [
+    pytest.param(LocalEngine(cgroups=True), id="local"),
+    pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
+]
+A, B, C = ("node0", (0,)), ("node1", (1,)), ("node2", (0, 1))
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.param
+    return found
+
+
+@pytest.fixture
+def driver(engine: Engine, tmp_path: Path) -> Iterator[Driver]:
+    driver = Driver(engine, tmp_path)
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def test_it_says_what_it_can_and_what_it_has(driver: Driver) -> None:
+    assert isinstance(driver.executor.capabilities, Capabilities)
+    nodes = driver.executor.inventory()
+    assert [node.name for node in nodes] == ["node0", "node1", "node2", "node3"]
+    assert all(node.up and node.schedulable and [gpu.index for gpu in node.gpus] == [0, 1] for node in nodes)
+    assert driver.executor.list_handles() == []
+
+
+def test_a_job_starts_tells_its_progress_and_ends(driver: Driver) -> None:
+    handle = driver.launch("j", A, STEPS=20, STEP_S=0.02)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc, end.step) == ("done", 0, 20)
+    started, *progress, exited = driver.of(handle)
+    assert isinstance(started, Started) and exited == end
+    assert all(isinstance(event, Progress) and event.total == 20 for event in progress)
+    steps = [event.step for event in progress if isinstance(event, Progress)]
+    assert len(steps) > 1 and steps == sorted(set(steps)) and steps[-1] == 20
+
+
+def test_a_lease_that_is_launched_twice_runs_once(driver: Driver) -> None:
+    handles = {driver.launch("j", A, STEPS=5) for _ in range(3)}
+    assert handles == {Handle("j", 1)}
+    driver.exited(Handle("j", 1))
+    assert driver.launch("j", A, STEPS=5) == Handle("j", 1)
+    assert driver.run("k", A).handle.job_id == "k"  # whatever the fourth launch did, it has happened by now
+    assert Counter(type(event) for event in driver.of(Handle("j", 1)))[Exited] == 1
+    assert len([line for line in driver.lines("j") if "start" in line]) == 1
+
+
+def test_a_lease_of_an_earlier_epoch_is_refused(driver: Driver) -> None:
+    driver.run("j", A, epoch=5, STEPS=1)
+    end = driver.run("j", A, epoch=4, STEPS=1)
+    assert isinstance(end, LaunchFailed) and "epoch 4 is out of date: epoch 5" in end.reason
+    assert [line["attempt"] for line in driver.lines("j") if "start" in line] == ["5"]
+
+
+def test_ranks_see_exactly_their_gpus_and_each_other(driver: Driver) -> None:
+    assert driver.exited(driver.launch("j", B, C, STEPS=3)).kind == "done"
+    assert [driver.lines("j", rank)[0]["gpus"] for rank in range(3)] == ["1", "0,1", "0,1"]
+
+
+def test_a_rank_finds_its_place_in_the_variables_of_torchrun(driver: Driver) -> None:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR")
+    command = ("/bin/sh", "-c", "echo " + " ".join(f"${name}" for name in names))
+    driver.run("gpu", B, C, command=command)
+    driver.run("node", B, C, command=command, ranks="node")
+    said = {job: [driver.engine.log(driver.state, job, rank).strip() for rank in range(3)] for job in ("gpu", "node")}
+    assert said["gpu"] == ["0 0 3 1 0 127.0.0.1", "1 0 3 2 1 127.0.0.1", "2 1 3 2 1 127.0.0.1"]
+    assert said["node"] == ["0 0 2 1 0 127.0.0.1", "1 0 2 1 1 127.0.0.1", ""]
+
+
+def test_a_preempted_job_goes_on_elsewhere_from_its_checkpoint(driver: Driver) -> None:
+    handle = driver.launch("j", A, B, **LONG)
+    driver.progress(handle, step=3)
+    driver.executor.preempt(handle, 20.0)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("preempted", 85)
+    stopped = [driver.lines("j", rank)[-1]["stopped"] for rank in range(2)]
+    assert stopped == [end.step, end.step], "ranks left at different steps"
+    again = driver.exited(driver.launch("j", C, epoch=2, STEPS=stopped[0] + 5))
+    assert (again.kind, again.step) == ("done", stopped[0] + 5)
+    assert [line["start"] for line in driver.lines("j") if "start" in line] == [0, stopped[0]]
+
+
+def test_a_script_that_knows_nothing_of_preemption_counts_as_preempted(driver: Driver) -> None:
+    handle = driver.launch("j", A, B, SAVE=0, **LONG)
+    driver.progress(handle)
+    driver.executor.preempt(handle, 20.0)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("preempted", 143)
+
+
+def test_a_stubborn_job_and_its_hidden_child_are_killed_after_the_grace(driver: Driver) -> None:
+    hidden = unique_s()
+    handle = driver.launch("j", A, B, IGNORE_TERM=1, DAEMON=1, DAEMON_S=hidden, **LONG)
+    driver.progress(handle)
+    until(lambda: len(running(hidden)) == 2, "the hidden children")
+    driver.executor.preempt(handle, 0.2)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("preempted", 137)
+    assert running(hidden) == [] and driver.engine.leftovers(driver.state) == []
+
+
+def test_a_hidden_child_does_not_outlive_a_job_that_is_done(driver: Driver) -> None:
+    hidden = unique_s()
+    end = driver.exited(driver.launch("j", A, DAEMON=1, DAEMON_S=hidden, STEPS=1))
+    assert end.kind == "done" and running(hidden) == []
+
+
+def test_the_exit_code_of_a_failure_is_kept_and_the_other_ranks_are_ended(driver: Driver) -> None:
+    # Ranks 0 and 2 would wait for rank 1 for ever, and hear no TERM.
+    end = driver.exited(driver.launch("j", B, C, FAIL_AT=2, FAIL_RANK=1, IGNORE_TERM=1, grace_s=0.2, **LONG))
+    assert (end.kind, end.rc) == ("failed", 7)
+    assert "rank 1 of 3" in end.reason
+    assert driver.engine.leftovers(driver.state) == []
+
+
+def test_a_job_that_ends_by_a_signal_has_failed(driver: Driver) -> None:
+    end = driver.exited(driver.launch("j", A, command=("/bin/sh", "-c", "kill -SEGV $$")))
+    assert (end.kind, end.rc) == ("failed", 128 + 11)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"command": ("no-such-command",)}, "no-such-command: not found in PATH"),
+        ({"command": ("/no/such/command",)}, "/no/such/command: No such file"),
+        ({"workdir": "/no/such/place"}, "/no/such/place: No such file"),
+        ({"command": ("/etc/passwd",)}, "/etc/passwd: Permission denied"),
+        ({"run_as": "no-such-user"}, "no user 'no-such-user'"),
+        ({"env": {"A": "nul\0byte"}}, "null byte"),
+    ],
+)
+def test_what_cannot_be_started_is_told_in_a_sentence(driver: Driver, changes: dict[str, object], reason: str) -> None:
+    end = driver.run("j", A, B, **changes)
+    assert isinstance(end, LaunchFailed) and reason in end.reason
+    assert driver.exited(driver.launch("k", A, B, STEPS=1)).kind == "done", "the GPUs are free again"
+
+
+@pytest.mark.parametrize(
+    ("placement", "reason"),
+    [
+        ([("node9", (0,))], "no node 'node9' (did you mean"),
+        ([("node0", (2,))], "no GPU 2 on node0"),
+        ([("node0", (1, 1))], "named twice"),
+        ([("node0", (0,)), ("node0", (1,))], "named twice"),
+        ([("node0", ())], "no GPU"),
+    ],
+)
+def test_gpus_that_do_not_exist_are_refused(
+    driver: Driver, placement: list[tuple[str, tuple[int, ...]]], reason: str
+) -> None:
+    end = driver.run("j", *placement)
+    assert isinstance(end, LaunchFailed) and reason in end.reason
+
+
+@pytest.mark.parametrize("job_id", ["../j", "a/b", ".", "", "-rf", "a@1", "x" * 200, "a\0b"])
+def test_ids_that_lead_elsewhere_are_refused(driver: Driver, job_id: str) -> None:
+    executor = driver.executor
+    handle = executor.launch(driver.lease("j").__class__(job_id, 1, (A,), ("/bin/true",)))
+    assert isinstance(driver.end(handle), LaunchFailed)
+
+
+def test_a_job_is_killed_at_once(driver: Driver) -> None:
+    handle = driver.launch("j", A, B, IGNORE_TERM=1, grace_s=1000.0, **LONG)
+    driver.started(handle)
+    driver.executor.kill(handle)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("failed", 137) and "killed" in end.reason
+
+
+@pytest.mark.parametrize("how", ["preempt", "kill"])
+def test_a_job_can_be_stopped_from_the_first_moment_on(driver: Driver, how: str) -> None:
+    handle = driver.launch("j", A, **LONG)
+    if how == "preempt":
+        driver.executor.preempt(handle, 20.0)
+    else:
+        driver.executor.kill(handle)
+    assert driver.exited(handle).kind == ("preempted" if how == "preempt" else "failed")
+
+
+def test_a_second_wish_can_shorten_the_grace(driver: Driver) -> None:
+    handle = driver.launch("j", A, IGNORE_TERM=1, **LONG)
+    driver.progress(handle)
+    driver.executor.preempt(handle, 1000.0)
+    driver.executor.preempt(handle, 0.1)
+    assert driver.exited(handle).kind == "preempted"
+
+
+def test_a_gpu_is_given_on_only_after_its_holder_has_left(driver: Driver) -> None:
+    first = driver.launch("first", A, **LONG)
+    driver.progress(first)
+    refused = driver.run("second", ("node0", (1, 0)))
+    assert isinstance(refused, LaunchFailed) and "GPU 0 of node0 is still held by first" in refused.reason
+    driver.executor.preempt(first, 20.0)
+    driver.exited(first)
+    assert driver.exited(driver.launch("third", ("node0", (1, 0)), STEPS=1)).kind == "done"
+
+
+def test_a_job_does_not_run_twice_at_a_time(driver: Driver) -> None:
+    driver.started(driver.launch("j", A, **LONG))
+    end = driver.run("j", B, epoch=2, **LONG)
+    assert isinstance(end, LaunchFailed) and "still runs" in end.reason
+
+
+def test_a_cordoned_node_takes_no_jobs_and_tells_when_it_is_empty(driver: Driver) -> None:
+    handle = driver.launch("j", A, **LONG)
+    driver.started(handle)
+    driver.executor.cordon("node0", "fan is loud")
+    node = driver.executor.inventory()[0]
+    assert (node.up, node.schedulable, node.reason) == (True, False, "fan is loud")
+    refused = driver.run("k", ("node0", (1,)))
+    assert isinstance(refused, LaunchFailed) and "fan is loud" in refused.reason
+    assert not [event for event in driver.seen if isinstance(event, NodeDrained)], "a job still runs there"
+    driver.executor.preempt(handle, 20.0)
+    driver.until(lambda event: isinstance(event, NodeDrained) and event.node == "node0", "the empty node")
+    driver.executor.uncordon("node0")
+    driver.until(lambda event: isinstance(event, NodeUp) and event.node == "node0", "the node to be back")
+    assert driver.exited(driver.launch("k", ("node0", (1,)), epoch=2, STEPS=1)).kind == "done"
+
+
+def test_an_unknown_node_cannot_be_cordoned(driver: Driver) -> None:
+    with pytest.raises(InputError, match="did you mean 'node3'"):
+        driver.executor.cordon("nodee3", "why not")
+
+
+def test_jobs_on_a_lost_node_are_lost_and_those_elsewhere_go_on(driver: Driver) -> None:
+    both, other = driver.launch("both", A, B, DAEMON=1, **LONG), driver.launch("other", C, STEPS=50)
+    driver.progress(both, step=2)
+    driver.engine.lose_node(driver.executor, "node1")
+    driver.until(lambda event: isinstance(event, NodeDown) and event.node == "node1", "the loss of the node")
+    end = driver.exited(both)
+    assert end.kind == "lost" and (end.step or 0) >= 2
+    assert [node.name for node in driver.executor.inventory() if not node.up] == ["node1"]
+    refused = driver.run("next", B)
+    assert isinstance(refused, LaunchFailed) and "node1 is down" in refused.reason
+    assert driver.exited(other).kind == "done"
+
+
+def test_a_lease_is_renewed_without_a_restart(driver: Driver) -> None:
+    renewed = 'grep -q "\\"deadline_s\\": 4711" $TRINE_RUN_DIR/lease.json'
+    script = f"until {renewed}; do sleep 0.02; done; echo $TRINE_LEASE_DEADLINE"
+    handle = driver.launch("j", A, command=("/bin/sh", "-c", script), deadline_s=42.5)
+    driver.started(handle)
+    driver.executor.renew(handle, 4711.0)
+    assert driver.exited(handle).kind == "done"
+    assert driver.engine.log(driver.state, "j", 0) == "42.5\n"
+
+
+def test_a_job_reads_in_its_lease_that_it_shall_leave(driver: Driver) -> None:
+    script = 'trap "" TERM; echo deaf; until grep -q "\\"stop\\": true" $TRINE_RUN_DIR/lease.json; do sleep 0.02; done; exit 85'
+    handle = driver.launch("j", A, command=("/bin/sh", "-c", script))
+    until(lambda: driver.engine.log(driver.state, "j", 0), "the script to hear no TERM")
+    driver.executor.preempt(handle, 20.0)
+    assert (driver.exited(handle).kind, driver.exited(handle).rc) == ("preempted", 85)
+
+
+def test_running_and_ended_jobs_are_found_after_a_restart(driver: Driver) -> None:
+    runs, ends = driver.launch("runs", A, **LONG), driver.launch("ends", B, STEPS=2)
+    driver.progress(runs)
+    until(lambda: "done" in driver.engine.log(driver.state, "ends", 0), "the end of the short job")
+    driver.reopen()
+    assert set(driver.executor.list_handles()) == {runs, ends}
+    assert driver.exited(ends).kind == "done"
+    driver.started(runs)
+    assert driver.launch("runs", A, **LONG) == runs
+    refused = driver.run("other", A)
+    assert isinstance(refused, LaunchFailed) and "still held by runs" in refused.reason
+    driver.executor.preempt(runs, 20.0)
+    assert driver.exited(runs).kind == "preempted"
+    assert len([line for line in driver.lines("runs") if "start" in line]) == 1
+
+
+def test_an_end_is_told_after_every_restart_until_it_is_forgotten(driver: Driver) -> None:
+    handle = driver.launch("j", A, FAIL_AT=1)
+    for _ in range(2):
+        assert (driver.exited(handle).kind, driver.exited(handle).rc) == ("failed", 7)
+        driver.reopen()
+    driver.exited(handle)
+    driver.executor.forget(handle)
+    driver.reopen()
+    assert driver.executor.list_handles() == []
+    assert isinstance(driver.run("j", A, epoch=0), LaunchFailed), "epochs are not forgotten"
+
+
+def test_many_jobs_end_once_each_and_no_gpu_is_held_twice(driver: Driver) -> None:
+    """Eight GPUs, always full; every job proves by a lock file that it is alone on its GPU."""
+    free: list[tuple[str, tuple[int, ...]]] = [(f"node{n}", (g,)) for n in range(4) for g in range(2)]
+    alone = "mkdir $LOCK || exit 9; rmdir $LOCK"
+    waiting = [f"j{i}" for i in range(40)]
+    held: dict[Handle, tuple[str, tuple[int, ...]]] = {}
+    while waiting or held:
+        while waiting and free:
+            node, gpus = place = free.pop()
+            lock = str(driver.state / f"{node}-{gpus[0]}")
+            held[driver.launch(waiting.pop(), place, command=("/bin/sh", "-c", alone), LOCK=lock)] = place
+        ended = [handle for handle in held if any(isinstance(event, Exited) for event in driver.of(handle))]
+        free += [held.pop(handle) for handle in ended]
+        if held and not ended:
+            driver.seen += driver.executor.wait_events(20.0)
+    kinds = Counter(event.kind for event in driver.seen if isinstance(event, Exited))
+    assert kinds == {"done": 40}
+    assert {Counter(map(type, driver.of(Handle(f"j{i}", 1))))[Started] for i in range(40)} == {1}
+
+
+def test_an_event_loop_can_sleep_until_something_happens(driver: Driver) -> None:
+    descriptor = driver.executor.fileno()
+    assert select.select([descriptor], [], [], 0)[0] == []
+    driver.launch("j", A, STEPS=1)
+    assert select.select([descriptor], [], [], 20)[0] == [descriptor]
+    assert list(driver.executor.events())
+    driver.executor.wait_events(20)
+    assert driver.executor.wait_events(0) == list(driver.executor.events()) == []
+    assert select.select([descriptor], [], [], 0)[0] == []
+
+
+def test_secrets_of_the_daemon_do_not_reach_a_job(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRINE_TOKEN", "hush-1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-2")
+    driver.run("j", A, command=("/usr/bin/env",), env={"MINE": "here", "RANK": "77", "CUDA_VISIBLE_DEVICES": "0,1,2,3"})
+    said = dict(line.split("=", 1) for line in driver.engine.log(driver.state, "j", 0).splitlines())
+    assert "hush" not in json.dumps(said)
+    assert (said["MINE"], said["RANK"], said["CUDA_VISIBLE_DEVICES"]) == ("here", "0", "0")
+
+
+def test_nothing_in_a_command_is_read_by_a_shell(driver: Driver) -> None:
+    words = ("$(touch pwned)", "; exit 3", "`id`", "a b", "*")
+    driver.run("j", A, command=("/bin/echo", *words), workdir=str(driver.state))
+    assert driver.engine.log(driver.state, "j", 0) == " ".join(words) + "\n"
+    assert not (driver.state / "pwned").exists()

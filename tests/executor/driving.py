@@ -1,0 +1,165 @@
+"""Drives an executor from a test: leases for the cheap trainer, waiting for events with a deadline, cleaning up."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from trine.executor.base import Event, Executor, Exited, Handle, LaunchFailed, Lease, NodeInfo, Progress, Started
+from trine.executor.inventory import virtual_nodes
+from trine.executor.local import LocalExecutor
+from trine.executor.processes import marked
+
+TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("trainer.py")))
+LONG = {"STEPS": "100000"}
+_DEADLINE_S = 30.0
+_numbers = itertools.count(1)
+
+
+def unique_s() -> str:
+    """A time to sleep that tells the sleeping process from all others."""
+    return f"1000.{os.getpid()}{next(_numbers):04d}"
+
+
+def running(command: str) -> list[int]:
+    """Processes with these words on their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if command in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of a condition that something outside makes true."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+class Engine(Protocol):
+    """What a test must know about an executor beyond its interface."""
+
+    def open(self, state: Path) -> Executor:
+        """A new executor over what is in ``state``, with nodes node0 to node3 of 2 GPUs each."""
+
+    def lose_node(self, executor: Executor, node: str) -> None: ...
+
+    def log(self, state: Path, job_id: str, rank: int) -> str: ...
+
+    def leftovers(self, state: Path) -> list[int]:
+        """Processes of jobs that still run."""
+
+
+class LocalEngine:
+    def __init__(self, cgroups: bool) -> None:
+        self.cgroups = cgroups
+
+    def open(self, state: Path, nodes: list[NodeInfo] | None = None) -> LocalExecutor:
+        nodes = virtual_nodes("4x2") if nodes is None else nodes
+        return LocalExecutor(state, nodes, cgroups=self.cgroups, progress_s=0.05)
+
+    def lose_node(self, executor: Executor, node: str) -> None:
+        assert isinstance(executor, LocalExecutor)
+        executor.lose_node(node, "pulled out")
+
+    def log(self, state: Path, job_id: str, rank: int) -> str:
+        path = state / "jobs" / job_id / ("log" if rank == 0 else f"log.{rank}")
+        return path.read_text() if path.exists() else ""
+
+    def leftovers(self, state: Path) -> list[int]:
+        runs = state.glob("jobs/*/[0-9]*")
+        return [pid for run in runs for pid in marked(f"TRINE_RUN_DIR={run}")]
+
+
+class Driver:
+    """One state directory and the executor over it, which can be ended and opened again."""
+
+    def __init__(self, engine: Engine, state: Path) -> None:
+        self.engine, self.state = engine, state
+        self.executor = engine.open(state)
+        self.seen: list[Event] = []
+
+    def lease(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Lease:
+        """The trainer on some GPUs; words in capitals are its variables, others fields of the lease."""
+        variables = {name: str(changes.pop(name)) for name in list(changes) if name.isupper()}
+        checkpoints = self.state / "checkpoints" / job_id
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        fields: dict[str, Any] = {"epoch": 1, "command": TRAINER, "checkpoint_dir": str(checkpoints)}
+        fields["env"] = {**changes.pop("env", {}), **variables}
+        return Lease(job_id, placement=placement or (("node0", (0,)),), **{**fields, **changes})
+
+    def launch(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Handle:
+        return self.executor.launch(self.lease(job_id, *placement, **changes))
+
+    def run(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Exited | LaunchFailed:
+        return self.end(self.launch(job_id, *placement, **changes))
+
+    def until(self, wanted: Callable[[Event], bool], what: str) -> Event:
+        """The first event of this kind, seen already or still to come."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while not (found := [event for event in self.seen if wanted(event)]):
+            left_s = deadline - time.monotonic()
+            assert left_s > 0, f"waited in vain for {what}; saw {self.seen}"
+            self.seen += self.executor.wait_events(left_s)
+        return found[0]
+
+    def of(self, handle: Handle) -> list[Event]:
+        return [event for event in self.seen if getattr(event, "handle", None) == handle]
+
+    def started(self, handle: Handle) -> None:
+        self.until(lambda event: isinstance(event, Started) and event.handle == handle, f"the start of {handle}")
+
+    def progress(self, handle: Handle, step: int = 1) -> Progress:
+        """News of this step or a later one: the job is well under way."""
+        event = self.until(
+            lambda event: isinstance(event, Progress) and event.handle == handle and event.step >= step,
+            f"step {step} of {handle}",
+        )
+        assert isinstance(event, Progress)
+        return event
+
+    def end(self, handle: Handle) -> Exited | LaunchFailed:
+        event = self.until(
+            lambda event: isinstance(event, Exited | LaunchFailed) and event.handle == handle, f"the end of {handle}"
+        )
+        assert isinstance(event, Exited | LaunchFailed)
+        return event
+
+    def exited(self, handle: Handle) -> Exited:
+        event = self.end(handle)
+        assert isinstance(event, Exited), event
+        return event
+
+    def lines(self, job_id: str, rank: int = 0) -> list[dict[str, Any]]:
+        """What a rank of the trainer said, over all attempts."""
+        return [json.loads(line) for line in self.engine.log(self.state, job_id, rank).splitlines()]
+
+    def reopen(self) -> None:
+        """A new executor in place of the old one; events that were not read are gone with it."""
+        self.executor.close()
+        self.seen = []
+        self.executor = self.engine.open(self.state)
+
+    def close(self) -> None:
+        """End all jobs, whatever state the test left them in."""
+        try:
+            handles = self.executor.list_handles()
+            for handle in handles:
+                self.executor.kill(handle)
+            until(lambda: not self.engine.leftovers(self.state), "the end of all jobs")
+        finally:
+            self.executor.close()
