@@ -8,6 +8,9 @@ import sys
 from typing import Any
 
 from benchmarks.cases import CASES, Case, Measured, measure
+from benchmarks.solver import SOLVER_CASES
+
+CASES.update(SOLVER_CASES)
 
 HEADER = ("benchmark", "ours", "budget", "reference", "ratio", "peak memory", "")
 
@@ -32,7 +35,8 @@ def _show(case: Case) -> bool:
     ours = Measured(**found)
     ok = ours.value <= case.budget and ours.peak_mb <= case.budget_mb
     reference = f"{case.reference_s:g} s" if case.reference_s else "-"
-    ratio = f"{case.reference_s / ours.value:.0f}x" if case.reference_s else "-"
+    spent_s = ours.value / 1e3 if case.unit == "ms" else ours.value
+    ratio = f"{case.reference_s / spent_s:.0f}x" if case.reference_s else "-"
     columns = (case.title, f"{ours.value:.3g} {case.unit}", f"{case.budget:g} {case.unit}", reference, ratio)
     line = "".join(f"{text:<{width}}" for text, width in zip(columns, (46, 12, 12, 14, 10), strict=True))
     print(f"{line}{f'{ours.peak_mb:.0f} MB':<14}{'ok' if ok else 'OVER BUDGET'}  {ours.detail}", flush=True)

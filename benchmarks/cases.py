@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import sdk
+from benchmarks import live, sdk
 from benchmarks.churn import microseconds
 from trine.config.preset import load_preset
 from trine.core.result import Summary
@@ -101,6 +101,24 @@ def _sdk(ranks: int, inside: bool = True) -> Measured:
     return Measured(max(spent), _peak_mb(), "{:.2f}, {:.2f}, {:.2f} us in steps of 1, 10, 50 ms".format(*spent))
 
 
+def _submissions() -> Measured:
+    wall_s, cpu_s = min(live.submissions() for _ in range(2))
+    return Measured(wall_s, _peak_mb(), f"wall time, 16 connections; the daemon alone {cpu_s:.2f} s of processor time")
+
+
+def _round() -> Measured:
+    spent = {f"{p} {q}": live.large_round(p, q) for p, q in (("fifo", "packed-sticky"), ("las", "packed"), ("srtf", "pal"))}
+    return Measured(max(spent.values()), _peak_mb(), ", ".join(f"{name} {s:.2f}" for name, s in spent.items()))
+
+
+def _idle() -> Measured:
+    return Measured(live.idle()[0], _peak_mb(), "rounds of 1 s")
+
+
+def _memory() -> Measured:
+    return Measured(live.idle(1.0)[1], _peak_mb())
+
+
 def _help() -> Measured:
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -128,6 +146,10 @@ _ALL = (
     Case("sdk", "SDK, one step in a job", 20, lambda: _sdk(1), unit="us"),
     Case("sdk-gang", "SDK, one step in a gang of 8", 20, lambda: _sdk(8), unit="us"),
     Case("sdk-outside", "SDK, one step outside trine", 1, lambda: _sdk(1, inside=False), unit="us"),
+    Case("live-submit", "1,000 submissions over HTTP, each durable", 1.0, _submissions),
+    Case("live-round", "a round, 10,000 jobs waiting, 10,000 GPUs", 1.0, _round),
+    Case("live-idle", "idle daemon, share of a core", 1.0, _idle, unit="%"),
+    Case("live-memory", "idle daemon, resident memory", 150, _memory, unit="MB"),
     Case("help", "trine --help", 0.15, _help),
 )  # fmt: skip
 CASES = {case.name: case for case in _ALL}

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from trine.config.cluster import load_cluster
 from trine.config.job_spec import JobSpec
+from trine.executor.base import Exited, LaunchFailed
+from trine.executor.inventory import virtual_nodes
+from trine.executor.local import LocalExecutor
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.records import to_body
@@ -48,9 +51,6 @@ def daemon(*options: str) -> Iterator[tuple[str, str, int]]:
 
 def _end_jobs(home: Path) -> None:
     """Jobs outlive their daemon; these are of no use to anybody."""
-    from trine.executor.inventory import virtual_nodes
-    from trine.executor.local import LocalExecutor
-
     with LocalExecutor(home, virtual_nodes("1x1")) as executor:
         handles = executor.list_handles()
         for handle in handles:
@@ -58,7 +58,7 @@ def _end_jobs(home: Path) -> None:
         deadline = time.monotonic() + 20
         left = set(handles)
         while left and time.monotonic() < deadline:
-            left -= {event.handle for event in executor.wait_events(0.5) if hasattr(event, "rc")}
+            left -= {event.handle for event in executor.wait_events(0.5) if isinstance(event, Exited | LaunchFailed)}
 
 
 def submissions(count: int = 4000) -> tuple[float, float]:
@@ -73,7 +73,9 @@ def submissions(count: int = 4000) -> tuple[float, float]:
 
 async def _submit_all(url: str, token: str, count: int) -> None:
     host, port = url.removeprefix("http://").split(":")
-    head = f"POST /v1/jobs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    )
     request = head.encode() + f"Content-Length: {len(_JOB)}\r\n\r\n".encode() + _JOB
 
     async def client(jobs: int) -> None:

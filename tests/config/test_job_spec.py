@@ -69,9 +69,9 @@ def test_command_line_options_are_checked_like_a_file() -> None:
 
 def test_a_file_may_hold_several_jobs(tmp_path: Path) -> None:
     text = "# sweep\n---\nrun: [train, --lr, 0.1]\n---\n# the second\nrun: train --lr 1\ngpus: 2\n---\n"
-    jobs = read_job_file(job_file(tmp_path, text), workdir="/work/here")
+    jobs = read_job_file(job_file(tmp_path, text), workdir="/data/here")
     assert [job.run[-1] for job in jobs] == ["0.1", "1"]
-    assert {job.workdir for job in jobs} == {"/work/here"}
+    assert {job.workdir for job in jobs} == {"/data/here"}
 
 
 @pytest.mark.parametrize(

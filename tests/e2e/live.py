@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trine.client import Client
+from trine.executor.base import Exited, LaunchFailed
 from trine.executor.inventory import virtual_nodes
 from trine.executor.local import LocalExecutor
 
@@ -33,7 +34,7 @@ class Daemon:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         command = [sys.executable, "-m", "trine", "up", "--state", str(self.state), "--quiet", *self.options]
         self.process = subprocess.Popen(command, env={**os.environ, "PATH": path}, stderr=subprocess.PIPE)
-        until(lambda: self._answers(), "the daemon to come up")
+        until(self._answers, "the daemon to come up")
         self.client = Client(state=self.state)
         return self.client
 
@@ -82,7 +83,7 @@ def end_jobs(state: Path) -> None:
             executor.kill(handle)
         deadline = time.monotonic() + 30
         while left and time.monotonic() < deadline:
-            left -= {event.handle for event in executor.wait_events(0.2) if hasattr(event, "rc")}
+            left -= {event.handle for event in executor.wait_events(0.2) if isinstance(event, Exited | LaunchFailed)}
 
 
 def until(holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:

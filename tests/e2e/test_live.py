@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from tests.e2e.live import EXAMPLES, daemon, processes_of, until
 from trine.client import Client
 
+LIVE = ["waiting", "held", "starting", "running", "stopping"]
 TOY = str(EXAMPLES / "toy_sdk.py")
 
 
@@ -36,7 +36,8 @@ def test_two_hundred_short_jobs_through_the_api(tmp_path: Path) -> None:
         client = site.up()
         out = tmp_path / "ran"
         out.mkdir()
-        script = f"import os, pathlib; pathlib.Path(r'{out}', os.environ['TRINE_JOB_ID'] + '-' + os.environ['TRINE_ATTEMPT'] + '-' + os.environ['RANK']).touch()"
+        mark = "'-'.join(os.environ[name] for name in ('TRINE_JOB_ID', 'TRINE_ATTEMPT', 'RANK'))"
+        script = f"import os, pathlib; pathlib.Path(r'{out}', {mark}).touch()"
         specs = [{"run": [sys.executable, "-S", "-c", script], "gpus": 1 + i % 2} for i in range(200)]
         ids = [job_id for at in range(0, 200, 50) for job_id in client.submit(specs[at : at + 50])]
         assert len(set(ids)) == 200
@@ -122,7 +123,8 @@ def test_killed_daemon_finds_its_jobs_again_and_none_runs_twice(tmp_path: Path) 
         for _ in range(3):
             site.kill()
             client = site.up()
-            assert [job["id"] for job in sorted(client.jobs(["waiting", "held", "starting", "running", "stopping", "done"]), key=lambda job: int(job["id"]))] == ids
+            known = client.jobs([*LIVE, "done"])
+            assert sorted((job["id"] for job in known), key=int) == ids
         ended = {job_id: client.wait(job_id, 90) for job_id in ids}
         assert {job["state"] for job in ended.values()} == {"done"}
         assert all(ended[job_id]["attempt"] == max(before[job_id], 1) for job_id in ids), "no job was started again"

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.driving import LONG, TRAINER, Driver, LocalEngine, until
+import trine
+from tests.executor.driving import LONG, Driver, LocalEngine, until
 from trine.executor import launch
-from trine.executor.base import Exited, Handle, LaunchFailed, Lease, Started
+from trine.executor.base import Exited, Handle, LaunchFailed, Lease
 from trine.executor.inventory import virtual_nodes
 from trine.executor.local import LocalExecutor
 
@@ -286,9 +287,25 @@ def test_a_job_whose_user_vanished_is_not_run_as_root(driver: Driver, monkeypatc
     assert driver.engine.log(driver.state, "j", 0) == ""
 
 
-def test_the_trainer_is_what_the_tests_run(driver: Driver) -> None:
-    """A start is told before the job is done, so that waiting times are right."""
-    handle = driver.launch("j", command=TRAINER, STEPS=2)
+def test_a_script_with_the_sdk_tells_progress_and_leaves_in_time(driver: Driver) -> None:
+    script = "import time, trine.sdk as sdk\nfor step, _ in sdk.steps(100000, save=print): time.sleep(0.01)"
+    variables = {"PYTHONPATH": str(Path(trine.__file__).parents[1])}
+    handle = driver.launch("j", ("node0", (0, 1)), command=(sys.executable, "-c", script), env=variables)
+    assert driver.progress(handle, step=50).total == 100_000
+    driver.executor.preempt(handle, 20.0)
     end = driver.exited(handle)
-    (started,) = [event for event in driver.of(handle) if isinstance(event, Started)]
-    assert started.at_s <= end.at_s
+    assert (end.kind, end.rc) == ("preempted", 85)
+    assert (end.step or 0) >= 50
+
+
+@pytest.mark.parametrize("python", ["/bin/false", "/no/such/python"])
+def test_a_supervisor_that_cannot_start_fails_the_launch_for_good(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", python)
+    handle = driver.launch("j", STEPS=1)
+    assert isinstance(driver.end(handle), LaunchFailed)
+    monkeypatch.undo()
+    driver.reopen()
+    assert isinstance(driver.end(handle), LaunchFailed), "started by itself after it was said to have failed"
+    assert driver.exited(driver.launch("j", epoch=2, STEPS=1)).kind == "done"

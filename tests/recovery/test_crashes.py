@@ -232,14 +232,14 @@ def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
         daemon = await site.up(store=store)
         book.accepted += await daemon.submit([spec(4), spec(1)], OWNER)
         await site.quiet()
-        store.full = True  # type: ignore[attr-defined]
+        store.full = True
         with pytest.raises(Unavailable, match="disk is full"):
             await daemon.submit([spec(1)], OWNER)
         with pytest.raises(Unavailable):
             await daemon.cancel("2", OWNER)
         site.world.end("1")  # its end cannot be written down now
         await asyncio.sleep(0.05)
-        store.full = False  # type: ignore[attr-defined]
+        store.full = False
         await daemon._each_round()
         await site.quiet()
         book.look(site)
@@ -253,7 +253,7 @@ def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
 def test_a_damaged_journal_is_refused_with_a_sentence_and_can_be_cut(tmp_path: Path) -> None:
     import sqlite3
 
-    from trine.server.store import DamagedJournal
+    from trine.server.store import DamagedJournalError
 
     async def record() -> None:
         site = Site(tmp_path)
@@ -270,7 +270,7 @@ def test_a_damaged_journal_is_refused_with_a_sentence_and_can_be_cut(tmp_path: P
         last = database.execute("select max(seq) from journal").fetchone()[0]
         database.execute("update journal set body = replace(body, '1', '2') where seq = ?", (last,))
     database.close()
-    with pytest.raises(DamagedJournal, match=rf"record {last} of the journal is damaged.*--truncate {last - 1}"):
+    with pytest.raises(DamagedJournalError, match=rf"record {last} of the journal is damaged.*--truncate {last - 1}"):
         Store.open(path).load()
     store = Store.open(path)
     assert store.truncate(last - 1) == 1

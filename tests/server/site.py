@@ -219,9 +219,7 @@ class Site:
     async def up(self, executor: Executor | None = None, store: Store | None = None) -> Scheduler:
         store = store or MortalStore.open(self.home / "journal.db")
         leases = Leases(self.home, 900.0)
-        setup = Setup(
-            self.cluster, self.policy, self.placement, self.settings, self.round_s, "test", self.event_driven
-        )
+        setup = Setup(self.cluster, self.policy, self.placement, self.settings, self.round_s, "test", self.event_driven)
         self.daemon = Scheduler(
             setup, self.model, store, executor or FakeExecutor(self.world), leases, self.access, self.clock
         )

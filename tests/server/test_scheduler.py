@@ -233,10 +233,10 @@ def test_observed_speed_refines_the_model_and_flags_a_slow_gpu(tmp_path: Path) -
     async def script(site: Site) -> None:
         daemon = site.daemon
         assert daemon is not None
-        for _ in range(8):
+        for _batch in range(8):
             ids = await submit(site, 1, 1, 1, 1, model="resnet", steps=1000.0, **{"class": "A"})
             slow = next(i for i in ids if view(site, i).placement[0] == site_gpu(site, 3))
-            for step in range(3):
+            for _ in range(3):
                 site.now += 60
                 for job_id in ids:
                     site.world.work(job_id, 60, rate=5.0 if job_id == slow else 10.0)

@@ -108,12 +108,12 @@ def _print_table(policy: SharePolicy, problem: Problem, found: Allocation, cpu_s
     """Shares and throughputs, then why, then the objective. Time in pairs counts for both jobs."""
     from trine.cli.tables import print_table
 
-    total = found.total(problem)
+    total = found.total()
     paired = total.sum(axis=1) - found.shares.sum(axis=1)
-    rows = [["job", "gpus", *problem.columns, "steps/s", *(["in pairs"] if len(problem.pairs) else [])]]
+    rows = [["job", "gpus", *problem.columns, "steps/s", *(["in pairs"] if len(found.pair_jobs) else [])]]
     for i, job in enumerate(problem.ids):
         row = [job, str(problem.gang[i]), *(_share(v) for v in total[i]), f"{found.effective[i]:.4g}"]
-        rows.append([*row, _share(paired[i])] if len(problem.pairs) else row)
+        rows.append([*row, _share(paired[i])] if len(found.pair_jobs) else row)
     print_table(rows, numbers_from=1)
     for job, sentence in zip(problem.ids, policy.explain(problem, found), strict=True):
         typer.echo(f"job {job}: {sentence}")

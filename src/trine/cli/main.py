@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from trine.cli import allocate, catalog, cluster, generate, profile, reproduce, sim, trace
-from trine.cli.live.lazy import LazyGroup
+from trine.cli.lazy import LazyGroup
 
 app = typer.Typer(
     name="trine",
@@ -25,18 +24,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(sim.app, name="sim")
-trace.app.command("generate")(generate.generate)
-app.add_typer(trace.app, name="trace")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(profile.app, name="profile")
-app.add_typer(reproduce.app, name="reproduce")
-app.command("allocate")(allocate.allocate)
-app.command("policies")(catalog.policies)
-app.command("placements")(catalog.placements)
-app.command("presets")(catalog.presets)
-app.command("settings")(catalog.settings)
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -71,7 +58,9 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        _fail(allocate.shares_hint(error) or str(error), 2)
+        from trine.cli.allocate import shares_hint
+
+        _fail(shares_hint(error) or str(error), 2)
     except TrineError as error:
         _fail(str(error), 1)
     except _Interrupted:

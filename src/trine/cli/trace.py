@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trine.cli.generate import generate
+
 if TYPE_CHECKING:
     from trine.trace.options import ImportOptions
     from trine.trace.summary import ImportSummary
 
 app = typer.Typer(help="Look at job traces and convert them.", no_args_is_help=True)
+app.command("generate")(generate)
 
 TracePath = Annotated[Path, typer.Argument(help="Trace file, plain or gzip'ed.", show_default=False)]
 FormatName = Annotated[

@@ -27,6 +27,7 @@ from trine.engine.table import JobTable, State
 from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex
+from trine.placement.shaped import gives_way
 from trine.policy.base import Policy
 from trine.policy.view import Ints, View
 
@@ -84,7 +85,7 @@ class Engine:
         self._repeats = repeatable and not self.policy.changes_with_time
         self.excluded = self.placement.excluded()
         for gpu in self.excluded:
-            self.free.take((gpu,))
+            self.free.withhold(gpu)
         self._capacity = [p.total for p in self.free.pools]
         self._planner = Planner(
             self.table,
@@ -143,14 +144,19 @@ class Engine:
         plan = self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
         self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
         self.considered, self.ranked = slots, len(self.table)
-        self.settled = self._repeats or (not plan.stops and not plan.starts)
+        # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
+        patient = any(gives_way(self.table.jobs[slot].shape, now) for slot in plan.refusals)
+        self.settled = not fill and not patient and (self._repeats or (not plan.stops and not plan.starts))
+        if patient:
+            self._planner.forget()
         return self._stop_decisions(now, plan) + self._start_decisions(now, plan)
 
     def _within_quotas(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
         """The order without the jobs that would exceed a quota; those that run stay in it."""
         jobs = self.table.jobs
         waits = ~self.table.running[slots]
-        running = [jobs[slot] for slot in slots[~waits].tolist()]
+        leaving = [slot for slot in self.handover.holding if slot not in self.assigned]
+        running = [jobs[slot] for slot in slots[~waits].tolist() + leaving]
         over = self.quotas.exceeded(running, [jobs[slot] for slot in slots[waits].tolist()])
         self.over_quota = set(slots[waits][over].tolist())
         if not self.over_quota:
@@ -177,7 +183,7 @@ class Engine:
         self._expect(slot, State.STOPPING)
         if event.done < table.done[slot] and slot not in self.reported:
             raise self._error(slot, f"work shrank from {table.done[slot]} to {event.done} steps")
-        table.done[slot] = event.done
+        table.done[slot] = min(event.done, table.steps[slot])
         self.book_service(event.now, slot)
         table.rate[slot] = 0.0
         table.state[slot] = State.STARTING if slot in self.assigned else State.WAITING

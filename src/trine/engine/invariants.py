@@ -67,9 +67,9 @@ def _check_free_index(engine: Engine) -> None:
     used = {g for gpus in engine.assigned.values() for g in gpus}
     free = {g for pool in engine.free.pools for g in pool.gpus()}
     out = engine.excluded | engine.withheld
-    if used & free or used & engine.excluded or len(used | free | out) != engine.cluster.gpu_count:
+    if free & (used | out) or len(used | free | out) != engine.cluster.gpu_count:
         lost = sorted(set(range(engine.cluster.gpu_count)) - used - free - out)[:8]
-        raise EngineError(f"invariant broken: GPUs both free and assigned {sorted(used & free)[:8]}, neither {lost}")
+        raise EngineError(f"invariant broken: GPUs both free and not {sorted(free & (used | out))[:8]}, neither {lost}")
 
 
 def _check_work(engine: Engine) -> None:

@@ -8,6 +8,7 @@ from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Held, Submitted
 from trine.engine.table import State
+from trine.engine.upsets import run_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,7 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
 
     Starts that waited for others to let go are not resumed: the next round decides them again.
     """
-    engine.handle(Submitted(now, job))
-    slot, table = len(engine.table) - 1, engine.table
+    slot, table = _enter(engine, now, job), engine.table
     table.epoch[slot] = past.epoch
     engine.reported.add(slot)
     table.done[slot] = min(past.done, table.steps[slot])
@@ -47,6 +47,17 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
     return slot
 
 
+def _enter(engine: Engine, now: float, job: Job) -> int:
+    """A number for the job. One that the cluster, as it is now, can never run keeps its place but is not offered."""
+    perf = engine.perf
+    if perf.types_for(job):
+        engine.handle(Submitted(now, job))
+    else:
+        class_rank = perf.variability.rank_of(job.app_class)
+        engine.table.add(job, perf.ideal_s(job), (), perf.step_s_by_type(job), class_rank)
+    return len(engine.table) - 1
+
+
 def _put_back(engine: Engine, slot: int, past: Past) -> None:
     table = engine.table
     engine.handover.take(slot, past.gpus)
@@ -54,8 +65,10 @@ def _put_back(engine: Engine, slot: int, past: Past) -> None:
     table.run_from_s[slot] = past.run_from_s
     table.pool[slot] = engine.free.type_of(past.gpus)
     if past.state is State.RUNNING:
-        table.rate[slot] = past.rate or engine.perf.speed(table.jobs[slot], past.gpus).steps_per_s
+        table.rate[slot] = engine.perf.speed(table.jobs[slot], past.gpus).steps_per_s
         table.work_from_s[slot] = past.work_from_s
+        if past.rate > 0:
+            run_at(engine, slot, past.rate)
     if past.state is not State.STOPPING:
         engine.assigned[slot] = past.gpus
         engine.free.take(past.gpus)

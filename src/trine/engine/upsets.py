@@ -65,15 +65,20 @@ def _progressed(engine: Engine, event: Progressed) -> list[Decision]:
     table.done[slot] = min(event.done, table.steps[slot])
     engine.reported.add(slot)
     table.work_from_s[slot] = event.now
-    gpus = engine.handover.holding.get(slot)
-    if event.rate > 0 and gpus is not None and table.state[slot] is State.RUNNING:
-        guess = table.rate[slot]
-        if guess > 0:
-            table.ideal_s[slot] *= guess / event.rate
-            table.step_s[slot] = tuple(s * guess / event.rate for s in table.step_s[slot])
-        table.rate[slot] = event.rate
+    if event.rate > 0 and table.state[slot] is State.RUNNING:
+        run_at(engine, slot, event.rate)
     engine.settled = False
     return []
+
+
+def run_at(engine: Engine, slot: int, rate: float) -> None:
+    """The job runs at ``rate`` steps/s where another was expected: so much does it differ everywhere."""
+    table = engine.table
+    guess = float(table.rate[slot])
+    if guess > 0:
+        table.ideal_s[slot] *= guess / rate
+        table.step_s[slot] = tuple(s * guess / rate for s in table.step_s[slot])
+    table.rate[slot] = rate
 
 
 def _withdrawn(engine: Engine, event: Withdrawn) -> list[Decision]:
@@ -91,7 +96,8 @@ def _held(engine: Engine, event: Held) -> list[Decision]:
 
 
 def _released(engine: Engine, event: Released) -> list[Decision]:
-    engine.offer_again(event.slot)
+    if engine.table.types[event.slot]:
+        engine.offer_again(event.slot)
     engine.tell(event.now, event.slot, "released")
     return []
 
@@ -116,7 +122,7 @@ def _lost(engine: Engine, event: Lost) -> list[Decision]:
     slot, table = event.slot, engine.table
     if table.state[slot] is not State.STOPPING:
         _unassign(engine, slot)
-    table.done[slot] = event.done
+    table.done[slot] = min(event.done, table.steps[slot])
     engine.book_service(event.now, slot)
     table.rate[slot] = 0.0
     table.state[slot] = State.STARTING if slot in engine.assigned else State.WAITING
@@ -129,6 +135,10 @@ def _withheld(engine: Engine, event: Withheld) -> list[Decision]:
     for gpu in event.gpus:
         engine.free.withhold(gpu)
         engine.withheld.add(gpu)
+    # A start that still waits for such a GPU would be a new one there: the next round decides it again.
+    for slot in [s for s in engine.assigned if engine.handover.waits(s)]:
+        if engine.withheld.intersection(engine.assigned[slot]):
+            _take_back(engine, event.now, slot, Why.PREEMPTED)
     engine.capacity_changed()
     return []
 
@@ -136,7 +146,8 @@ def _withheld(engine: Engine, event: Withheld) -> list[Decision]:
 def _restored(engine: Engine, event: Restored) -> list[Decision]:
     used = {gpu for gpus in engine.assigned.values() for gpu in gpus}
     for gpu in event.gpus:
-        engine.free.restore(gpu, in_use=gpu in used or gpu in engine.excluded)
+        if gpu not in engine.excluded:
+            engine.free.restore(gpu, in_use=gpu in used)
         engine.withheld.discard(gpu)
     engine.capacity_changed()
     return []

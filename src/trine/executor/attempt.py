@@ -37,8 +37,13 @@ class Attempt:
     started: bool = False
     lost: bool = False
     """Its supervisor is gone without a word, and what it left is being ended."""
-    ended: bool = False
-    progress_ns: int = 0
+    ending: Exited | LaunchFailed | None = None
+    progress_mark: tuple[int, int, int] = (0, 0, 0)
+    """Which version of the file was read last."""
+
+    @property
+    def ended(self) -> bool:
+        return self.ending is not None
 
     @property
     def gpus(self) -> list[Place]:
@@ -71,21 +76,29 @@ class Attempt:
     def record_loss(self, at_s: float) -> Exited:
         """Put on record that its supervisor ended without a word."""
         rc, reason, step = 128 + signal.SIGKILL, "its supervisor was killed", rundir.last_step(str(self.run_dir))
-        with suppress(OSError):
-            record = {"kind": "lost", "rc": rc, "reason": reason, "t": at_s, "step": step}
-            rundir.write_exit(str(self.run_dir), record)
+        self._record({"kind": "lost", "rc": rc, "reason": reason, "t": at_s, "step": step})
         return Exited(self.handle, at_s, "lost", rc, step, reason)
+
+    def record_failure(self, at_s: float, reason: str) -> LaunchFailed:
+        """Put on record that it has no supervisor, so that none is started for it after a restart."""
+        self._record({"kind": "unlaunched", "rc": 126, "reason": reason, "t": at_s})
+        return LaunchFailed(self.handle, at_s, reason)
+
+    def _record(self, end: dict[str, Any]) -> None:
+        with suppress(OSError):
+            rundir.write_exit(str(self.run_dir), end)
 
     def progress(self) -> Progress | None:
         """What rank 0 told since the last look, if it makes sense: the file is the job's own."""
         path = rundir.progress_file(str(self.run_dir))
         try:
-            changed_ns = Path(path).lstat().st_mtime_ns
+            now = Path(path).lstat()
         except OSError:
             return None
-        if changed_ns == self.progress_ns:
+        mark = (now.st_mtime_ns, now.st_ino, now.st_size)
+        if mark == self.progress_mark:
             return None
-        self.progress_ns = changed_ns
+        self.progress_mark = mark
         return _progress(self.handle, rundir.read_json(path) or {})
 
     def log_tail(self) -> str:

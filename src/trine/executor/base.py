@@ -172,7 +172,9 @@ class Executor(Protocol):
     def inventory(self) -> list[NodeInfo]: ...
 
     def launch(self, lease: Lease) -> Handle:
-        """Start it; idempotent on (job, epoch), also over restarts. An epoch older than the newest seen fails."""
+        """Start it; idempotent on (job, epoch), also over restarts: what runs or ended already is only told again.
+
+        An epoch older than the newest seen fails."""
 
     def renew(self, handle: Handle, deadline_s: float | None) -> None:
         """Let a lease hold until ``deadline_s``, without a restart."""

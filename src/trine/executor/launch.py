@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -79,17 +80,15 @@ class StateDir:
         final, marker = self.run_dir(lease.handle), self.marker(lease.handle)
         self.make()
         marker.touch(mode=0o600)
-        aside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         try:
             _passable(final.parent)
-            _fill(aside, lease, spec, final.parent)
-            return _put(aside, final)
+            with tempfile.TemporaryDirectory(dir=final.parent, prefix=".new-", ignore_cleanup_errors=True) as aside:
+                _fill(Path(aside) / final.name, lease, spec, final.parent)
+                return _put(Path(aside) / final.name, final)
         except OSError:
             if not final.exists():
                 marker.unlink(missing_ok=True)
             raise
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
 
     def forget(self, handle: Handle) -> None:
         """Keep the record of an attempt, drop what only a running one needs (its variables may hold secrets)."""
@@ -199,7 +198,6 @@ def spawn_supervisor(run_dir: Path) -> tuple[int, int]:
 
 
 def _fill(aside: Path, lease: Lease, spec: Mapping[str, Any], job_dir: Path) -> None:
-    shutil.rmtree(aside, ignore_errors=True)
     _passable(aside)
     rundir.write_json(str(aside / rundir.SPEC), dict(spec))
     first = {"job": lease.job_id, "epoch": lease.epoch, "deadline_s": lease.deadline_s, "stop": False}

@@ -75,15 +75,24 @@ class LocalExecutor:
 
     def launch(self, lease: Lease) -> Handle:
         with self._lock:
-            if lease.handle not in self._attempts:
-                try:
-                    self._launch(lease)
-                except Refused as refusal:
-                    self._launch_failed(lease.handle, str(refusal))
-                except OSError as error:
-                    what = f" ({error.filename})" if error.filename else ""
-                    self._launch_failed(lease.handle, f"cannot be started: {error.strerror}{what}")
+            if attempt := self._attempts.get(lease.handle):
+                self._tell_again(attempt)
+                return lease.handle
+            try:
+                self._launch(lease)
+            except Refused as refusal:
+                self._launch_failed(lease.handle, str(refusal))
+            except OSError as error:
+                what = f" ({error.filename})" if error.filename else ""
+                self._launch_failed(lease.handle, f"cannot be started: {error.strerror}{what}")
         return lease.handle
+
+    def _tell_again(self, attempt: Attempt) -> None:
+        """Whoever launches what runs already, or has ended, missed something."""
+        if attempt.started and (started := attempt.start()):
+            self._queue.put(started)
+        if attempt.ending is not None:
+            self._queue.put(attempt.ending)
 
     def _launch(self, lease: Lease) -> None:
         check_form(lease)
@@ -189,6 +198,9 @@ class LocalExecutor:
     def close(self) -> None:
         self._watch.close()
         self._queue.close()
+        with self._lock:
+            for attempt in self._attempts.values():
+                attempt.pidfd = attempt.ready = -1
 
     # What follows happens in the thread of the watch, or on the way in.
 
@@ -214,7 +226,7 @@ class LocalExecutor:
         try:
             attempt.pid, attempt.ready = spawn_supervisor(attempt.run_dir)
         except OSError as error:
-            self._end(attempt, LaunchFailed(attempt.handle, self._clock(), f"cannot be started: {error.strerror}"))
+            self._end(attempt, attempt.record_failure(self._clock(), f"cannot be started: {error.strerror}"))
             return
         attempt.pidfd = os.pidfd_open(attempt.pid)
         self._watch.add(attempt.ready, lambda: self._look_at_start(attempt))
@@ -266,7 +278,7 @@ class LocalExecutor:
         """No supervisor runs: tell the end, or make one."""
         end = attempt.end()
         if end is None and attempt.read(rundir.PID) is None:
-            end = LaunchFailed(attempt.handle, self._clock(), f"its supervisor did not start: {attempt.log_tail()}")
+            end = attempt.record_failure(self._clock(), f"its supervisor did not start: {attempt.log_tail()}")
         if end is not None:
             self._end(attempt, end)
         else:
@@ -283,7 +295,7 @@ class LocalExecutor:
         if isinstance(end, Exited):
             self._tell_start(attempt)
             self._tell_progress(attempt)
-        attempt.ended = True
+        attempt.ending = end
         self._queue.put(end)
         self._nodes.tell_drained(self._busy_nodes())
 

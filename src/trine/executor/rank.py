@@ -35,6 +35,7 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, deadline_s: float
     nodes = list(dict.fromkeys(other["node"] for other in ranks))
     return {
         "GLOO_SOCKET_IFNAME": "lo",
+        "TRINE_API": spec["api"],
         **spec["env"],
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, mine["gpus"])),
@@ -52,7 +53,6 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, deadline_s: float
         "TRINE_LEASE_DEADLINE": "" if deadline_s is None else str(deadline_s),
         "TRINE_RUN_DIR": run_dir,
         "TRINE_PROGRESS_DIR": os.path.join(run_dir, rundir.PROGRESS),
-        "TRINE_API": spec["api"],
     }
 
 

@@ -54,21 +54,23 @@ class Supervisor:
 
     def start(self) -> str:
         """Start all ranks; says what went wrong if one could not be started."""
-        problem, report = os.pipe()
-        for rank in range(len(self.spec["ranks"])):
-            pid = os.fork()
-            if pid == 0:
-                self._run_rank(rank, report)
-            self._note_rank(pid, rank)
+        reports, report = os.pipe()
+        try:
+            for rank in range(len(self.spec["ranks"])):
+                pid = os.fork()
+                if pid == 0:
+                    self._run_rank(rank, report)
+                self._note_rank(pid, rank)
+        except OSError as error:
+            os.write(report, f"no process for rank {rank}: {error.strerror}\n".encode())
         os.close(report)
-        with os.fdopen(problem, "rb") as reports:
-            return reports.read().decode(errors="replace")
+        return _read_all(reports)
 
     def _note_rank(self, pid: int, rank: int) -> None:
-        self.rank_of[pid] = rank
         descriptor = os.pidfd_open(pid)
-        self._pid_by_fd[descriptor] = pid
         self._deaths.register(descriptor, select.EPOLLIN)
+        self._pid_by_fd[descriptor] = pid
+        self.rank_of[pid] = rank
 
     def _run_rank(self, rank: int, report: int) -> NoReturn:
         """In the child: never returns into the code of the parent."""
@@ -224,6 +226,21 @@ class Supervisor:
         return f"rank {rank} of {len(self.rank_of)} ended with exit code {self.failure}"
 
 
+def _read_all(descriptor: int) -> str:
+    """What the ranks report until all of them run. One that hangs, on a dead file system say, can still be stopped."""
+    data = b""
+    while True:
+        if select.select([descriptor], [], [], _LONGEST_LOOK_S)[0]:
+            part = os.read(descriptor, 1 << 16)
+            data += part
+            if part:
+                continue
+        elif not _stop_pending():
+            continue
+        os.close(descriptor)
+        return data.decode(errors="replace")
+
+
 def _children(root: int) -> list[int]:
     return [pid for pid, parent in parents().items() if parent == root]
 
@@ -309,10 +326,13 @@ def main(arguments: Sequence[str]) -> int:
     """Supervise the attempt in a run directory, unless another process does or did."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a launcher that ignores its children must not make us do so
     _close_inherited()
     run_dir = os.path.abspath(arguments[0])
     spec = rundir.read_json(os.path.join(run_dir, rundir.SPEC))
     me = identity(os.getpid())
+    if rundir.read_json(os.path.join(run_dir, rundir.EXIT)) is not None:
+        return 0
     if spec is None or me is None:
         print(f"{run_dir}: no lease to run", file=sys.stderr)
         return 1

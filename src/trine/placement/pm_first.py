@@ -65,6 +65,8 @@ class PmFirst(Placement):
         return Bins(tuple(bin_of), found.scores, tuple(outlier))
 
     def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
+        if not self._perf.variability.classes:
+            return ""  # nothing is known of the chips
         scored = self.scored(job, pool)
         worst = max(scored.bins.bin_of[g] for g in gpus)
         name = self._perf.variability.class_of(job.app_class)

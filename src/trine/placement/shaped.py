@@ -13,9 +13,9 @@ from trine.placement.free import FreePool, bits
 
 def shaped(job: Job, shape: Shape, pool: FreePool, chosen: list[int] | Reason, now: float) -> list[int] | Reason:
     """What the placement chose if it has the shape, else GPUs that do, else the reason to wait."""
+    widest = _widest(shape, now)
     if shape.nodes is not None:
-        return _spread(job, shape.nodes, shape.widest(now), pool)
-    widest = shape.widest(now)
+        return _spread(job, shape.nodes, widest, pool)
     if isinstance(chosen, list) and pool.cluster.tier(chosen) <= widest:
         return chosen
     found = _on_one_node(job.gpus, pool) if widest <= Tier.NODE else _in_one_rack(job.gpus, pool)
@@ -99,8 +99,18 @@ def _by_rack(cluster: Cluster, nodes: Iterable[int]) -> dict[int, list[int]]:
     return racks
 
 
+def _widest(shape: Shape, now: float) -> Tier:
+    """What is required also bounds what is preferred."""
+    return min(shape.widest(now), Tier.NETWORK if shape.required is None else shape.required)
+
+
+def gives_way(shape: Shape | None, now: float) -> bool:
+    """A preference that a job insists on now, but not for ever."""
+    return shape is not None and shape.preferred is not None and now < shape.prefer_until_s < float("inf")
+
+
 def _what_would_help(shape: Shape, now: float) -> str:
-    if shape.preferred is not None and now < shape.prefer_until_s < float("inf"):
+    if gives_way(shape, now):
         wider = (shape.required or Tier.NETWORK).label
         return f"It takes GPUs anywhere within the {wider} in {shape.prefer_until_s - now:.0f} s."
     return "It starts when enough GPUs are free close together."

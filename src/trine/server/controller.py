@@ -41,10 +41,18 @@ class Controller:
     # -- requests ------------------------------------------------------------------------------------------------
 
     def configure(
-        self, now: float, version: str, cluster: Cluster, policy: str, placement: str, settings: dict[str, Any]
+        self,
+        now: float,
+        version: str,
+        cluster: Cluster,
+        policy: str,
+        placement: str,
+        settings: dict[str, Any],
+        round_s: float = 60.0,
     ) -> rec.Record:
         """The cluster and how it is scheduled, from now on."""
-        return self._enter(rec.Configured(now, version, cluster_to_record(cluster), policy, placement, settings))
+        body = cluster_to_record(cluster)
+        return self._enter(rec.Configured(now, version, body, policy, placement, settings, round_s))
 
     def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "") -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
@@ -186,9 +194,7 @@ class Controller:
             if isinstance(decision, ev.Start):
                 starts.append(self._start_order(job_id, decision, reason))
             else:
-                stops.append(
-                    rec.StopOrder(job_id, decision.epoch, decision.moves, reason.code.value, reason.sentence)
-                )
+                stops.append(rec.StopOrder(job_id, decision.epoch, decision.moves, reason.code.value, reason.sentence))
         return rec.Orders(tuple(starts), tuple(stops))
 
     def _start_order(self, job_id: str, start: ev.Start, reason: Reason) -> rec.StartOrder:

@@ -69,10 +69,11 @@ class Options:
     """As whom jobs of the daemon's owner run, where the daemon is root."""
     truncate: int | None = None
     tls: tuple[Path, Path] | None = None
+    log_requests: bool = False
     """Certificate and key of the API."""
 
 
-class AlreadyUp(TrineError):
+class AlreadyUpError(TrineError):
     """Another daemon has the state directory."""
 
 
@@ -82,6 +83,9 @@ def run(options: Options, ready: Callable[[str], None]) -> None:
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _Lock(options.state):
         auth = open_auth(options.state)
+        if os.geteuid() == 0:
+            # Jobs of other users must get through to their own directories below; they cannot list this one.
+            options.state.chmod(0o711)
         store = open_store(options)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -141,9 +145,7 @@ def cluster_of(nodes: list[NodeInfo], spec: str) -> Cluster:
             raise InputError(
                 node.name, f"GPUs of types {', '.join(kinds)} in one machine", "one type per node: give --gpus FILE"
             )
-    return Cluster(
-        tuple(Node(n.name, len(n.gpus), n.gpus[0].type, n.labels.get("rack", "rack0")) for n in nodes)
-    )
+    return Cluster(tuple(Node(n.name, len(n.gpus), n.gpus[0].type, n.labels.get("rack", "rack0")) for n in nodes))
 
 
 def open_store(options: Options) -> Store:
@@ -208,7 +210,15 @@ async def _serve(
     scheduler.on_crash = crashed
     await scheduler.start()
     try:
-        await serve(build_app(scheduler, auth, Limits()), options.host, options.port, ready=listening, stop=stop, tls=options.tls)
+        app = build_app(scheduler, auth, Limits(), structlog.get_logger("api") if options.log_requests else None)
+        await serve(
+            app,
+            options.host,
+            options.port,
+            ready=listening,
+            stop=stop,
+            tls=options.tls,
+        )
     finally:
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
@@ -227,7 +237,7 @@ def _run_as(job_user: str) -> Callable[[str], str | None]:
     """Root starts each job as its user; anybody else can only start jobs as himself."""
     owner = user_name(os.geteuid())
     if os.geteuid() != 0:
-        return lambda user: None
+        return lambda _: None
     return lambda user: (job_user or None) if user == owner else user
 
 
@@ -265,7 +275,7 @@ class _Lock:
         except OSError:
             self._file.seek(0)
             pid = self._file.read().strip() or "unknown"
-            raise AlreadyUp(f"another daemon (process {pid}) already runs with {self._path.parent}") from None
+            raise AlreadyUpError(f"another daemon (process {pid}) already runs with {self._path.parent}") from None
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()

@@ -20,7 +20,7 @@ class Leases:
     lease_s: float
     """A lease that is not renewed for this long is over: the job saves its work and leaves."""
     api_url: str = ""
-    run_as: Callable[[str], str | None] = field(default=lambda user: None)
+    run_as: Callable[[str], str | None] = field(default=lambda _: None)
     """The system user a trine user's jobs run as; ``None``: whoever runs the daemon."""
 
     def __post_init__(self) -> None:

@@ -111,7 +111,9 @@ def _of_gpus(controller: Controller) -> Iterator[GaugeMetricFamily]:
     yield GaugeMetricFamily("trine_gpu_flagged", TABLE["trine_gpu_flagged"], value=flagged)
 
 
-def _family(name: str, labels: tuple[str, ...], values: dict[tuple[str, ...], float] | dict[tuple[str], int]) -> GaugeMetricFamily:
+def _family(
+    name: str, labels: tuple[str, ...], values: dict[tuple[str, ...], float] | dict[tuple[str], int]
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, TABLE[name], labels=labels)
     for key, value in values.items():
         family.add_metric(list(key), value)

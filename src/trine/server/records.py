@@ -63,6 +63,7 @@ class Configured:
     policy: str
     placement: str
     settings: dict[str, Any]
+    round_s: float
     orders: Orders = field(default_factory=Orders)
 
 

@@ -73,7 +73,7 @@ def forecast(state: LiveState, model: Model) -> list[Forecast]:
     if state.cluster is None or not ended:
         return []
     origin = min(job.submitted_s for job in ended)
-    settings = resolve(state.policy, state.placement, {**state.settings, "event_driven": True})
+    settings = resolve(state.policy, state.placement, {**state.settings, "fill": True, "round_s": state.round_s})
     perf = performance(state, model, state.cluster)
     settings.placement.prepare(perf, random.Random(f"{model.seed}/placement"), settings.compat)
     run = settings.run

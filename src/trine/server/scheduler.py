@@ -120,7 +120,7 @@ class Scheduler:
     async def _configure(self) -> None:
         setup = self.setup
         record = self.controller.configure(
-            self.now(), setup.version, setup.cluster, setup.policy, setup.placement, setup.settings
+            self.now(), setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s
         )
         await self.journal.add([record])
 
@@ -275,6 +275,8 @@ class Scheduler:
                 handle = Handle(record.job, record.epoch)
                 self._ended.pop(handle, None)
                 self.executor.forget(handle)
+            elif isinstance(record, rec.NodeChanged):
+                self._cordon(record)
             for stop in record.orders.stops:
                 self._say("stop", stop.job, stop.sentence)
                 self._stop(stop.job, stop.epoch)
@@ -283,6 +285,15 @@ class Scheduler:
                 self._launch(start.job, start.epoch)
         self._since_snapshot += len(records)
         self._notify()
+
+    def _cordon(self, change: rec.NodeChanged) -> None:
+        """The executor guards a drained node, too; one that it reported itself it knows about."""
+        if change.by == "executor":
+            return
+        if change.state == "up":
+            self.executor.uncordon(change.node)
+        else:
+            self.executor.cordon(change.node, change.reason)
 
     def _say(self, what: str, job_id: str, sentence: str) -> None:
         self.log.info(what, job=job_id, why=sentence)
@@ -434,8 +445,10 @@ class Scheduler:
                 self._note(lost)
             elif job.state == "stopping":
                 self._stop(job.id, job.epoch)
+        present = {node.name for node in self.setup.cluster.nodes}
         for name, node in self.controller.state.nodes.items():
-            self.executor.cordon(name, node.reason)
+            if name in present:
+                self.executor.cordon(name, node.reason)
 
     async def _recover(self) -> None:
         """The journal could not be written: go back to what is on disk, and on from there if it can be written now."""

@@ -180,7 +180,7 @@ class Service(Protocol):
     def job(self, job_id: str, caller: Caller) -> JobView: ...
 
     def jobs(self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000) -> list[JobView]:
-        """Jobs in one of ``states``: those that hold GPUs first, then in order of rank, then ended ones, newest first."""
+        """Jobs in one of ``states``: those that hold GPUs first, then by rank, then ended ones, newest first."""
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
 

@@ -95,6 +95,7 @@ class LiveState:
     policy: str = ""
     placement: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    round_s: float = 60.0
     observations: Observations | None = None
     """What running jobs taught about GPUs and models; there is one as soon as the cluster is known."""
     requests: dict[str, list[str]] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class LiveState:
         """The jobs that can still change, in order of arrival."""
         self._appliers: dict[str, Callable[[Any], None]] = {
             rec.Configured.kind: self._configured,
-            rec.Refined.kind: lambda record: None,
+            rec.Refined.kind: lambda _: None,
             rec.Accepted.kind: self._accepted,
             rec.Asked.kind: self._asked,
             rec.NodeChanged.kind: self._node_changed,
@@ -138,6 +139,7 @@ class LiveState:
             self.observations.rebase(VariabilityTable.of_cluster(cluster))
         self.cluster = cluster
         self.policy, self.placement, self.settings = record.policy, record.placement, record.settings
+        self.round_s = record.round_s
 
     def _renumber(self, old: Cluster, new: Cluster) -> None:
         """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
@@ -300,6 +302,7 @@ class LiveState:
             "policy": self.policy,
             "placement": self.placement,
             "settings": self.settings,
+            "round_s": self.round_s,
         }
 
     @classmethod
@@ -319,6 +322,7 @@ class LiveState:
             told["policy"] if told else "",
             told["placement"] if told else "",
             told["settings"] if told else {},
+            told["round_s"] if told else 60.0,
             learnt,
             dict(body["requests"]),
             body["next_id"],

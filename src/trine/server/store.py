@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -45,7 +45,7 @@ class StoreError(TrineError):
     """Nothing can be made durable now; what was already acknowledged is safe."""
 
 
-class DamagedJournal(TrineError):
+class DamagedJournalError(TrineError):
     """The journal on disk is not what was written."""
 
 
@@ -62,7 +62,7 @@ class Store:
         self._chain = 0
 
     @classmethod
-    def open(cls, where: str | Path) -> Store:
+    def open(cls, where: str | Path) -> Self:
         """A store by URL, or in the SQLite file of this name; tables are made if they are missing."""
         url = where if isinstance(where, str) and "://" in where else f"sqlite:///{where}"
         try:
@@ -81,7 +81,7 @@ class Store:
             if found is None:
                 connection.execute(_FACTS.insert().values(name="schema", value=str(_SCHEMA)))
             elif found != str(_SCHEMA):
-                raise DamagedJournal(
+                raise DamagedJournalError(
                     f"{store_name(self.url)}: a journal of schema {found}, this version of trine reads {_SCHEMA}"
                 )
 
@@ -124,11 +124,11 @@ class Store:
         try:
             state, start, chain = self._newest_snapshot()
             self.seq, self._chain = start, chain
-            for seq, record, chain in self._read(start, chain):
+            for seq, record, link in self._read(start, chain):
                 state.apply(record)
-                self.seq, self._chain = seq, chain
+                self.seq, self._chain = seq, link
         except DBAPIError as error:
-            raise DamagedJournal(
+            raise DamagedJournalError(
                 f"{store_name(self.url)}: the database cannot be read: {_short(error)}; "
                 "restore it from a backup, or move it away to start empty"
             ) from error
@@ -170,7 +170,7 @@ class Store:
                 expected += 1
                 chain = _link(chain, row.kind, row.body)
                 if row.seq != expected or chain != row.crc:
-                    raise DamagedJournal(
+                    raise DamagedJournalError(
                         f"{store_name(self.url)}: record {expected} of the journal is "
                         f"{'missing' if row.seq != expected else 'damaged'}; the {expected - 1} records before it are "
                         f"whole. Restore a backup, or give up what follows with: trine up --truncate {expected - 1}"

@@ -47,7 +47,7 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
         job.exit_code,
         job.preemptions,
         job.migrations,
-        expected_end_s(controller, job),
+        expected_end_s(job),
     )
 
 
@@ -78,7 +78,9 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         last = job.story[-1].sentence if job.story else ""
         return Reason(Why.FINISHED, f"job {job.id} {_ENDED[job.state]}. {last}".rstrip())
     if job.state == "held":
-        return Reason(Why.HELD, f"job {job.id} is held.", change=f"It stands in line again after: trine release {job.id}")
+        return Reason(
+            Why.HELD, f"job {job.id} is held.", change=f"It stands in line again after: trine release {job.id}"
+        )
     if job.state == "stopping":
         told = next((line for line in reversed(job.story) if line.what.startswith("told to")), None)
         return Reason(Why.PREEMPTED, f"job {job.id} saves its work and stops. {told.sentence if told else ''}".rstrip())
@@ -118,7 +120,7 @@ def _speed(controller: Controller, job: LiveJob) -> list[str]:
     return said
 
 
-def expected_end_s(controller: Controller, job: LiveJob) -> float | None:
+def expected_end_s(job: LiveJob) -> float | None:
     """When a running job ends at its present pace, if it has told its pace and its length."""
     total = job.total or job.spec.steps
     if job.state != "running" or not total or job.rate <= 0:

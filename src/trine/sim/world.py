@@ -17,7 +17,7 @@ from trine.core.job import Job
 from trine.core.params import param
 from trine.core.reason import Why
 from trine.engine.engine import Engine, EngineError
-from trine.engine.events import Decision, Finished, Start, Started, Stop, Stopped, Submitted, Tick
+from trine.engine.events import Decision, Fill, Finished, Start, Started, Stop, Stopped, Submitted, Tick
 from trine.engine.invariants import check
 from trine.sim.recorder import Life, Recorder, Run
 
@@ -33,6 +33,9 @@ class WorldSettings:
 
     round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
     event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
+    fill: bool = param(
+        False, "between rounds, give GPUs that nobody holds to waiting jobs at every arrival and completion"
+    )
     finish: str = param(
         "exact",
         "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",
@@ -67,7 +70,7 @@ class World:
         self.now = 0.0
         self.rounds = 0
         self._costs = settings.costs
-        self._slack_s = 0.0 if settings.event_driven else _GRID_SLACK * settings.round_s
+        self._slack_s = 0.0 if settings.event_driven or settings.fill else _GRID_SLACK * settings.round_s
         self._arrivals = arrivals
         self._next_job = next(arrivals, None)
         self._tracked_left = tracked
@@ -85,7 +88,7 @@ class World:
             if not self._tracked_left:
                 break
             self._submit_jobs()
-            self._carry_out(self.engine.handle(Tick(self.now)))
+            self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
             if self.settings.validate:
                 check(self.engine)
             self.rounds += 1
@@ -100,10 +103,23 @@ class World:
         """The next moment at which anything can change."""
         upcoming = self._next_event_s()
         if not self.engine.can_wait:
-            upcoming = min(upcoming, self.now + self.settings.round_s)
+            upcoming = min(upcoming, self._next_round_s())
         if upcoming == math.inf:
             raise self._stuck()
         return self._on_grid(upcoming)
+
+    def _next_round_s(self) -> float:
+        round_s = self.settings.round_s
+        if not self.settings.fill:
+            return self.now + round_s
+        return (math.floor(self.now / round_s + _GRID_SLACK) + 1) * round_s
+
+    def _at_round(self) -> bool:
+        """A whole round is decided now; false only between rounds, where GPUs are merely given out."""
+        if not self.settings.fill or self.settings.event_driven:
+            return True
+        rounds = self.now / self.settings.round_s
+        return abs(rounds - round(rounds)) <= _GRID_SLACK
 
     def _next_event_s(self) -> float:
         ends, lives = self._ends, self.recorder.lives
@@ -114,7 +130,7 @@ class World:
 
     def _on_grid(self, time_s: float) -> float:
         """The first decision time at or after ``time_s`` and after now."""
-        if self.settings.event_driven:
+        if self.settings.event_driven or self.settings.fill:
             return max(time_s, self.now)
         round_s = self.settings.round_s
         boundary = math.ceil(time_s / round_s - _GRID_SLACK)

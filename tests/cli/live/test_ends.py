@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.live.command import trine
 from tests.client.fake_daemon import FakeDaemon, announce
-from trine.cli.live.lazy import VERBS, load
+from trine.cli.lazy import VERBS, load
 
 VERB_LINES = [
     *(["queue"], ["queue", "--watch"], ["show", "1"], ["explain", "1"], ["cancel", "1"], ["hold", "1"]),

@@ -68,7 +68,7 @@ def assert_valid(problem: Problem, found: Allocation, slack: float = 1e-9) -> No
     """No job above full time, no type above its GPUs, throughputs as the shares say."""
     assert np.isfinite(found.shares).all() and np.isfinite(found.pair_shares).all()
     assert found.shares.min(initial=0.0) >= 0 and found.pair_shares.min(initial=0.0) >= 0
-    assert found.total(problem).sum(axis=1).max(initial=0.0) <= 1 + slack
+    assert found.total().sum(axis=1).max(initial=0.0) <= 1 + slack
     used = problem.gang @ found.shares + problem.gang[problem.pairs.jobs[:, 0]] @ found.pair_shares
     by_type = np.zeros(len(problem.types))
     np.add.at(by_type, problem.column_type, used)

@@ -34,6 +34,14 @@ class Notes:
         self.entries.append({"event": event, **values})
 
 
+def eventually(holds: Callable[[], bool], within_s: float = 15) -> None:
+    """Return as soon as it holds; fail if it never does."""
+    deadline_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
 @dataclass
 class Running:
     """A server and clients for it."""
@@ -55,9 +63,7 @@ class Running:
 
     def noted(self, count: int) -> list[dict[str, Any]]:
         """The request log once it has ``count`` entries (it is written after the answer)."""
-        deadline_s = time.monotonic() + 10
-        while len(self.log.entries) < count and time.monotonic() < deadline_s:
-            time.sleep(0.002)
+        eventually(lambda: len(self.log.entries) >= count)
         return self.log.entries
 
     def renewed(self, logs: Path) -> Running:

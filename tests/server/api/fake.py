@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +46,8 @@ class FakeService:
         self.requests: dict[str, list[str]] = {}
         self.node = NodeView("node0", "up", "rack0", (GpuView(0, "v100", None, {"A": 1.0}, ("slow",)),))
         self.full_disk = False
+        self.watched = 0
+        """How often somebody waited for a change."""
         self._changes = asyncio.Condition()
 
     async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
@@ -139,6 +140,7 @@ class FakeService:
         return str(self.logs / f"{self.job(job_id, caller).id}.log")
 
     async def changed(self, timeout_s: float) -> None:
+        self.watched += 1
         await until(self._changes, timeout_s)
 
     def metrics(self) -> bytes:
@@ -151,6 +153,3 @@ async def until(changes: asyncio.Condition, timeout_s: float) -> None:
             await changes.wait()
     except TimeoutError:
         pass
-
-
-ServiceOf = Callable[..., FakeService]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.server.api.conftest import Running, Start, running
+from tests.server.api.conftest import Running, Start, eventually, running
 from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, FakeAuth, FakeService
 from trine.server.api.limits import Limits
 
@@ -233,19 +233,17 @@ def test_endless_headers_are_cut_off(impatient: Running) -> None:
 
 
 def test_too_many_connections_shut_nobody_else_out_for_long(impatient: Running) -> None:
-    idle = [socket.create_connection(("127.0.0.1", impatient.port)) for _ in range(60)]
-    try:
-        deadline_s = time.monotonic() + 10
-        while time.monotonic() < deadline_s:
-            try:
-                assert httpx.get(f"{impatient.url}/healthz").text == "ok\n"
-                break
-            except httpx.TransportError:
-                time.sleep(0.05)
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{impatient.url}/healthz").text == "ok\n"
+        except httpx.TransportError:
+            return False
+
+    with ExitStack() as idle:
+        for _ in range(60):
+            idle.enter_context(socket.create_connection(("127.0.0.1", impatient.port)))
+        eventually(answers)
         assert_alive(impatient)
-    finally:
-        for connection in idle:
-            connection.close()
 
 
 @pytest.mark.parametrize(
@@ -273,15 +271,12 @@ def test_a_client_that_goes_away_frees_its_place(start: Start) -> None:
     client = server.client(ANNA_TOKEN)
     client.post("/v1/jobs", json=JOB)
     request = head(f"Authorization: Bearer {ANNA_TOKEN}", method="GET", path="/v1/jobs/1/wait?timeout_s=300")
+    wait = "/v1/jobs/1/wait?timeout_s=0.01"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(request)
-        deadline_s = time.monotonic() + 10
-        while client.get("/v1/jobs/1/wait?timeout_s=0.01").status_code != 503 and time.monotonic() < deadline_s:
-            pass
-    while time.monotonic() < deadline_s:
-        if client.get("/v1/jobs/1/wait?timeout_s=0.01").status_code == 200:
-            return
-    pytest.fail("the place of the client that went away was never freed")
+        eventually(lambda: server.service.watched > 0)
+        assert client.get(wait).status_code == 503
+    eventually(lambda: client.get(wait).status_code == 200)
 
 
 def test_a_client_that_stops_reading_is_given_up(impatient: Running) -> None:

@@ -61,6 +61,7 @@ def up(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, start nothing.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request to the API.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log only warnings.")] = False,
 ) -> None:
     """Start the daemon that runs jobs on this machine's GPUs."""
@@ -89,6 +90,7 @@ def up(
         job_user,
         truncate,
         _tls(tls_cert, tls_key),
+        log_requests,
     )
     if dry_run:
         for sentence in daemon.dry_run(options):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trine.policy.lp.problem import PairRows, Problem
-from trine.policy.view import Floats
+from trine.policy.view import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,12 @@ class Note:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Shares of time, aligned with the jobs, pairs and columns of the problem."""
+    """Shares of time, aligned with the jobs and columns of the problem."""
 
     shares: Floats
     """(jobs, columns), each job alone."""
+    pair_jobs: Ints
+    """(pairs, 2): positions of the jobs; those of the problem, or those chosen where it lists kinds."""
     pair_shares: Floats
     """(pairs, columns), both jobs of a pair together."""
     effective: Floats
@@ -41,16 +43,16 @@ class Allocation:
     """Normalised throughput granted to each job, for policies that fill level by level."""
     notes: tuple[Note, ...] = ()
 
-    def total(self, problem: Problem) -> Floats:
+    def total(self) -> Floats:
         """(jobs, columns): time alone plus time in pairs."""
         total = self.shares.copy()
         for side in (0, 1):
-            np.add.at(total, problem.pairs.jobs[:, side], self.pair_shares)
+            np.add.at(total, self.pair_jobs[:, side], self.pair_shares)
         return total
 
     def as_dict(self, problem: Problem) -> dict[str, Any]:
         """Plain values for JSON; notes and levels only where there are any."""
-        pairs = zip(problem.pairs.jobs, self.pair_shares, strict=True)
+        pairs = zip(self.pair_jobs, self.pair_shares, strict=True)
         result: dict[str, Any] = {
             "shares": {job: _named(problem, row) for job, row in zip(problem.ids, self.shares, strict=True)},
             "pair_shares": [
@@ -101,6 +103,7 @@ def allocation(
         effective += pair_rate(len(problem), problem.pairs.jobs, problem.pairs.throughput, pair_shares)
     return Allocation(
         shares,
+        problem.pairs.jobs,
         pair_shares,
         effective,
         float(certificate.objective),
@@ -113,7 +116,7 @@ def allocation(
     )
 
 
-def pair_rate(count: int, jobs: Any, rates: Floats, shares: Floats) -> Floats:
+def pair_rate(count: int, jobs: Ints, rates: Floats, shares: Floats) -> Floats:
     """Steps per second each of ``count`` jobs makes in pairs."""
     result = np.zeros(count)
     for side in (0, 1):

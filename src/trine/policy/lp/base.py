@@ -77,13 +77,16 @@ class SharePolicy(ABC):
     paper: ClassVar[str] = ""
     objective: ClassVar[str] = "objective"
     """What the number ``Allocation.objective`` is, for people."""
+    takes_kinds: ClassVar[bool] = False
+    """Works on pairs of kinds as they are; for the others all pairs of jobs are listed, which grows as jobs squared."""
 
     def allocate(self, problem: Problem, memory: Memory | None = None) -> Allocation:
         """Valid shares: no job above full time, no type above its GPUs. Nothing for no jobs."""
         if not len(problem):
             return allocation(problem, np.zeros((0, len(problem.types))), exact(0.0))
         try:
-            return self.compute(problem, Memory() if memory is None else memory)
+            stated = problem if self.takes_kinds else problem.listed()
+            return self.compute(stated, Memory() if memory is None else memory)
         except (InfeasibleError, UnservableError) as error:
             raise TrineError(
                 f"policy {self.name}: no proven answer ({error}); are the numbers very far apart?"
@@ -112,7 +115,7 @@ def sharing_param() -> Any:
 
 def shares_space(problem: Problem, wanted: bool | None) -> bool:
     """Whether pairs take part."""
-    return wanted is not False and len(problem.pairs) > 0
+    return wanted is not False and (len(problem.pairs) > 0 or problem.kind_pairs is not None)
 
 
 def reference_rates(problem: Problem, gpu_type: str) -> Floats:

@@ -34,6 +34,10 @@ def best_sum(
         return highest_sum(space, aim, memory, floor), notes + more
 
 
+def has_deadlines(problem: Problem) -> bool:
+    return bool(np.isfinite(problem.deadline_s).any())
+
+
 def needed_rate(problem: Problem) -> Floats:
     """Steps per second that meet each deadline; 0 without one, infinite if it has passed."""
     wanted = np.isfinite(problem.deadline_s)

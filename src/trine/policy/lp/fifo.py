@@ -50,7 +50,7 @@ class Fifo(SharePolicy):
         if self.form == "lp":
             return super().explain(problem, found)
         rank = np.argsort(np.argsort(problem.arrival, kind="stable"))
-        total = found.total(problem)
+        total = found.total()
         return [
             f"number {r + 1} by arrival"
             + (f": runs on {problem.columns[row.argmax()]}" if row.any() else ": no room left")

@@ -51,7 +51,7 @@ class FinishTimeFairness(SharePolicy):
         if not steps.any():
             return allocation(problem, problem.isolated_share, exact(0.0))
         space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        ideal_s = isolated_s + steps / isolated_rate
+        ideal_s = np.where(steps > 0, isolated_s + steps / isolated_rate, 1.0)
         found = lowest_slowdown(space, steps, problem.elapsed_s, ideal_s, memory)
         # Prices are those of the level that rho leaves; its slope by rho turns them into what rho gains.
         spare_s = np.maximum(found.value * ideal_s - problem.elapsed_s, 1e-12)

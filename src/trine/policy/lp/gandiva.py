@@ -45,7 +45,7 @@ class Gandiva(SharePolicy):
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         partner: dict[int, int] = {}
-        for (a, b), row in zip(problem.pairs.jobs.tolist(), found.pair_shares, strict=True):
+        for (a, b), row in zip(found.pair_jobs.tolist(), found.pair_shares, strict=True):
             if row.any():
                 partner |= {a: b, b: a}
         return [

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
+from trine.policy.lp.kinds import level_by_kinds
 from trine.policy.lp.problem import Problem, proportional
 from trine.policy.lp.program import highest_level, space_of
 from trine.policy.lp.words import by_level
@@ -24,14 +25,17 @@ class MaxMinFairness(SharePolicy):
     title: ClassVar[str] = "the smallest normalised throughput is as large as can be"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.1"
     objective: ClassVar[str] = "smallest normalised throughput"
+    takes_kinds: ClassVar[bool] = True
 
     aware: bool = aware_param()
     space_sharing: bool | None = sharing_param()
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         rates = problem.rates if self.aware else equal_rates(problem)
-        space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        return highest_level(space, self._demand(problem, rates), memory).allocation(problem)
+        demand, sharing = self._demand(problem, rates), self.aware and shares_space(problem, self.space_sharing)
+        if sharing and problem.kind_pairs is not None:
+            return level_by_kinds(problem, problem.kind_pairs, demand, memory)
+        return highest_level(space_of(problem, rates, sharing), demand, memory).allocation(problem)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         rates = problem.rates if self.aware else equal_rates(problem)

@@ -10,7 +10,8 @@ import numpy as np
 from trine.core.params import param
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy, shares_space, sharing_param
-from trine.policy.lp.deadlines import best_sum
+from trine.policy.lp.deadlines import best_sum, has_deadlines
+from trine.policy.lp.kinds import sum_by_kinds
 from trine.policy.lp.packed import Aim
 from trine.policy.lp.problem import Problem
 from trine.policy.lp.program import space_of
@@ -27,13 +28,18 @@ class MaxThroughput(SharePolicy):
     name: ClassVar[str] = "max-throughput"
     title: ClassVar[str] = "the sum of throughputs is as large as can be"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
+    takes_kinds: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second of all jobs together"
 
     space_sharing: bool | None = sharing_param()
     slo: bool = param(True, "jobs with a deadline get at least the throughput that meets it")
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
-        space = space_of(problem, problem.rates, shares_space(problem, self.space_sharing))
+        sharing = shares_space(problem, self.space_sharing)
+        if sharing and problem.kind_pairs is not None and not (self.slo and has_deadlines(problem)):
+            return sum_by_kinds(problem, problem.kind_pairs, np.ones(len(problem.types)), memory)
+        problem = problem.listed() if sharing else problem
+        space = space_of(problem, problem.rates, sharing)
         aim = Aim(np.ones(len(problem)), np.ones(len(problem.types)))
         found, notes = best_sum(problem, space, aim, memory, self.slo)
         return found.allocation(problem, notes=notes)

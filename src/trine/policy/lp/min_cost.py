@@ -11,7 +11,8 @@ from trine.core.errors import InputError
 from trine.core.params import param
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy, shares_space, sharing_param
-from trine.policy.lp.deadlines import best_ratio, best_sum
+from trine.policy.lp.deadlines import best_ratio, best_sum, has_deadlines
+from trine.policy.lp.kinds import sum_by_kinds
 from trine.policy.lp.packed import Aim
 from trine.policy.lp.problem import WHERE, Problem
 from trine.policy.lp.program import space_of
@@ -31,6 +32,7 @@ class MinCost(SharePolicy):
     name: ClassVar[str] = "min-cost"
     title: ClassVar[str] = "as much throughput per price as can be, deadlines kept"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
+    takes_kinds: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second for a price of 1 per hour"
 
     form: str = param(
@@ -41,7 +43,11 @@ class MinCost(SharePolicy):
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         prices = self._prices(problem)
-        space = space_of(problem, problem.rates, shares_space(problem, self.space_sharing))
+        sharing = shares_space(problem, self.space_sharing)
+        if sharing and problem.kind_pairs is not None and self.form == "normalised" and not has_deadlines(problem):
+            return sum_by_kinds(problem, problem.kind_pairs, 1.0 / prices, memory)
+        problem = problem.listed() if sharing else problem
+        space = space_of(problem, problem.rates, sharing)
         if self.form == "ratio":
             found, notes = best_ratio(problem, space, prices, memory, self.slo)
         else:

@@ -55,9 +55,13 @@ class Aim:
     cost: Floats = field(default_factory=lambda: np.zeros(0))
     """Per GPU, by type."""
 
+    def everywhere(self, space: Space) -> Floats:
+        """(jobs, types): what a job's whole time on a type counts."""
+        worth = self.job[:, None] * space.rates * self.kind
+        return worth - space.gang[:, None] * self.cost if len(self.cost) else worth
+
     def singles(self, space: Space, m: Ints, j: Ints) -> Floats:
-        worth = self.job[m] * space.rates[m, j] * self.kind[j]
-        return worth - space.gang[m] * self.cost[j] if len(self.cost) else worth
+        return self.everywhere(space)[m, j]
 
     def pairs(self, space: Space, r: Ints, j: Ints) -> Floats:
         worth: Floats = (self.job[space.jobs[r]] * space.pair_rates[r, :, j]).sum(axis=1) * self.kind[j]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from trine.policy.lp import packed
+from trine.policy.lp.solver.form import InfeasibleError
 from trine.policy.lp.solver.highs import Session
 from trine.policy.lp.solver.rules import Rule
 from trine.policy.view import Flags, Floats
 
-ROOM = 1e-9
-"""Granted levels are held to within this part, so that every program has room to move."""
+ROOMS = (3e-9, 1e-7, 3e-6)
+"""Granted levels are held to within this part of a job's fastest rate, the first that leaves a program room to move."""
 RISE = 1e-6
 """A rise below this part of the highest level is rounding."""
 
@@ -37,7 +40,7 @@ def fill(space: packed.Space, rule: Rule, session: Session, finalise_all: bool =
     levels, done, gap = np.zeros(n), np.zeros(n, bool), 0.0
     while True:
         demand = rule.weights(done) / space.gang
-        answer = packed.level(space, demand, levels * (1 - ROOM), session)
+        answer = _with_room(space, levels, partial(packed.level, space, demand, session=session))
         levels = levels + max(answer.value, 0.0) * demand
         unsure = (answer.bound - answer.value) * float(demand.max())
         gap = max(gap, unsure / max(float(levels.max()), 1e-12))
@@ -57,7 +60,7 @@ def _stuck(space: packed.Space, levels: Floats, active: Flags, answer: packed.Pa
     aim = packed.Aim(np.zeros(len(levels)), np.ones(len(space.capacity)))
     while stuck.any():
         up = packed.Extra(-1.0, stuck.astype(np.float64), np.where(stuck, scale, 0.0))
-        found = packed.total(space, aim, levels * (1 - ROOM), up, session)
+        found = _with_room(space, levels, partial(packed.total, space, aim, extra=up, session=session))
         risen = stuck & (found.extra > RISE * scale)
         if not risen.any():
             return stuck
@@ -66,3 +69,17 @@ def _stuck(space: packed.Space, levels: Floats, active: Flags, answer: packed.Pa
     weight = np.where(active, answer.duals, -1.0)
     only: Flags = np.arange(len(levels)) == int(weight.argmax())
     return only
+
+
+def _with_room(
+    space: packed.Space, levels: Floats, solve: Callable[[Floats], packed.PackedAnswer]
+) -> packed.PackedAnswer:
+    """``solve`` for floors a hair below the levels: rounding must not make what was granted impossible."""
+    unit = space.rates.max(axis=1)
+    for room in ROOMS:
+        try:
+            return solve(np.maximum(levels - room * unit, 0.0))
+        except InfeasibleError:
+            if room == ROOMS[-1]:
+                raise
+    raise AssertionError("ROOMS is empty")

@@ -6,7 +6,7 @@ No objective lives here, and no file is read here (see ``document``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +40,26 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class KindPairs:
+    """Pairs by kinds of jobs, for many jobs of few kinds. Jobs of one kind have equal throughputs and gangs."""
+
+    kind: Ints
+    """Of each job."""
+    pairs: Ints
+    """(rows, 2): kinds of equal gang; a kind with itself if two such jobs may share."""
+    throughput: Floats
+    """(rows, 2, types): steps per second of either while both run."""
+
+    def rows(self, one: Ints, other: Ints) -> tuple[Ints, Flags]:
+        """The row for each two kinds, -1 for none, and whether it lists them the other way round."""
+        count = int(max(self.kind.max(initial=0), self.pairs.max(initial=0))) + 1
+        row = np.full((count, count), -1, np.int64)
+        row[self.pairs[:, 0], self.pairs[:, 1]] = np.arange(len(self.pairs))
+        turned = row[one, other] < 0
+        return np.where(turned, row[other, one], row[one, other]), turned
 
 
 def no_pairs(columns: int) -> Pairs:
@@ -96,6 +116,8 @@ class Problem:
     prices: Floats
     """Per GPU and hour by type; NaN where not known."""
     pairs: Pairs
+    kind_pairs: KindPairs | None = None
+    """In place of ``pairs``."""
 
     @classmethod
     def of(
@@ -116,6 +138,7 @@ class Problem:
         entities: Sequence[Entity] = (),
         prices: dict[str, float] | None = None,
         pairs: Pairs | None = None,
+        kind_pairs: KindPairs | None = None,
         where: str = WHERE,
     ) -> Problem:
         """A checked problem; ``columns`` are pairs of name and GPU type, by default the types themselves."""
@@ -143,6 +166,7 @@ class Problem:
             entities=tuple(entities),
             prices=np.array([(prices or {}).get(t, np.nan) for t in types], np.float64),
             pairs=no_pairs(len(cols)) if pairs is None else pairs,
+            kind_pairs=kind_pairs,
         )
         check(problem, where)
         return problem
@@ -211,6 +235,17 @@ class Problem:
         fits = self.fits[self.pairs.jobs[:, 0]] & there
         return np.where(fits[:, None, :], self.pairs.throughput[:, :, column], 0.0), column
 
+    def listed(self) -> Problem:
+        """The same problem with every pair of jobs listed that ``kind_pairs`` allows."""
+        if self.kind_pairs is None:
+            return self
+        one, other = np.triu_indices(len(self), 1)
+        row, turned = self.kind_pairs.rows(self.kind_pairs.kind[one], self.kind_pairs.kind[other])
+        known = row >= 0
+        rates = self.kind_pairs.throughput[row[known]]
+        rates = np.where(turned[known][:, None, None], rates[:, ::-1], rates)
+        return replace(self, pairs=Pairs(np.stack([one, other], axis=1)[known], rates), kind_pairs=None)
+
     def spread(self, x: Floats) -> Floats:
         """Shares by type as shares by column."""
         if self.plain:
@@ -240,6 +275,7 @@ def check(problem: Problem, where: str = WHERE) -> None:
     _check_positive(problem, problem.weight, "weight", where)
     _check_positive(problem, problem.gang.astype(np.float64), "gpus", where)
     _check_pairs(problem, where)
+    _check_kinds(problem, where)
     _check_places(problem, where)
 
 
@@ -278,6 +314,22 @@ def _check_pairs(problem: Problem, where: str) -> None:
         k = int(np.argwhere(~(np.isfinite(rates) & (rates >= 0)))[0][0])
         names = " and ".join(problem.ids[i] for i in problem.pairs.jobs[k])
         raise InputError(where, f"the pair of jobs {names} has {rates[k].min():g} steps/s", "0 or more", "pairs")
+
+
+def _check_kinds(problem: Problem, where: str) -> None:
+    table = problem.kind_pairs
+    if table is None:
+        return
+    if not problem.plain or len(problem.pairs) or table.throughput.shape[1:] != (2, len(problem.types)):
+        raise InputError(where, "kinds of pairs beside listed pairs or placements", "one of the two", "kind_pairs")
+    _, first, member_of = np.unique(table.kind, return_index=True, return_inverse=True)
+    head = first[member_of]
+    alike = (problem.throughput == problem.throughput[head]).all(axis=1) & (problem.gang == problem.gang[head])
+    if not alike.all():
+        job = problem.ids[int(np.argmin(alike))]
+        raise InputError(
+            where, f"job {job} differs from others of its kind", "equal throughputs and gangs", "kind_pairs"
+        )
 
 
 def _check_places(problem: Problem, where: str) -> None:

@@ -104,7 +104,14 @@ def lowest_slowdown(
 
 def highest_sum(space: packed.Space, aim: packed.Aim, memory: Memory, floor: Floats | None = None) -> Solved:
     """The largest sum of what ``aim`` counts; ``InfeasibleError`` if the floors cannot be reached together."""
-    return Solved.of_packed(packed.total(space, aim, floor, session=memory.session))
+    if len(space.jobs):
+        return Solved.of_packed(packed.total(space, aim, floor, session=memory.session))
+    from trine.policy.lp.solver.linear import maximise_sum
+
+    worth = aim.everywhere(space)
+    return Solved.of_certified(
+        maximise_sum(worth, space.gang, space.capacity, rates=space.rates, floors=floor, session=memory.session)
+    )
 
 
 def highest_levels(space: packed.Space, rule: Rule, memory: Memory, finalise_all: bool) -> tuple[Solved, Floats]:

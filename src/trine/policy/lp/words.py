@@ -14,14 +14,14 @@ NEAR = 1e-4
 
 def by_prices(problem: Problem, found: Allocation) -> list[str]:
     """How much of its time a job runs, and which scarce type holds it back."""
-    return [_time(problem, found, i, total) for i, total in enumerate(found.total(problem))]
+    return [_time(problem, found, i, total) for i, total in enumerate(found.total())]
 
 
 def by_level(problem: Problem, found: Allocation, level: Floats, noun: str, lower_is_better: bool = False) -> list[str]:
     """Where each job stands against the level everybody is held to."""
     goal = found.objective
     sentences = []
-    for i, total in enumerate(found.total(problem)):
+    for i, total in enumerate(found.total()):
         better = (goal - level[i] if lower_is_better else level[i] - goal) / max(abs(goal), 1e-300)
         if better > NEAR:
             stand = f"{noun} {level[i]:.4g}, better than the {goal:.4g} everybody is held to"

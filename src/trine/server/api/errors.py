@@ -24,6 +24,7 @@ class ErrorView(BaseModel):
 STATUS = {
     "unauthorized": 401,
     "forbidden": 403,
+    "not-admin": 403,
     "not-found": 404,
     "no-such-path": 404,
     "method-not-allowed": 405,

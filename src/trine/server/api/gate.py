@@ -23,6 +23,10 @@ Shortcuts = Mapping[tuple[str, str], Callable[[Scope], Awaitable[Response]]]
 """Handlers by method and path that are called without the framework, which would cost more than they do."""
 
 
+class StalledClientError(Exception):
+    """Nobody is left to tell."""
+
+
 class Authority(Protocol):
     """Turns a token into a caller."""
 
@@ -57,8 +61,8 @@ class Gate:
             await self._pass(scope, receive, answer)
         except ApiError as error:
             await answer.instead(error, scope, receive)
-        except asyncio.CancelledError:
-            raise
+        except StalledClientError:
+            pass  # an answer that has begun can only be cut off
         except Exception:
             await self._bug(scope, receive, answer)
         finally:
@@ -128,7 +132,7 @@ class _Answer:
             async with asyncio.timeout(self._send_s):
                 await self._send(message)
         except TimeoutError:
-            raise ApiError("timeout", "The client stopped reading.") from None
+            raise StalledClientError from None
 
     async def instead(self, error: ApiError, scope: Scope, receive: Receive) -> None:
         """Answer with ``error``; an answer that has begun can only be cut off."""

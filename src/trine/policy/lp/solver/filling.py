@@ -121,7 +121,7 @@ def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, mil
 
 def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
     try:
-        answer = solve(state.problem(demand), warm, classes=False)
+        answer = solve(state.problem(demand), warm, classes=False, tolerance=1e-9)
     except InfeasibleError:
         return None
     return answer if answer.gap <= _PASS_GAP else None

@@ -82,7 +82,7 @@ def solve_finish_time(
     if (np.asarray(ideal_s) <= 0).any():
         raise ValueError("ideal_s must be positive")
     jobs = _Jobs(rates, steps_left, elapsed_s, ideal_s, gang).taken(left)
-    found = grouping.find(jobs.columns(), at_most=np.count_nonzero(left) // 2)
+    found = grouping.find(jobs.columns(), at_most=int(left.sum()) // 2)
     gpus, warm = np.asarray(capacity, dtype=np.float64), warm or Warm()
     if found is None:
         return _restore(_search(jobs, gpus, warm), left)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trine.policy.lp.solver.elimination import SingularError
 from trine.policy.lp.solver.form import Array
-from trine.policy.lp.solver.newton import Blocks, Point, Shape, border, equilibrated, solve_border, weigh
+from trine.policy.lp.solver.newton import Blocks, Border, Point, Shape, border_matrix, weigh
 
-System = tuple[Array, Array]
-TOLERANCE = 1e-9
+TOLERANCE = 1e-8
 MAX_ITERATIONS = 100
-NEAR_BOUNDARY = 0.995
+NEAR_BOUNDARY = 0.99
+"""Part of the way to the boundary that a step goes at most; nearer when the optimum is near."""
 EARLY = 1e-2
 """Relative gap of the point that a warm start uses: later ones are too close to the boundary to move from."""
 
@@ -65,8 +66,8 @@ def run(shape: Shape, point: Point, tolerance: float = TOLERANCE, near_boundary:
             if off.gap <= tolerance * point.t and off.score <= 10.0 * tolerance:
                 break
             try:
-                point = _iterate(shape, point, off, near_boundary)
-            except np.linalg.LinAlgError:
+                point = _iterate(shape, point, off, max(near_boundary, 1.0 - 0.1 * off.gap / point.t))
+            except SingularError:
                 break
     return best
 
@@ -74,18 +75,18 @@ def run(shape: Shape, point: Point, tolerance: float = TOLERANCE, near_boundary:
 def _iterate(shape: Shape, point: Point, off: Residuals, near_boundary: float) -> Point:
     """Predictor, centring by how far it gets, corrector, step."""
     blocks = Blocks(shape, point)
-    system = equilibrated(border(shape, blocks, point))
-    move = newton_step(shape, blocks, system, point, off, None)
+    border = Border(border_matrix(shape, blocks, point))
+    move = newton_step(shape, blocks, border, point, off, None)
     left = _affine_gap(off, move)
     target = off.gap / off.products.size * (left / off.gap) ** 3
     aim = 1.0 - move
     move *= move
     aim -= move
     aim -= target / off.products
-    return advance(point, aim, newton_step(shape, blocks, system, point, off, aim), near_boundary)
+    return advance(point, aim, newton_step(shape, blocks, border, point, off, aim), near_boundary)
 
 
-def newton_step(shape: Shape, blocks: Blocks, system: System, point: Point, off: Residuals, aim: Array | None) -> Array:
+def newton_step(shape: Shape, blocks: Blocks, border: Border, point: Point, off: Residuals, aim: Array | None) -> Array:
     """Relative move of every primal value that takes its product with its slack down by ``aim`` (None: all) of itself.
 
     The slacks then move by ``-(aim + move)``, relative to themselves.
@@ -101,7 +102,7 @@ def newton_step(shape: Shape, blocks: Blocks, system: System, point: Point, off:
     np.subtract(off.capacity, np.einsum("kn,kn->k", blocks.gang_weight, reply[:-2]), out=right[:n])
     right[:n] += point.spare if aim is None else point.spare * aim[-n - 1 : -1]
     right[n] = wanted[-1] + weigh(shape.demand, dual)
-    solved = solve_border(*system, right)
+    solved = border.solve(right)
 
     dual += _border_reply(shape, blocks, solved, reply[:-1])
     np.add(wanted_z[-1], dual, out=dual)

@@ -6,20 +6,22 @@ equal jobs get equal shares); with GPUs for everybody each job has its fastest t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trine.policy.lp.solver import classes as grouping
 from trine.policy.lp.solver import highs, interior, presolve
 from trine.policy.lp.solver.certificate import certify
 from trine.policy.lp.solver.closed import solve_closed
-from trine.policy.lp.solver.form import Certified, InfeasibleError, RateProblem, UnservableError
+from trine.policy.lp.solver.form import Certified, Index, InfeasibleError, RateProblem, UnservableError
 from trine.policy.lp.solver.interior import NEAR_BOUNDARY, TOLERANCE
 from trine.policy.lp.solver.newton import Shape
 from trine.policy.lp.solver.start import Warm, cold
 
 REFINE_ABOVE = 1e-6
 FALL_BACK_ABOVE = 1e-5
-CAUTIOUS = 0.9
+CAUTIOUS = 0.5
 """Part of the way to the boundary that a second, more central run goes at most."""
 
 
@@ -38,6 +40,29 @@ def solve(
         return grouping.spread(_solve_rows(grouping.merged(problem, found), warm, tolerance), found)
     except UnservableError as stuck:
         raise UnservableError(np.flatnonzero(np.isin(found.member_of, stuck.rows)).tolist(), stuck.why) from None
+
+
+def solve_counted(kinds: RateProblem, size: Index, warm: Warm | None = None) -> Certified:
+    """The same where equal jobs are counted already: row m stands for ``size[m]`` jobs, and the answer has its rows.
+
+    ``duals`` are those of one job, so that ``(size * duals) @ demand == 1``. Rows of size 0 get no share.
+    """
+    present = np.flatnonzero(np.asarray(size) > 0)
+    counts = np.asarray(size)[present]
+    merged = RateProblem(
+        rates=kinds.rates[present],
+        demand=kinds.demand[present],
+        floor=kinds.floor[present],
+        gang=kinds.gang[present] * counts,
+        capacity=kinds.capacity,
+    )
+    try:
+        answer = _solve_rows(merged, warm, TOLERANCE)
+    except UnservableError as stuck:
+        raise UnservableError(present[stuck.rows].tolist(), stuck.why) from None
+    x, duals = np.zeros_like(kinds.rates), np.zeros(kinds.n_jobs)
+    x[present], duals[present] = answer.x, answer.duals / counts
+    return replace(answer, x=x, duals=duals, solver=f"classes+{answer.solver}")
 
 
 def _solve_rows(problem: RateProblem, warm: Warm | None, tolerance: float) -> Certified:

@@ -11,9 +11,10 @@ import numpy as np
 from trine.policy.lp.solver import classes as grouping
 from trine.policy.lp.solver import presolve
 from trine.policy.lp.solver.certificate import reached, repair
+from trine.policy.lp.solver.elimination import SingularError
 from trine.policy.lp.solver.form import Array, Certified, RateProblem
 from trine.policy.lp.solver.interior import MAX_ITERATIONS, NEAR_BOUNDARY, Residuals, advance, newton_step
-from trine.policy.lp.solver.newton import Blocks, Point, Shape, border, equilibrated
+from trine.policy.lp.solver.newton import Blocks, Border, Point, Shape, border_matrix
 
 TOLERANCE = 1e-8
 
@@ -103,7 +104,7 @@ def _run(shape: Shape, weights: Array) -> tuple[Point, int]:
                 break
             try:
                 point = _iterate(shape, point, off, weights, free)
-            except np.linalg.LinAlgError:
+            except SingularError:
                 break
     return best, best_at
 
@@ -112,11 +113,11 @@ def _iterate(shape: Shape, point: Point, off: Residuals, weights: Array, free: f
     n, jobs = shape.n_types, len(weights)
     held = np.s_[(n + 1) * jobs : (n + 2) * jobs]
     blocks = Blocks(shape, point)
-    system = equilibrated(border(shape, blocks, point))
+    border = Border(border_matrix(shape, blocks, point))
     aim = np.ones_like(off.products)
     aim[held] -= weights / off.products[held]
     aim[-1] = 0.0  # t is not part of this problem and stays where it is
-    move = newton_step(shape, blocks, system, point, off, aim)
+    move = newton_step(shape, blocks, border, point, off, aim)
     fall = move + aim
     primal, dual = _length(-move), _length(fall)
     left = off.products * (1.0 + primal * move) * (1.0 - dual * fall)
@@ -126,7 +127,7 @@ def _iterate(shape: Shape, point: Point, off: Residuals, weights: Array, free: f
     second = 1.0 - move * fall - np.where(aim == 1.0, target / off.products, 0.0)
     second[held] = aim[held] - (move * fall)[held]
     second[-1] = 0.0
-    return advance(point, second, newton_step(shape, blocks, system, point, off, second), NEAR_BOUNDARY)
+    return advance(point, second, newton_step(shape, blocks, border, point, off, second), NEAR_BOUNDARY)
 
 
 def _length(fall: Array) -> float:

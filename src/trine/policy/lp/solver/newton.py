@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 
+from trine.policy.lp.solver.elimination import Factors
 from trine.policy.lp.solver.form import Array, Index
 
 _PIECE = 2048
@@ -42,7 +43,7 @@ class Pairs:
 
     def spread(self, rate: Array) -> Array:
         """For each pair and other column the product of the other's distances in rate to both."""
-        other = rate[self.others]
+        other = rate.take(self.others, axis=0)
         out: Array = (other - rate[self.first][:, None]) * (other - rate[self.second][:, None])
         return out
 
@@ -122,7 +123,7 @@ class Blocks:
         self.per_rate = shape.demand / self.rate_pivot
 
 
-def border(shape: Shape, blocks: Blocks, point: Point) -> Array:
+def border_matrix(shape: Shape, blocks: Blocks, point: Point) -> Array:
     """The (J+1) x (J+1) system in the prices and t, as sums without cancellation.
 
     Row sums over the types and idle time are zero in exact arithmetic, so that the diagonal follows from the rest.
@@ -149,27 +150,29 @@ def _pair_weights(shape: Shape, blocks: Blocks) -> Array:
 
 def _ties(pairs: Pairs, spread: Array, weight: Array, surplus: Array) -> Array:
     """How strongly each pair of columns is tied within each job, up to the determinant of its block."""
-    tie: Array = np.einsum("pln,pln->pn", spread, weight[pairs.others])
+    tie: Array = np.einsum("pln,pln->pn", spread, weight.take(pairs.others, axis=0))
     tie += surplus
-    tie *= weight[pairs.first]
-    tie *= weight[pairs.second]
+    tie *= weight.take(pairs.first, axis=0)
+    tie *= weight.take(pairs.second, axis=0)
     return tie
 
 
-def solve_border(matrix: Array, scale: Array, right: Array) -> Array:
-    """Moves of the prices, a zero for idle time, and the move of t.
+class Border:
+    """The border system, scaled to a diagonal of ones (up to sign) and factored.
 
     By elimination, not by an inverse: near the optimum the matrix is close to singular, and only a solution with a
     small residual keeps the capacities met.
     """
-    found = np.linalg.solve(matrix, right * scale)
-    out = np.zeros(len(found) + 1)
-    np.multiply(found, scale, out=found)
-    out[:-2], out[-1] = found[:-1], found[-1]
-    return out
 
+    __slots__ = ("_factors", "_scale")
 
-def equilibrated(matrix: Array) -> tuple[Array, Array]:
-    """The matrix with a diagonal of ones (up to sign), and the scale that makes it so."""
-    scale = 1.0 / np.sqrt(np.abs(matrix.diagonal()))
-    return matrix * (scale * scale[:, None]), scale
+    def __init__(self, matrix: Array) -> None:
+        self._scale = 1.0 / np.sqrt(np.abs(matrix.diagonal()))
+        self._factors = Factors(matrix * (self._scale * self._scale[:, None]))
+
+    def solve(self, right: Array) -> Array:
+        """Moves of the prices, a zero for idle time, and the move of t."""
+        found = self._scale * self._factors.solve(right * self._scale)
+        out = np.zeros(len(found) + 1)
+        out[:-2], out[-1] = found[:-1], found[-1]
+        return out

@@ -19,7 +19,7 @@ def cold(shape: Shape) -> Point:
     x, level, duals = _average(shape)
     n = shape.n_types
     prices = np.full(n, 0.5 * level / shape.capacity.sum())
-    return _complete(shape, x, 0.5 * level, duals * (1.5 / (duals * shape.demand).sum()), prices, 1.0, 0.1)
+    return _complete(shape, x, 0.5 * level, duals * (1.05 / (duals * shape.demand).sum()), prices, 1.0, 0.1)
 
 
 def _average(shape: Shape) -> tuple[Array, float, Array]:

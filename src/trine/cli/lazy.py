@@ -12,6 +12,16 @@ from trine.cli.live.quick import quicken
 
 PACKAGE = "trine.cli"
 VERBS = {
+    "sim": ("sim:app", "Simulate a trace or a generated workload on a cluster."),
+    "trace": ("trace:app", "Look at job traces and convert them."),
+    "cluster": ("cluster:app", "Look at cluster descriptions and convert them."),
+    "profile": ("profile:app", "Measure GPUs and applications; profiles of variability and classes."),
+    "allocate": ("allocate:allocate", "Compute which part of the time each job should spend on each GPU type."),
+    "reproduce": ("reproduce:app", "Run the experiments of a paper again and compare."),
+    "policies": ("catalog:policies", "List the policies: who goes next, and who gets which share of time."),
+    "placements": ("catalog:placements", "List the placements: where a job goes."),
+    "presets": ("catalog:presets", "List the scenario presets."),
+    "settings": ("catalog:settings", "List what --set can change, besides the parameters of policies and placements."),
     "up": ("live.up:up", "Start the daemon that runs jobs on this machine's GPUs."),
     "submit": ("live.submit:submit", "Submit job files, or a command after --, and print the ids."),
     "queue": ("live.queue:queue", "List jobs: position, state, where they run, why they wait."),
@@ -32,7 +42,7 @@ VERBS = {
 
 
 class LazyGroup(TyperGroup):
-    """The commands registered in the usual way, and ``VERBS``."""
+    """The commands of ``VERBS``."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -50,10 +60,12 @@ def load(name: str) -> Any:
     """The real command behind a verb."""
     module, _, attribute = VERBS[name][0].partition(":")
     found = getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute)
-    if not isinstance(found, typer.Typer):
+    if isinstance(found, typer.Typer):
+        found.rich_markup_mode = None
+        command: Any = typer.main.get_group(found)
+    else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command(name, **getattr(found, "command_options", {}))(found)
-        found = app
-    command = typer.main.get_command(found)
+        command = typer.main.get_command(app)
     quicken(command)
     return command
