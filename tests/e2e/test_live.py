@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.live import EXAMPLES, daemon, processes_of, until
-from trine.client import Client
+from tests.e2e.live import EXAMPLES, daemon, entry, processes_of, until
+from trine.client import Client, RefusedError
+from trine.server.auth import add_user_token
 
 LIVE = ["waiting", "held", "starting", "running", "stopping"]
 TOY = str(EXAMPLES / "toy_sdk.py")
@@ -184,3 +186,38 @@ def test_what_the_journal_recorded_is_decided_the_same_again(tmp_path: Path) -> 
         told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert told["difference"] is None and told["agreed"] == told["decisions"] >= 8
         assert len(told["jobs"]) == 8
+
+
+@pytest.mark.slow
+def test_a_root_daemon_runs_each_job_as_its_user(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only a daemon of root can start jobs as other users")
+    with daemon(tmp_path / "state", "--gpus", "1x2", "--round", "1") as site:
+        owner = site.up()
+        for folder in (tmp_path, *tmp_path.parents):
+            if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
+                folder.chmod(0o711)  # pytest keeps its folders to itself
+        token = add_user_token(tmp_path / "state", "nobody")
+        with Client(api=str(entry(tmp_path / "state")["url"]), token=token) as nobody:
+            until(lambda: _accepted(nobody), "the new token to be known")
+            [job_id] = nobody.submit({"run": ["/usr/bin/id", "-un"], "workdir": "/"})
+            assert nobody.wait(job_id, 60)["state"] == "done", log(owner, job_id)
+            assert log(nobody, job_id).strip() == "nobody"
+            [mine] = owner.submit({"run": ["/usr/bin/id", "-un"], "workdir": "/"})
+            owner.wait(mine, 60)
+            with pytest.raises(RefusedError, match="no job"):
+                nobody.cancel(mine)
+            with pytest.raises(RefusedError, match="may not submit jobs of user"):
+                nobody.submit({"run": ["/usr/bin/id"], "user": "root"})
+            with pytest.raises(RefusedError, match="owner|admin"):
+                nobody.drain("node0")
+        with pytest.raises(RefusedError, match="knows no user"):
+            owner.submit({"run": ["/usr/bin/id"], "user": "no-such-user"})
+
+
+def _accepted(client: Client) -> bool:
+    try:
+        client.jobs()
+    except RefusedError:
+        return False
+    return True

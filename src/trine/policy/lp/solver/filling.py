@@ -133,7 +133,8 @@ def _bottlenecks(state: _State, answer: Certified, demand: Array) -> Mask:
     share = np.where(active, answer.duals * demand, 0.0)
     if answer.solver.endswith("highs"):
         return share > _NO_RISE
-    slack = np.maximum(reached(state.rates, state.x) - state.levels, 0.0) / np.maximum(state.levels, 1e-12)
+    above = np.maximum(reached(state.rates, state.x) - state.levels, 0.0)
+    slack = above / np.where(active, np.maximum(state.levels, demand * answer.value), 1.0)
     stuck = active & (share * np.count_nonzero(active) > _RATIO * slack) & (slack <= _SLACK)
     return stuck if stuck.any() else active & (share == share.max())
 
