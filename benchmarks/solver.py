@@ -94,7 +94,9 @@ def _measured(spent_s: float, gap: float, more: str = "") -> Measured:
 def _different(n: int, references: bool) -> Measured:
     problem = _max_min(n, different=True)
     spent, found = _best(lambda: maxmin.solve(problem), 7 if references else 3)
-    return _measured(spent, found.gap, _side_by_side(problem, spent) if references else f"{found.iterations} iterations")
+    return _measured(
+        spent, found.gap, _side_by_side(problem, spent) if references else f"{found.iterations} iterations"
+    )
 
 
 def _classes(n: int) -> Measured:
@@ -146,11 +148,14 @@ def _finish_time(n: int) -> Measured:
 
 
 def _hierarchical(n: int) -> Measured:
-    throughput, gang, _, capacity = _jobs(n)
+    """Single-GPU jobs on n/4 GPUs of each type, so that fast types are scarce, slow ones are not, and levels differ."""
+    throughput, _ = _kinds()
+    rng, capacity = np.random.default_rng(6), np.full(3, n / 4.0)
+    throughput = throughput[rng.integers(26, size=n)]
     rates = throughput / (throughput @ (capacity / capacity.sum()))[:, None]
-    rng = np.random.default_rng(6)
-    entities = Entities(rng.integers(6, size=n), np.array([1.0, 2, 3, 1, 2, 3]), np.zeros(6, dtype=bool), np.ones(n))
-    spent, found = _best(lambda: fill(rates, gang, capacity, entities))
+    inside = rng.choice([1.0, 2.0], n)
+    entities = Entities(rng.integers(6, size=n), np.array([1.0, 2, 3, 1, 2, 3]), np.zeros(6, dtype=bool), inside)
+    spent, found = _best(lambda: fill(rates, np.ones(n), capacity, entities))
     return _measured(spent, found.gap, f"{found.passes} passes")
 
 

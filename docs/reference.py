@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from trine.config.job_spec import EXPECTED, JobSpec
 from trine.config.preset import load_preset, preset_names
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
 from trine.core.plugins import discover
 from trine.placement.base import Placement
 from trine.policy.base import Policy
+from trine.server.api.app import build_app
+from trine.server.api.errors import STATUS
+from trine.server.metrics import TABLE
 from trine.sim.settings import GROUPS
 
 HERE = Path(__file__).parent / "reference"
@@ -30,6 +39,9 @@ def pages() -> dict[str, str]:
         ),
         "settings.md": _settings(),
         "presets.md": _presets(),
+        "jobs.md": _jobs(),
+        "api.md": _api(),
+        "metrics.md": _metrics(),
     }
 
 
@@ -78,6 +90,81 @@ def _presets() -> str:
     found = [load_preset(name) for name in preset_names()]
     entries = [f"## {p.name}\n\n{p.title}.\n\n{p.about}\n\nSource: {p.source}.\n" for p in found]
     return f"{MADE}# Presets\n\n`--preset NAME` starts from one of these, flags override it.\n\n" + "\n".join(entries)
+
+
+def _jobs() -> str:
+    lead = (
+        "What a job file, the body of a submission and the options of `trine submit` can say. Only `run` is needed. "
+        "An unknown key is an error that names the nearest one. In a file, a relative directory is taken from where the "
+        "file lies. See [run jobs](../live.md)."
+    )
+    rows = [(f"`{key}`", EXPECTED[key].replace("|", ", "), _default_of(key)) for key in EXPECTED]
+    return f"{MADE}# Job files\n\n{lead}\n\n{_rows(('key', 'takes', 'default'), rows)}"
+
+
+def _default_of(key: str) -> str:
+    if key in _WITHOUT_DEFAULT:
+        return _WITHOUT_DEFAULT[key]
+    owner: type[BaseModel] = JobSpec
+    *outer, last = key.split(".")
+    for name in outer:
+        owner = type(_fields(owner)[name].get_default(call_default_factory=True))
+    default = _fields(owner)[last].get_default(call_default_factory=True)
+    return "none" if default is None else _value(default) or "empty"
+
+
+_WITHOUT_DEFAULT = {
+    "run": "needed",
+    "name": "the program's name",
+    "workdir": "where `trine submit` is called; the job's checkpoint directory over the API",
+    "env": "empty",
+    "gpus": "1, any type",
+    "queue": "the daemon's default queue",
+    "user": "the caller",
+    "checkpoint": "see below",
+    "checkpoint.dir": "a directory of the job in the state directory",
+    "topology": "see below",
+}
+"""Defaults that a value alone does not say."""
+
+
+def _fields(owner: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in owner.model_fields.items()}
+
+
+def _api() -> str:
+    lead = (
+        "Every path but `/healthz` needs the header `Authorization: Bearer TOKEN`. The complete description, with the "
+        "shape of every value, is the OpenAPI document at `/openapi.json` of a running daemon. Times are Unix seconds."
+    )
+    nobody: Any = SimpleNamespace(changed=None)
+    paths = build_app(nobody, nobody).openapi()["paths"]
+    rows = [
+        (f"`{method.upper()} {path}`", _parameters(call), call["description"])
+        for path, methods in paths.items()
+        for method, call in methods.items()
+    ]
+    codes = _rows(("code", "status"), [(f"`{code}`", str(status)) for code, status in STATUS.items()])
+    return (
+        f"{MADE}# HTTP API\n\n{lead}\n\n{_rows(('call', 'parameters', 'meaning'), rows)}\n"
+        'Errors have the body `{"code", "message", "field"}`. Codes that are not listed here name a refusal: status '
+        f"422 for a submission, 409 for every other call.\n\n{codes}"
+    )
+
+
+def _parameters(call: dict[str, Any]) -> str:
+    return ", ".join(f"`{p['name']}`" for p in call.get("parameters", ()) if p["in"] != "path")
+
+
+def _metrics() -> str:
+    lead = "What `/metrics` of the daemon tells Prometheus. See [operations](../operations.md#watch-it)."
+    rows = [(f"`{name}`", meaning) for name, meaning in TABLE.items()]
+    return f"{MADE}# Metrics\n\n{lead}\n\n{_rows(('metric', 'meaning'), rows)}"
+
+
+def _rows(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def main() -> None:

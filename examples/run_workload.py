@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -57,11 +58,19 @@ def start(state: Path, options: Sequence[str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "trine", "up", "--state", str(state), *options]
     daemon = subprocess.Popen(command, env={**os.environ, "PATH": path})
     deadline = time.monotonic() + 60
-    while not (state / "api.json").exists():
+    while not answers(state, daemon.pid):
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise SystemExit("the scheduler did not come up; its words are above")
         time.sleep(0.05)
     return daemon
+
+
+def answers(state: Path, pid: int) -> bool:
+    """The file is there and written by this very daemon: an older one may have left its own."""
+    try:
+        return bool(json.loads((state / "api.json").read_text())["pid"] == pid)
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def submit(client: Client, files: Sequence[Path]) -> list[str]:
@@ -80,7 +89,8 @@ def wait_for_progress(client: Client, job_id: str) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         job = client.job(job_id)
-        if job["state"] != "waiting" and (job["progress"] or {}).get("step", 0) > 0:
+        progress = job["progress"]
+        if job["state"] != "waiting" and progress is not None and progress["step"] > 0:
             return
         time.sleep(0.1)
 

@@ -155,6 +155,8 @@ async def live_run(site: Site, seed: str) -> Walk:
     walk = Walk(site, seed)
     await site.up()
     try:
+        await walk.submit()
+        await walk.submit()
         for _ in range(14):
             await walk.step()
         await site.crash()

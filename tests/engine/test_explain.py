@@ -41,7 +41,7 @@ def test_no_free_gpus(placement: str) -> None:
     world.start_all()
     reason = world.explain("b")
     assert reason.code is Why.NO_FREE_GPUS
-    assert "job b needs 2 GPUs at once, 1 gpu are free, 1 jobs rank before it." in reason.sentence
+    assert "job b needs 2 GPUs at once, 1 gpu free, 1 job ranks before it." in reason.sentence
     assert reason.counts == {"needed": 2, "free_gpu": 1, "ahead": 1}
     assert reason.change
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trine.core.compat import Compat
+from trine.core.job import Job
 from trine.policy.base import Policy
 from trine.policy.view import View
 
@@ -32,6 +33,7 @@ class Columns:
     """What ``JobColumns`` asks for, filled from the lines."""
 
     def __init__(self, jobs: Sequence[Seen]) -> None:
+        self.jobs = [Job(j.id, j.submit_s, j.gpus, j.ideal_s) for j in jobs]
         self.submit_s = np.array([j.submit_s for j in jobs], dtype=np.float64)
         self.gpus = np.array([j.gpus for j in jobs], dtype=np.int64)
         self.priority = np.array([j.priority for j in jobs], dtype=np.float64)

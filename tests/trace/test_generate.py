@@ -19,7 +19,7 @@ from trine.cli.generate import generate as generate_command
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.trace.duration import fit_durations
-from trine.trace.generate import ARRIVALS, DAY_S, HOUR_S, generate, offered_load
+from trine.trace.generate import ARRIVALS, DAY_S, HOUR_S, every_workload, generate, offered_load
 from trine.trace.workload import TABLES, Curve, Workload, load_workload, read_workload, workload_names
 
 JOBS = 20_000
@@ -301,7 +301,8 @@ def test_command_writes_a_trace_that_reads_back(tmp_path: Path) -> None:
 def test_command_lists_every_workload_with_its_source() -> None:
     text = cli("--list").stdout
     listed = json.loads(cli("--list", "--json").stdout)["workloads"]
-    assert [row["name"] for row in listed] == workload_names()
+    assert [row["name"] for row in listed] == [workload.name for workload in every_workload()]
+    assert {*workload_names(), "gavel-continuous-single"} <= {row["name"] for row in listed}
     assert all(row["name"] in text and row["source"] in text and row["title"] for row in listed)
 
 

@@ -21,6 +21,7 @@ def generate(
     gpus: Annotated[int, typer.Option("--gpus", "--cluster-size", help="GPUs of the cluster.")] = 64,
     load: Annotated[float | None, typer.Option(help="Offered load, a fraction of the cluster [default: 0.8].")] = None,
     jobs_per_h: Annotated[float | None, typer.Option(help="Mean submissions per hour, in place of --load.")] = None,
+    gap_s: Annotated[float | None, typer.Option(help="Mean seconds between submissions, in place of --load.")] = None,
     arrivals: Annotated[str, typer.Option(help="poisson, diurnal or batch.")] = "poisson",
     max_gpus: Annotated[int | None, typer.Option(help="Largest job [default: the cluster].")] = None,
     start_hour: Annotated[float, typer.Option(help="Hour of the day at time 0 (diurnal).")] = 0.0,
@@ -47,6 +48,7 @@ def generate(
         gpus=gpus,
         load=load,
         jobs_per_h=jobs_per_h,
+        gap_s=gap_s,
         arrivals=_arrivals(arrivals),
         max_gpus=max_gpus,
         start_hour=start_hour,
@@ -65,12 +67,13 @@ def _arrivals(word: str) -> Arrivals:
 
 
 def _listing(as_json: bool) -> str:
-    from trine.trace.workload import load_workload, workload_names
+    from trine.trace.generate import every_workload
 
-    tables = [load_workload(name) for name in workload_names()]
+    tables = every_workload()
     if as_json:
         return json.dumps({"workloads": [{"name": t.name, "title": t.title, "source": t.source} for t in tables]})
-    return "\n".join(f"{table.name:<14} {table.title}\n{'':<14} {table.source}" for table in tables)
+    width = max(len(table.name) for table in tables)
+    return "\n".join(f"{table.name:<{width}} {table.title}\n{'':<{width}} {table.source}" for table in tables)
 
 
 def _report(jobs: list[Job], gpus: int, out: Path, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trine.cli import profile_measure
+from trine.cli import profile_estimate, profile_measure
 from trine.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; profiles of variability and classes.")
 app.command("gpus")(profile_measure.gpus)
 app.command("app")(profile_measure.app)
+app.command("estimate")(profile_estimate.estimate)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ClassFiles = Annotated[

@@ -1,51 +1,40 @@
-"""Loads measured throughputs from Gavel's JSON: GPU type -> (model, gang) -> steps per second."""
+"""Loads measured throughputs: Gavel's JSON, our own CSV, or a table shipped with the package by its name."""
 
 from __future__ import annotations
 
-import ast
-import json
-import math
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
 
 from trine.config.text_file import read_text
-from trine.core.errors import InputError
+from trine.config.throughput_csv import read_csv
+from trine.config.throughput_json import read_json
+from trine.core.errors import unknown_name
 from trine.perf.throughput import ThroughputTable
 
-WHAT = 'a JSON object of GPU types, each with entries like "(\'ResNet-18 (batch size 16)\', 1)": {"null": 32.4}'
-_SPREAD = "_unconsolidated"
+SHIPPED = Path(__file__).parent / "tables"
+WHAT = "throughputs as Gavel's JSON or as CSV, or the name of a shipped table (see docs/throughputs.md)"
 
 
-def load_throughputs(path: str) -> ThroughputTable:
-    """Rates of jobs alone on packed GPUs; entries for pairs and for spread gangs are left to those who need them."""
-    try:
-        data = json.loads(read_text(path, WHAT))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}", f"not JSON ({error.msg})", WHAT) from None
-    if not isinstance(data, dict) or not data:
-        raise InputError(path, f"a JSON {type(data).__name__}", WHAT)
-    rates: dict[tuple[str, int], dict[str, float]] = {}
-    for gpu_type, entries in data.items():
-        if gpu_type.endswith(_SPREAD):
-            continue
-        if not isinstance(entries, dict):
-            raise InputError(path, f"a JSON {type(entries).__name__}", WHAT, gpu_type)
-        for key, entry in entries.items():
-            rates.setdefault(_model_and_gang(path, gpu_type, key), {})[gpu_type.lower()] = _alone(
-                path, f"{gpu_type}.{key}", entry
-            )
-    return ThroughputTable(rates)
+def table_names() -> list[str]:
+    """Names of the throughput tables shipped with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.csv"))
 
 
-def _model_and_gang(path: str, gpu_type: str, key: str) -> tuple[str, int]:
-    try:
-        model, gang = ast.literal_eval(key)
-        return str(model), int(gang)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        raise InputError(path, f"key {key!r}", "('model', gang size)", gpu_type) from None
+def load_throughputs(name: str) -> ThroughputTable:
+    """The table in the file ``name`` (plain or gzip'ed), or the shipped table called ``name``."""
+    if name in table_names():
+        return _shipped(name)
+    if not Path(name).exists() and "/" not in name and "." not in name:
+        raise unknown_name("--throughputs", "table", name, table_names())
+    return _read(name)
 
 
-def _alone(path: str, field: str, entry: Any) -> float:
-    rate = entry.get("null") if isinstance(entry, dict) else None
-    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not math.isfinite(rate) or rate < 0:
-        raise InputError(path, f"throughput {rate!r}", 'steps per second, 0 or more, under the key "null"', field)
-    return float(rate)
+@lru_cache
+def _shipped(name: str) -> ThroughputTable:
+    return _read(str(SHIPPED / f"{name}.csv"))
+
+
+def _read(path: str) -> ThroughputTable:
+    text = read_text(path, WHAT)
+    read = read_json if text.lstrip()[:1] in ("{", "[") else read_csv
+    return read(path, text).table()

@@ -21,6 +21,29 @@ class Compat:
     free_moves: bool = False
     """Running jobs move whenever the placement comes out differently, whatever it costs and gains (PAL)."""
 
+    idle_until_reset: bool = False
+    """A job that arrived since the last reset is chosen for GPUs that then stay idle (Gavel)."""
+    reset_at_zero: bool = False
+    """A reset at time 0 counts as none, so that the next change resets again at once (Gavel)."""
+    shuffled_types: bool = False
+    """Under policies that do not use speeds, types are filled in random order, another every round (Gavel)."""
+    round_ends_early: bool = False
+    """A round ends with its last slice of whole steps and the next begins there, off the grid (Gavel)."""
+    charge_gap: bool = False
+    """A slice is charged from the end of the round before, idle time included (Gavel)."""
+    remainder_failure: bool = False
+    """A gang that has fewer steps left than GPUs fails its slice; the fifth failure in a row ends it (Gavel)."""
+    pair_cost_twice: bool = False
+    """Each job of a pair pays for all of the GPUs they share (Gavel)."""
+    fifo_last_type: bool = False
+    """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
+    fifo_passes_over: bool = False
+    """FIFO passes over a job that has room only on types it cannot run on, instead of waiting for it (Gavel)."""
+    finalise_all: bool = False
+    """Water filling freezes every job after each pass (Gavel)."""
+    makespan_bisection: bool = False
+    """The smallest makespan is found to 5 % only, by bisection (Gavel)."""
+
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return tuple(f.name for f in fields(cls))

@@ -17,14 +17,15 @@ from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.errors import TrineError
 from trine.core.reason import Reason, Why
-from trine.engine import reasons, upsets
+from trine.engine import reasons, sharing, upsets
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
+from trine.engine.exact import ExactRound
 from trine.engine.handover import Handover, HandoverError
 from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.quotas import Quotas
 from trine.engine.table import JobTable, State
-from trine.perf.model import PerfModel
+from trine.perf.model import PerfModel, Speed
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex
 from trine.placement.shaped import gives_way
@@ -59,10 +60,16 @@ class Engine:
         self.free = FreeIndex(self.cluster)
         self.assigned: dict[int, Gpus] = {}
         """GPUs by job number, as planned."""
+        self.partners: dict[int, int] = {}
+        """Who shares its GPUs with whom, both ways, as planned; a job that is not in it is alone."""
+        self.rerated: dict[int, None] = {}
+        """Running jobs whose speed changed because a job came to their GPUs or left; the world empties it."""
         self.handover = Handover(self.cluster.gpu_count)
         """Who holds which GPUs, as the world last confirmed."""
         self.settled = False
         """The last round changed nothing, so that deciding again without an event would change nothing either."""
+        self.exact = False
+        """The last round realised a selection instead of serving an order."""
         self.blocked_by = -1
         self.held_back = Why.NOT_DECIDED
         self.refusals: dict[int, Reason] = {}
@@ -96,6 +103,8 @@ class Engine:
             self.policy.preemptive,
             self.compat.keep_evictions,
             Moves(self.perf, self.costs) if self.placement.weighs_moves and not self.compat.free_moves else None,
+            self.partners,
+            self.perf,
         )
         self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
             Submitted: self._submitted,
@@ -141,15 +150,25 @@ class Engine:
         slots, pools = self._active[ranking.order], ranking.pools
         if self.quotas:
             slots, pools = self._within_quotas(slots, pools)
-        plan = self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
+        if ranking.exact:
+            plan = self._realise(now, slots, pools, sharing.partners_of(ranking, self._active[ranking.order]), fill)
+        else:
+            plan = self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
+        self.exact = ranking.exact
         self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
         self.considered, self.ranked = slots, len(self.table)
         # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
         patient = any(gives_way(self.table.jobs[slot].shape, now) for slot in plan.refusals)
-        self.settled = not fill and not patient and (self._repeats or (not plan.stops and not plan.starts))
+        repeats = self._repeats and not ranking.exact
+        self.settled = not fill and not patient and (repeats or (not plan.stops and not plan.starts))
         if patient:
             self._planner.forget()
-        return self._stop_decisions(now, plan) + self._start_decisions(now, plan)
+        stops, elsewhere = self._stop_decisions(now, plan), sharing.adopt(self, plan)
+        return stops + self._start_decisions(now, plan) + sharing.claim_again(self, now, elsewhere)
+
+    def _realise(self, now: float, slots: Ints, pools: Ints | None, partners: dict[int, int], fill: bool) -> Plan:
+        realised = ExactRound(self._planner, now, slots, pools, sharing.among(partners, slots))
+        return realised.fill() if fill else realised.run()
 
     def _within_quotas(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
         """The order without the jobs that would exceed a quota; those that run stay in it."""
@@ -199,8 +218,7 @@ class Engine:
         table.finished[slot] = True
         if self.handover.waits(slot):
             self.handover.cancel(slot)
-        if slot in self.assigned:
-            self.free.give(self.assigned.pop(slot))
+        sharing.drop(self, slot)
         self._finished += 1
         self.settled = False
         self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
@@ -238,26 +256,33 @@ class Engine:
             if slot not in self.handover.holding:
                 table.run_from_s[slot] = now
             table.pool[slot] = self.free.type_of(gpus)
-            if self.handover.claim(slot, gpus):
-                decisions.append(self._start(now, slot))
+            if self.handover.claim(slot, gpus, self.partners.get(slot, -1)):
+                decisions.append(self.start(now, slot))
             elif table.state[slot] is State.WAITING:
                 table.state[slot] = State.STARTING
         return decisions
 
-    def _start(self, now: float, slot: int) -> Start:
-        table, gpus = self.table, self.assigned[slot]
+    def start(self, now: float, slot: int) -> Start:
+        """Nobody is in the way any more: the job takes its GPUs."""
+        table, gpus, partner = self.table, self.assigned[slot], self.partners.get(slot, -1)
         try:
-            self.handover.take(slot, gpus)
+            self.handover.take(slot, gpus, partner)
         except HandoverError as error:
             raise self._error(slot, str(error)) from error
         table.state[slot] = State.STARTING
         epoch = table.epoch[slot] = table.epoch[slot] + 1
         self.tell(now, slot, "started on GPUs", gpus)
-        return Start(slot, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED)
+        if partner >= 0:
+            sharing.rerate(self, now, self.handover.beside(slot), None, table.jobs[slot])
+        return Start(slot, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED, partner)
 
     def release(self, now: float, slot: int) -> list[Decision]:
         """The job let go of its GPUs: start those that waited only for them."""
-        return [self._start(now, waiter) for waiter in self.handover.release(slot)]
+        other = self.handover.beside(slot) if self.handover.guests else -1
+        waiters = self.handover.release(slot)
+        if other >= 0:
+            sharing.rerate(self, now, other, self.table.jobs[slot], None)
+        return [self.start(now, waiter) for waiter in waiters]
 
     # -- queries -------------------------------------------------------------------------------------------------
 
@@ -265,6 +290,10 @@ class Engine:
         """What a policy sees now."""
         free = [p.total for p in self.free.pools]
         return View(now, self._active, self.table, free, self._capacity, self.compat, self.table.prioritised)
+
+    def speed(self, slot: int) -> Speed:
+        """How fast the job should be on the GPUs it holds, next to whoever else is there."""
+        return self.perf.speed(self.table.jobs[slot], self.handover.holding[slot], sharing.beside(self, slot))
 
     @property
     def waiting_count(self) -> int:
@@ -279,6 +308,8 @@ class Engine:
             return not self.assigned
         if not self.policy.changes_with_time:
             return True
+        if self.exact:  # another selection may be due although nobody waits
+            return False
         return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
 
     def rank_of(self, slot: int) -> int | None:
@@ -323,7 +354,7 @@ class Engine:
     def capacity_changed(self) -> None:
         """GPUs left or came back."""
         held = [0] * len(self.free.pools)
-        for gpus in self.assigned.values():
+        for gpus in set(self.assigned.values()):
             held[self.free.type_of(gpus)] += len(gpus)
         self._capacity = [pool.total + n for pool, n in zip(self.free.pools, held, strict=True)]
         self.settled = False

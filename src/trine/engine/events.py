@@ -139,6 +139,8 @@ class Start(NamedTuple):
     epoch: int
     gpus: tuple[int, ...]
     why: Why
+    partner: int = -1
+    """The job that is to run on the same GPUs, or -1; it may be there already, or start later."""
 
 
 class Stop(NamedTuple):

@@ -11,6 +11,7 @@ _WITH_GPUS = {State.STARTING, State.RUNNING}
 def check(engine: Engine) -> None:
     """Raise ``EngineError`` with the story of the job concerned if an invariant is broken."""
     _check_gangs(engine)
+    _check_partners(engine)
     _check_no_gpu_twice(engine)
     _check_states(engine)
     _check_free_index(engine)
@@ -34,18 +35,36 @@ def _check_gangs(engine: Engine) -> None:
 
 
 def _check_no_gpu_twice(engine: Engine) -> None:
+    """Nobody but partners is assigned the same GPU, and nobody but them, or who is on its way out, holds it too."""
     owner: dict[int, int] = {}
     for slot, gpus in engine.assigned.items():
         for g in gpus:
-            if g in owner:
+            if owner.setdefault(g, slot) != slot and engine.partners.get(slot) != owner[g]:
                 raise _fail(engine, slot, f"GPU {g} is also assigned to job {engine.table.jobs[owner[g]].id}")
-            owner[g] = slot
-    held = {g: slot for slot, gpus in engine.handover.holding.items() for g in gpus}
-    for g, slot in enumerate(engine.handover.holder):
-        if held.get(g, -1) != slot:
-            raise EngineError(
-                f"invariant broken: GPU {g} is held by job number {slot}, the book says {held.get(g, -1)}"
-            )
+    held: dict[int, list[int]] = {}
+    for slot, gpus in engine.handover.holding.items():
+        for g in gpus:
+            held.setdefault(g, []).append(slot)
+    for g, first in enumerate(engine.handover.holder):
+        booked = sorted(slot for slot in (first, engine.handover.guests.get(g, -1)) if slot != -1)
+        if sorted(held.get(g, [])) != booked:
+            raise EngineError(f"invariant broken: GPU {g} is held by job numbers {booked}, the book says {held.get(g)}")
+        if len(booked) == 2:
+            _check_holders(engine, g, *booked)
+
+
+def _check_holders(engine: Engine, gpu: int, one: int, other: int) -> None:
+    leaving = State.STOPPING in (engine.table.state[one], engine.table.state[other])
+    if not leaving and engine.partners.get(one) != other:
+        raise _fail(engine, one, f"holds GPU {gpu} together with job {engine.table.jobs[other].id}, no partner of it")
+
+
+def _check_partners(engine: Engine) -> None:
+    for slot, mate in engine.partners.items():
+        if slot == mate or engine.partners.get(mate) != slot:
+            raise _fail(engine, slot, f"shares with job {engine.table.jobs[mate].id}, but not the other way round")
+        if engine.assigned.get(slot, ()) != engine.assigned.get(mate):
+            raise _fail(engine, slot, f"shares with job {engine.table.jobs[mate].id}, which has other GPUs")
 
 
 def _check_states(engine: Engine) -> None:

@@ -19,6 +19,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.engine.moves import Moves
 from trine.engine.table import JobTable
+from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex, FreePool
 from trine.placement.shaped import shaped
@@ -41,6 +42,8 @@ class Plan:
     """The job at which a strict order ended, or -1."""
     refusals: dict[int, Reason] = field(default_factory=dict)
     """What the placement itself said, for jobs it refused although there were enough GPUs."""
+    partners: dict[int, int] | None = None
+    """Who shares GPUs with whom after this round, both ways; ``None``: as before."""
 
 
 @dataclass
@@ -56,6 +59,10 @@ class Planner:
     keep_evictions: bool = False
     moves: Moves | None = None
     """Weighs a move against staying, for placements that do."""
+    partners: dict[int, int] = field(default_factory=dict)
+    """Who shares GPUs with whom now, both ways; belongs to the engine."""
+    perf: PerfModel | None = None
+    """Knows which jobs can run on the same GPUs."""
 
     def __post_init__(self) -> None:
         self._capacity = self.free.total
@@ -67,9 +74,31 @@ class Planner:
     def plan(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """``slots``: job numbers in order of rank; ``pools``: wanted GPU type of each, or -1."""
         self.now = now
+        if self.partners and (self.preemptive or not self.placement.sticky):
+            return self._without_pairs(slots, pools)
+        return self._plan(slots, pools)
+
+    def _plan(self, slots: Ints, pools: Ints | None) -> Plan:
         if self.placement.sticky:
             return _StickyRound(self, slots, pools, self.preemptive).run()
-        return self._replace_all(now, slots, pools)
+        return self._replace_all(slots, pools)
+
+    def _without_pairs(self, slots: Ints, pools: Ints | None) -> Plan:
+        """An order that knows no pairs dissolves them: whoever ranks first keeps the GPUs, the other stands in line."""
+        self.forget()
+        rank = {slot: i for i, slot in enumerate(slots.tolist())}
+        last = len(rank)
+        second = [s for s, mate in self.partners.items() if (rank.get(s, last), s) > (rank.get(mate, last), mate)]
+        dropped = {slot: self.assigned.pop(slot) for slot in second}
+        self.table.running[second] = False
+        plan = self._plan(slots, pools)
+        self.assigned.update(dropped)
+        self.table.running[second] = True
+        unchanged = {slot for slot, gpus in plan.starts if dropped.get(slot) == gpus}
+        plan.starts = [(slot, gpus) for slot, gpus in plan.starts if slot not in unchanged]
+        plan.stops += [slot for slot in dropped if slot not in unchanged]
+        plan.partners = {}
+        return plan
 
     def fill(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
         """Only what can be had without stopping or moving anybody."""
@@ -113,7 +142,7 @@ class Planner:
             )
             raise PlacementError(f"placement {name} gave job {job.id} the GPUs {found!r}: {error}") from error
 
-    def _replace_all(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
+    def _replace_all(self, slots: Ints, pools: Ints | None) -> Plan:
         """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same.
 
         Placing is a function of the order: where the order begins as it did last time, so do the assignments.
@@ -128,7 +157,7 @@ class Planner:
         before = {slot: gpus for slot, gpus in self.assigned.items() if slot not in kept}
         for gpus in before.values():
             self.free.give(gpus)
-        after = self._place_in_order(now, order, wanted, same, before, plan)
+        after = self._place_in_order(order, wanted, same, before, plan)
         plan.stops = [slot for slot, gpus in before.items() if after.get(slot) != gpus]
         plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
         return plan
@@ -160,7 +189,6 @@ class Planner:
 
     def _place_in_order(
         self,
-        now: float,
         order: list[int],
         wanted: list[int] | None,
         same: int,
@@ -182,7 +210,7 @@ class Planner:
             gpus = self.try_place(jobs[slot], self.pools_for(slot, wanted[position] if wanted else -1), plan, slot)
             if gpus is not None:
                 old = before.get(slot)
-                if self.moves and old is not None and old != gpus and self._better_stay(now, slot, old, gpus):
+                if self.moves and old is not None and old != gpus and self.better_stay(slot, old, gpus):
                     gpus = old
                 after[slot] = gpus
                 left -= len(gpus)
@@ -192,10 +220,10 @@ class Planner:
                 break
         return after
 
-    def _better_stay(self, now: float, slot: int, old: Gpus, new: Gpus) -> bool:
+    def better_stay(self, slot: int, old: Gpus, new: Gpus) -> bool:
         """The old GPUs are still free and moving does not pay; the index is changed to the old ones then."""
         assert self.moves is not None
-        if self.moves.pays(self.table, slot, now, old, new):
+        if self.moves.pays(self.table, slot, self.now, old, new):
             return False
         self.free.give(new)
         if not self.free.all_free(old):

@@ -18,17 +18,19 @@ def of_decision(engine: Engine, decision: Decision) -> Reason:
     """The sentence behind a start or a stop."""
     job = engine.table.jobs[decision.slot]
     if isinstance(decision, Start):
-        return _start(engine, job, decision.epoch, decision.gpus)
+        return _start(engine, job, decision.epoch, decision.gpus, decision.partner)
     if decision.why is Why.CANCELLED:
         return Reason(Why.CANCELLED, f"job {job.id} is cancelled.")
     if decision.why is Why.HELD:
         return Reason(Why.HELD, f"job {job.id} is held.")
     if decision.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
+    if engine.exact:
+        return Reason(Why.PREEMPTED, f"job {job.id} pauses: in this round its {job.gpus} GPUs are for other jobs.")
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
 
 
-def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...]) -> Reason:
+def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], partner: int) -> Reason:
     cluster = engine.cluster
     nodes = len({cluster.node_of[g] for g in gpus})
     where = f"{nodes} nodes" if nodes > 1 else f"node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
@@ -36,7 +38,15 @@ def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...]) -> Reaso
     verb, code = ("starts", Why.PLACED) if epoch == 1 else ("resumes", Why.RESUMED)
     why = engine.placement.explain(job, gpus, engine.free.pools[engine.free.type_of(gpus)])
     sentence = f"job {job.id} {verb} on {count} on {where}. {why}".rstrip()
-    return Reason(code, sentence, {"gpus": len(gpus), "nodes": nodes})
+    counts: dict[str, float] = {"gpus": len(gpus), "nodes": nodes}
+    if partner < 0:
+        return Reason(code, sentence, counts)
+    other = engine.table.jobs[partner]
+    gain = engine.perf.gain(job, other, gpus)
+    shares = (
+        f"It shares its {'GPUs' if len(gpus) > 1 else 'GPU'} with job {other.id}: together {gain:.2g}x of one alone."
+    )
+    return Reason(code, f"{sentence} {shares}", counts | {"gain": gain})
 
 
 def never_fits(job: Job, perf: PerfModel) -> str:
@@ -60,7 +70,7 @@ def explain(engine: Engine, slot: int) -> Reason:
     if slot in engine.assigned:
         if engine.handover.waits(slot):
             return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
-        return _start(engine, job, engine.table.epoch[slot], engine.assigned[slot])
+        return _start(engine, job, engine.table.epoch[slot], engine.assigned[slot], engine.partners.get(slot, -1))
     return _why_waiting(engine, slot, job)
 
 
@@ -76,6 +86,17 @@ def _over_quota(engine: Engine, job: Job) -> Reason:
     )
 
 
+def _not_selected(engine: Engine, job: Job, counts: dict[str, float]) -> Reason:
+    selected = len(engine.considered)
+    others = f"{selected} other job{'s' if selected != 1 else ''}"
+    return Reason(
+        Why.NO_FREE_GPUS if engine.held_back is Why.NOT_DECIDED else engine.held_back,
+        f"job {job.id} waits for its turn: the policy chose {others} for this round.",
+        counts | {"selected": selected},
+        "It runs in a round for which the policy chooses it.",
+    )
+
+
 def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
     if slot in engine.refusals:
         return engine.refusals[slot]
@@ -88,6 +109,8 @@ def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
     idle = ", ".join(f"{n} {t}" for t, n in free.items())
     rank = engine.rank_of(slot)
     room = any(engine.free.pools[t].total >= job.gpus for t in engine.perf.types_for(job))
+    if rank is None and engine.exact:
+        return _not_selected(engine, job, counts)
     if rank is None and engine.held_back is Why.RESERVED and room:
         return Reason(
             Why.RESERVED,
@@ -106,7 +129,15 @@ def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
     ahead = len(engine.considered) if rank is None else rank
     return Reason(
         Why.NO_FREE_GPUS,
-        f"job {job.id} needs {job.gpus} GPUs at once, {idle} are free, {ahead} jobs rank before it.",
+        f"job {job.id} needs {_gpus(job.gpus)} at once, {idle} free, {_jobs(ahead)} before it.",
         counts | {"ahead": ahead},
         "It starts when enough GPUs of one type are free and nobody before it wants them.",
     )
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _jobs(count: int) -> str:
+    return "1 job ranks" if count == 1 else f"{count} jobs rank"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Held, Submitted
+from trine.engine.sharing import beside
 from trine.engine.table import State
 from trine.engine.upsets import run_at
 
@@ -59,17 +60,38 @@ def _enter(engine: Engine, now: float, job: Job) -> int:
 
 
 def _put_back(engine: Engine, slot: int, past: Past) -> None:
-    table = engine.table
-    engine.handover.take(slot, past.gpus)
+    table, other = engine.table, _found_there(engine, past.gpus)
+    engine.handover.take(slot, past.gpus, other)
     table.state[slot] = past.state
     table.run_from_s[slot] = past.run_from_s
     table.pool[slot] = engine.free.type_of(past.gpus)
     if past.state is State.RUNNING:
-        table.rate[slot] = engine.perf.speed(table.jobs[slot], past.gpus).steps_per_s
+        table.rate[slot] = engine.perf.speed(table.jobs[slot], past.gpus, beside(engine, slot)).steps_per_s
         table.work_from_s[slot] = past.work_from_s
         if past.rate > 0:
             run_at(engine, slot, past.rate)
     if past.state is not State.STOPPING:
         engine.assigned[slot] = past.gpus
-        engine.free.take(past.gpus)
+        if other in engine.assigned:
+            engine.partners |= {slot: other, other: slot}
+            _was_not_alone(engine, other, table.jobs[slot])
+        else:
+            engine.free.take(past.gpus)
         table.running[slot] = True
+
+
+def _found_there(engine: Engine, gpus: tuple[int, ...]) -> int:
+    """The job that holds the very same GPUs, which can only be the one they were shared with; -1 if there is none."""
+    holder = engine.handover.holder[gpus[0]]
+    return holder if engine.handover.holding.get(holder) == gpus else -1
+
+
+def _was_not_alone(engine: Engine, slot: int, partner: Job) -> None:
+    """The job was put back before its partner: the speed it has, or was seen to have, is that of two on the GPUs."""
+    table, job, gpus = engine.table, engine.table.jobs[slot], engine.assigned[slot]
+    alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, partner).steps_per_s
+    if table.rate[slot] == alone:
+        table.rate[slot] = shared
+    elif table.rate[slot] > 0:
+        table.ideal_s[slot] *= shared / alone
+        table.step_s[slot] = tuple(s * shared / alone for s in table.step_s[slot])

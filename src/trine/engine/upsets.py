@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trine.core.reason import Why
+from trine.engine import sharing
 from trine.engine.events import (
     Decision,
     Fill,
@@ -171,9 +172,7 @@ def _take_back(engine: Engine, now: float, slot: int, why: Why) -> list[Decision
 def _unassign(engine: Engine, slot: int) -> None:
     if engine.handover.waits(slot):
         engine.handover.cancel(slot)
-    gpus = engine.assigned.pop(slot, None)
-    if gpus is not None:
-        engine.free.give(gpus)
+    if sharing.drop(engine, slot):
         engine.table.running[slot] = False
         engine.settled = False
         engine.assignment_changed()

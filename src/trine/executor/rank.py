@@ -11,6 +11,7 @@ import os
 import pwd
 import signal
 import sys
+import warnings  # noqa: F401 - exec needs it, and the job's user may not be able to read Python's files
 
 from trine.executor import rundir
 from trine.executor.processes import die_with_parent

@@ -24,6 +24,8 @@ class Speed(NamedTuple):
     network: float
     """Slowdown by the tier, 1 inside a node."""
     tier: Tier
+    sharing: float = 1.0
+    """Slowdown by another job on the same GPUs, 1 alone."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class LocalityPenalty:
 
 @dataclass
 class PerfModel:
-    """Rate = base(type, gang) / (slowest chip for the job's class x penalty of the tier)."""
+    """Rate = base(type, gang, job on the same GPUs) / (slowest chip for the job's class x penalty of the tier)."""
 
     cluster: Cluster
     variability: VariabilityTable
@@ -59,6 +61,7 @@ class PerfModel:
         default_factory=dict, init=False
     )
     _step_s: dict[tuple[str, int, float | None], tuple[float, ...]] = field(default_factory=dict, init=False)
+    _next_to: dict[tuple[str, int, float | None, str, int], float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._by_tier = self.penalty.by_tier()
@@ -66,8 +69,13 @@ class PerfModel:
         type_index = {t: i for i, t in enumerate(self.cluster.types)}
         self._type_of_node = [type_index[n.gpu_type] for n in self.cluster.nodes]
 
-    def speed(self, job: Job, gpus: Sequence[int]) -> Speed:
-        """Speed on ``gpus``; a gang over several types runs at the pace of the slowest."""
+    def speed(self, job: Job, gpus: Sequence[int], partner: Job | None = None) -> Speed:
+        """Speed on ``gpus``, next to ``partner`` if that runs there too.
+
+        A gang over several types runs at the pace of the slowest.
+        """
+        if partner is not None:
+            return self._shared_speed(job, gpus, partner)
         node_of = self.cluster.node_of
         slowdowns = self.variability.slowdown(job.app_class)
         step_s = self.step_s_by_type(job)
@@ -81,6 +89,34 @@ class PerfModel:
         network = (by_class.get(job.app_class, self._by_tier) if by_class else self._by_tier)[tier]
         base_s = step_s[0] if len(step_s) == 1 else max([step_s[self._type_of_node[n]] for n in nodes])
         return Speed(1.0 / (base_s * chip * network), chip, network, tier)
+
+    def _shared_speed(self, job: Job, gpus: Sequence[int], partner: Job) -> Speed:
+        """Chip and network slow a job next to another as they slow it alone."""
+        alone = self.speed(job, gpus)
+        rate = self.rate_next_to(job, partner, self._type_of_node[self.cluster.node_of[gpus[0]]])
+        steps_per_s = rate / (alone.chip * alone.network)
+        sharing = alone.steps_per_s / steps_per_s if steps_per_s > 0 else float("inf")
+        return alone._replace(steps_per_s=steps_per_s, sharing=sharing)
+
+    def rate_next_to(self, job: Job, partner: Job, pool: int) -> float:
+        """Steps/s on median GPUs of the type with index ``pool`` while ``partner`` runs there too; 0 = does not fit.
+
+        Two jobs of which nobody measured the pair are taken to take turns: half the speed each.
+        """
+        key = (job.model, job.gpus, job.step_s, partner.model, pool)
+        known = self._next_to.get(key)
+        if known is None:
+            pair = self.throughputs.pair_rate(job.model, partner.model, job.gpus, self.cluster.types[pool])
+            known = self._next_to[key] = 0.5 / self.step_s_by_type(job)[pool] if pair is None else pair[0]
+        return known
+
+    def can_share(self, one: Job, other: Job, pool: int) -> bool:
+        """Both get on with their work on the same GPUs of the type with index ``pool``."""
+        return self.rate_next_to(one, other, pool) > 0 and self.rate_next_to(other, one, pool) > 0
+
+    def gain(self, one: Job, other: Job, gpus: Sequence[int]) -> float:
+        """Work done on ``gpus`` by the two together, where 1 is what one of them does alone."""
+        return 1.0 / self.speed(one, gpus, other).sharing + 1.0 / self.speed(other, gpus, one).sharing
 
     def step_s_by_type(self, job: Job) -> tuple[float, ...]:
         """Seconds per step on a median GPU, packed, for each type of the cluster; ``inf`` where it does not fit."""

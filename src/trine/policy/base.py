@@ -11,6 +11,7 @@ import numpy as np
 
 from trine.core.errors import TrineError
 from trine.core.reason import Why
+from trine.perf.model import PerfModel
 from trine.policy.view import Floats, Ints, View
 
 
@@ -27,6 +28,10 @@ class Ranking:
     """Index of the wanted GPU type, aligned with ``order``; -1 or ``None`` leaves it to the performance model."""
     held_back: Why = Why.NOT_DECIDED
     """Why the jobs that are left out wait."""
+    exact: bool = False
+    """The jobs in ``order``, and no others, run now, each on its type in ``pools``; those that run there stay put."""
+    partners: Ints | None = None
+    """Position in ``order`` of the job that shares a job's GPUs, or -1; aligned with ``order``, both ways."""
 
 
 class Policy(ABC):
@@ -42,9 +47,15 @@ class Policy(ABC):
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
 
+    def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
+        """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""
+
     @abstractmethod
     def rank(self, view: View) -> Ranking:
         """The order in which jobs are offered GPUs now."""
+
+    def ran(self, slot: int, seconds: float) -> None:  # noqa: B027 - most count from the view
+        """The world's own count of the time a job ran since the last round, where it keeps one; 0 = it failed."""
 
     def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
         """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""

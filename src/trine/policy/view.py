@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trine.core.compat import Compat
+from trine.core.job import Job
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -19,6 +20,7 @@ Flags = NDArray[np.bool_]
 class JobColumns(Protocol):
     """The engine's job table, as far as a policy may read it. One entry per job ever seen, by job number."""
 
+    jobs: list[Job]
     submit_s: Floats
     gpus: Ints
     priority: Floats
@@ -69,6 +71,11 @@ class View:
     def capacity(self) -> Ints:
         """All GPUs by type."""
         return np.array(self._capacity, dtype=np.int64)
+
+    def jobs(self) -> list[Job]:
+        """The jobs themselves; for what has no column."""
+        known = self._columns.jobs
+        return [known[slot] for slot in self.slots.tolist()]
 
     @cached_property
     def submit_s(self) -> Floats:
@@ -123,6 +130,20 @@ class View:
         c = self._columns
         since = np.maximum(self.now - c.work_from_s[self.slots], 0.0)
         return np.minimum(c.done[self.slots] + since * c.rate[self.slots], c.steps[self.slots])
+
+    @cached_property
+    def steps_left(self) -> Floats:
+        return self._columns.steps[self.slots] - self.done
+
+    def rates(self) -> Floats:
+        """(jobs, types): steps per second on median GPUs of each type; 0 where a job cannot run."""
+        step_s, types = self._columns.step_s, self._columns.types
+        slots = self.slots.tolist()
+        seconds = np.array([step_s[slot] for slot in slots], np.float64).reshape(len(slots), len(self._capacity))
+        may = np.zeros(seconds.shape, np.bool_)
+        for row, slot in enumerate(slots):
+            may[row, list(types[slot])] = True
+        return np.divide(1.0, seconds, out=np.zeros_like(seconds), where=may)
 
     @cached_property
     def remaining_s(self) -> Floats:

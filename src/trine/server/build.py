@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster, Tier
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
 from trine.engine.events import Withheld
 from trine.engine.quotas import Quotas
+from trine.engine.reasons import never_fits
 from trine.engine.resume import Past, resume
 from trine.engine.table import State
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
+from trine.placement.shaped import never_has_shape
 from trine.server.state import LiveJob, LiveState
 from trine.sim.scenario import class_penalties
 from trine.sim.settings import resolve
@@ -124,6 +128,21 @@ def engine_job(job: LiveJob, perf: PerfModel) -> Job:
         # Counted in seconds, the table's steps per second would be taken for seconds per second.
         return replace(made, model="")
     return made
+
+
+def why_never(engine: Engine, spec: JobSpec) -> str:
+    """Why the cluster, were it empty, could not run such a job; empty if it could."""
+    job = engine_job(LiveJob("new", "", "", 1.0, spec, 0.0), engine.perf)
+    types = engine.perf.types_for(job)
+    if not types:
+        return never_fits(job, engine.perf)
+    if engine.excluded:
+        in_use = [gpu for gpu in range(engine.cluster.gpu_count) if gpu not in engine.excluded]
+        kinds = Counter(map(engine.cluster.type_of, in_use))
+        most = max(kinds[engine.cluster.types[kind]] for kind in types)
+        if most < job.gpus:
+            return f"it asks for {job.gpus} GPUs of one type, and the placement leaves {most} in use"
+    return never_has_shape(job, engine.perf)
 
 
 def _deadline_s(job: LiveJob) -> float | None:

@@ -19,7 +19,7 @@ from trine.engine.table import State
 from trine.server import records as rec
 from trine.server.build import Model, build_engine, engine_job, gpus_of
 from trine.server.cluster_record import cluster_to_record
-from trine.server.state import LiveJob, LiveState, fate
+from trine.server.state import LiveJob, LiveState, fate, node_after
 
 
 class Controller:
@@ -130,7 +130,8 @@ class Controller:
     def _admit(self, record: rec.Accepted) -> None:
         job = self.state.jobs[record.job]
         self.deciding.handle(ev.Submitted(record.at_s, engine_job(job, self.deciding.perf)))
-        self.slots[record.job] = len(self.deciding.table) - 1
+        self.slots[record.job] = slot = len(self.deciding.table) - 1
+        self.deciding.reported.add(slot)  # a live job may come back with less than it once told
 
     def _told(self, record: rec.Record) -> list[ev.Event]:
         """The record in the engine's words; the state is still as it was before the record."""
@@ -140,9 +141,10 @@ class Controller:
         if isinstance(record, rec.NodeChanged):
             assert self.state.cluster is not None
             gpus = gpus_of(self.state.cluster, record.node)
-            if record.state == "up":
+            before = self.state.nodes.get(record.node)
+            if node_after(before, record) is None:
                 return [ev.Restored(now, gpus)]
-            return [] if record.node in self.state.nodes else [ev.Withheld(now, gpus)]
+            return [] if before is not None else [ev.Withheld(now, gpus)]
         if isinstance(record, rec.Ticked):
             news: list[ev.Event] = [event for heard in record.heard for event in self._told_progress(heard)]
             return [*news, ev.Fill(now) if record.fill else ev.Tick(now)]

@@ -10,6 +10,8 @@ import fcntl
 import json
 import os
 import signal
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,10 +31,10 @@ from trine.engine.quotas import Quotas
 from trine.executor.base import NodeInfo
 from trine.executor.inventory import discover, nodes_of
 from trine.executor.local import LocalExecutor
-from trine.server.access import Access, read_access
+from trine.server.access import Access, is_system_user, read_access
 from trine.server.api.app import build_app
 from trine.server.api.limits import Limits
-from trine.server.api.serve import serve
+from trine.server.api.serve import bind, serve
 from trine.server.auth import open_auth, user_name
 from trine.server.build import Model
 from trine.server.controller import Controller
@@ -41,6 +43,7 @@ from trine.server.scheduler import Scheduler, Setup, check_settings
 from trine.server.state import LiveState
 from trine.server.store import Store
 
+JOURNAL = "journal.db"
 _LEASE_ROUNDS = 10
 _LEASE_AT_LEAST_S = 900.0
 """A daemon may be away this long before its jobs save their work and leave."""
@@ -69,8 +72,8 @@ class Options:
     """As whom jobs of the daemon's owner run, where the daemon is root."""
     truncate: int | None = None
     tls: tuple[Path, Path] | None = None
-    log_requests: bool = False
     """Certificate and key of the API."""
+    log_requests: bool = False
 
 
 class AlreadyUpError(TrineError):
@@ -80,8 +83,8 @@ class AlreadyUpError(TrineError):
 def run(options: Options, ready: Callable[[str], None]) -> None:
     """Serve until a signal says otherwise; ``ready`` is called with the API's address."""
     nodes, setup, model, access = prepare(options)
-    options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _Lock(options.state):
+    make_state_directory(options.state)
+    with bind(options.host, options.port) as listener, _Lock(options.state):
         auth = open_auth(options.state)
         if os.geteuid() == 0:
             # Jobs of other users must get through to their own directories below; they cannot list this one.
@@ -89,13 +92,24 @@ def run(options: Options, ready: Callable[[str], None]) -> None:
         store = open_store(options)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(options, nodes, setup, model, access, auth, store, ready))
+                runner.run(_serve(options, nodes, setup, model, access, auth, store, listener, ready))
         finally:
             store.close()
 
 
+def make_state_directory(state: Path) -> None:
+    """The directory of the daemon's state, with a journal that only its owner may read: jobs' variables are in it."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(state / JOURNAL, os.O_RDWR | os.O_CREAT, 0o600))
+        (state / JOURNAL).chmod(0o600)
+    except OSError as error:
+        raise InputError(str(state), f"cannot be used ({error.strerror})", "a directory of your own", "--state") from None
+
+
 def prepare(options: Options) -> tuple[list[NodeInfo], Setup, Model, Access]:
     """Everything that can be wrong with the command line and its files, found before anything is started."""
+    _check_options(options)
     nodes = find_nodes(options.gpus)
     cluster = cluster_of(nodes, options.gpus)
     runs_as_user = os.geteuid() == 0
@@ -117,6 +131,23 @@ def prepare(options: Options) -> tuple[list[NodeInfo], Setup, Model, Access]:
     )
     check_settings(setup, model)
     return nodes, setup, model, access
+
+
+def _check_options(options: Options) -> None:
+    if options.lease_s is not None and not options.lease_s > 0:
+        raise InputError("--lease", f"{options.lease_s:g}", "a number of seconds greater than 0")
+    if options.truncate is not None and options.truncate < 0:
+        raise InputError("--truncate", f"{options.truncate}", "the number of the last record to keep, 0 or more")
+    if "round_s" in options.settings:
+        raise InputError("--set", "round_s", "--round SECONDS")
+    if options.job_user and not is_system_user(options.job_user):
+        raise InputError("--job-user", f"no user {options.job_user!r} on this machine", "a user that exists")
+    if options.tls is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*options.tls)
+        except (OSError, ssl.SSLError) as error:
+            where = " and ".join(map(str, options.tls))
+            raise InputError(where, f"no usable certificate and key ({error})", "PEM files that belong together") from None
 
 
 def _scores(path: str, cluster: Cluster) -> dict[str, tuple[float, ...]]:
@@ -150,7 +181,8 @@ def cluster_of(nodes: list[NodeInfo], spec: str) -> Cluster:
 
 def open_store(options: Options) -> Store:
     """The journal; a damaged tail is cut off if that was asked for."""
-    store = Store.open(options.store or options.state / "journal.db")
+    store = Store.open(options.store or options.state / JOURNAL)
+    store.claim()
     if options.truncate is not None:
         gone = store.truncate(options.truncate)
         structlog.get_logger("daemon").warning("truncated", after=options.truncate, records=gone)
@@ -160,8 +192,7 @@ def open_store(options: Options) -> Store:
 def dry_run(options: Options) -> list[str]:
     """What would happen at the start, in sentences. Nothing is started, nothing is written."""
     nodes, setup, model, _ = prepare(options)
-    journal = options.state / "journal.db"
-    state = Store.open(options.store or journal).load() if options.store or journal.exists() else LiveState()
+    state = _on_record(options)
     controller = Controller(state, model)
     now = max(time.time(), state.last_s)
     controller.configure(now, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings)
@@ -176,6 +207,18 @@ def dry_run(options: Options) -> list[str]:
     return [*told, f"The first round would stop {len(orders.stops)} and start {len(orders.starts)} jobs."]
 
 
+def _on_record(options: Options) -> LiveState:
+    """The state as the journal has it, if there is one; none is made."""
+    journal = options.state / JOURNAL
+    if not options.store and not journal.exists():
+        return LiveState()
+    store = Store.open(options.store or journal, create=False)
+    try:
+        return store.load()
+    finally:
+        store.close()
+
+
 async def _serve(
     options: Options,
     nodes: list[NodeInfo],
@@ -184,6 +227,7 @@ async def _serve(
     access: Access,
     auth: Any,
     store: Store,
+    listener: socket.socket,
     ready: Callable[[str], None],
 ) -> None:
     executor = LocalExecutor(options.state, nodes)
@@ -210,15 +254,8 @@ async def _serve(
     scheduler.on_crash = crashed
     await scheduler.start()
     try:
-        app = build_app(scheduler, auth, Limits(), structlog.get_logger("api") if options.log_requests else None)
-        await serve(
-            app,
-            options.host,
-            options.port,
-            ready=listening,
-            stop=stop,
-            tls=options.tls,
-        )
+        app = build_app(scheduler, auth, Limits(), structlog.get_logger("api"), options.log_requests)
+        await serve(app, listener, ready=listening, stop=stop, tls=options.tls)
     finally:
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
@@ -269,12 +306,13 @@ class _Lock:
         self._path = state / "daemon.lock"
 
     def __enter__(self) -> None:
-        self._file = self._path.open("a+")
+        self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.seek(0)
             pid = self._file.read().strip() or "unknown"
+            self._file.close()
             raise AlreadyUpError(f"another daemon (process {pid}) already runs with {self._path.parent}") from None
         self._file.truncate(0)
         self._file.write(str(os.getpid()))

@@ -58,13 +58,16 @@ class Journal:
                 await loop.run_in_executor(self._thread, self._store.append, records)
             except StoreError as error:
                 self._fail(error, batch)
+            except Exception as error:
+                self._fail(StoreError(f"the journal cannot be written: {error}"), batch)
+                raise
             else:
                 self.batches += 1
                 self.written += len(records)
-                self._durable(records)
                 for _, future in batch:
                     if not future.done():
-                        future.set_result(None)
+                        future.set_result(None)  # heard of after this turn of the loop, so after ``_durable``
+                self._durable(records)
             if not self._waiting:
                 self._idle.set()
 
@@ -79,7 +82,7 @@ class Journal:
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` where the database may be touched, after all that is queued."""
-        await self._idle.wait()
+        await self.drained()
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def reset(self) -> None:
@@ -88,7 +91,8 @@ class Journal:
 
     async def drained(self) -> None:
         """Returns when nothing is left to be written."""
-        await self._idle.wait()
+        while not self._idle.is_set():  # before a waiter's turn comes, more may have been added
+            await self._idle.wait()
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)

@@ -85,3 +85,11 @@ class Leases:
         """The step of the last checkpoint the start told of; ``None`` if it told of none."""
         last = self._last.get(handle)
         return None if last is None or last.checkpoint_step is None else float(last.checkpoint_step)
+
+    def highest_id(self) -> int:
+        """The largest job number that has a directory; 0 if there is none."""
+        try:
+            names = [entry.name for entry in (self.state_dir / "jobs").iterdir()]
+        except OSError:
+            return 0
+        return max((int(name) for name in names if name.isdigit()), default=0)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from trine.server import records as rec
@@ -40,7 +40,7 @@ class Metrics(Collector):
         self._exits = self._counter("trine_exits_total", "outcome")
         self._submissions = self._counter("trine_submissions_total")
         self._round = Histogram("trine_round_seconds", TABLE["trine_round_seconds"], registry=self.registry)
-        self._sources: tuple[Controller, Journal] | None = None
+        self._sources: tuple[Controller, Journal, float] | None = None
         self.registry.register(self)
 
     def _counter(self, name: str, *labels: str) -> Counter:
@@ -64,26 +64,27 @@ class Metrics(Collector):
         yield
         self._round.observe(time.process_time() - before)
 
-    def exposition(self, controller: Controller, journal: Journal) -> bytes:
+    def exposition(self, controller: Controller, journal: Journal, now: float) -> bytes:
         """All metrics in Prometheus' text format."""
-        self._sources = (controller, journal)
+        self._sources = (controller, journal, now)
         return generate_latest(self.registry)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         if self._sources is None:
             return
-        controller, journal = self._sources
-        yield from _of_jobs(controller)
+        controller, journal, now = self._sources
+        yield from _of_jobs(controller, now)
         yield from _of_gpus(controller)
-        for name, value in (
+        for name, count in (
             ("trine_journal_batches_total", journal.batches),
             ("trine_journal_records_total", journal.written),
-            ("trine_journal_failing", int(journal.failure is not None)),
         ):
-            yield GaugeMetricFamily(name, TABLE[name], value=value)
+            yield CounterMetricFamily(name, TABLE[name], value=count)
+        failing = int(journal.failure is not None)
+        yield GaugeMetricFamily("trine_journal_failing", TABLE["trine_journal_failing"], value=failing)
 
 
-def _of_jobs(controller: Controller) -> Iterator[GaugeMetricFamily]:
+def _of_jobs(controller: Controller, now: float) -> Iterator[GaugeMetricFamily]:
     state = controller.state
     counts: dict[str, int] = dict.fromkeys(("waiting", "held", "starting", "running", "stopping"), 0)
     queues: dict[str, int] = {}
@@ -92,7 +93,7 @@ def _of_jobs(controller: Controller) -> Iterator[GaugeMetricFamily]:
         counts[job.state] = counts.get(job.state, 0) + 1
         if job.state == "waiting":
             queues[job.queue] = queues.get(job.queue, 0) + job.spec.gpus.count
-            oldest = max(oldest, state.last_s - job.idle_from_s)
+            oldest = max(oldest, now - job.idle_from_s)
     yield _family("trine_jobs", ("state",), {(name,): n for name, n in counts.items()})
     yield _family("trine_queue_waiting_gpus", ("queue",), {(name,): n for name, n in queues.items()})
     yield GaugeMetricFamily("trine_oldest_wait_seconds", TABLE["trine_oldest_wait_seconds"], value=oldest)

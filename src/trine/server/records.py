@@ -63,7 +63,7 @@ class Configured:
     policy: str
     placement: str
     settings: dict[str, Any]
-    round_s: float
+    round_s: float = 60.0
     orders: Orders = field(default_factory=Orders)
 
 
@@ -103,9 +103,16 @@ class Asked:
     orders: Orders = field(default_factory=Orders)
 
 
+EXECUTOR = "executor"
+"""Who a change of a node is by, if it was not asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node was drained (``drained``), came back (``up``) or was lost (``down``)."""
+    """A node was drained (``drained``), came back (``up``) or was lost (``down``).
+
+    A drain ends when somebody says so, an outage when the executor (``by``) does: each brings back its own only.
+    """
 
     kind: ClassVar[str] = "node"
     at_s: float

@@ -17,13 +17,11 @@ import structlog
 
 from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster
-from trine.engine import reasons
 from trine.executor.base import Event, Executor, Exited, Handle, LaunchFailed, NodeDown, NodeUp, Progress, Started
-from trine.placement.shaped import never_has_shape
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, Load
-from trine.server.build import Model, engine_job
+from trine.server.build import Model, why_never
 from trine.server.controller import Controller
 from trine.server.journal import Journal
 from trine.server.leases import Leases
@@ -81,13 +79,15 @@ class Scheduler:
         self.setup, self.model, self.store, self.executor = setup, model, store, executor
         self.leases, self.access, self.clock = leases, access, clock
         self.log = structlog.get_logger("scheduler")
-        self.controller = Controller(store.load(), model)
+        self.controller = self._loaded()
         self.journal = Journal(store, self._durable)
         self.observed = Metrics()
         self.started_s = clock()
         self.closing = False
         self._ended: dict[Handle, Exited | LaunchFailed] = {}
         """Ends that are not on record yet: the executor tells them once."""
+        self._up: set[Handle] = set()
+        """Starts that the executor has confirmed; it does so once, too."""
         self._fill: asyncio.TimerHandle | None = None
         self._change = asyncio.Event()
         self._since_snapshot = 0
@@ -97,12 +97,20 @@ class Scheduler:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
+    def _loaded(self) -> Controller:
+        """What is on disk. Ids of job directories are never used again, even if the journal has lost those jobs."""
+        state = self.store.load()
+        state.next_id = max(state.next_id, self.leases.highest_id() + 1)
+        return Controller(state, self.model)
+
     async def start(self) -> None:
         """Write down the configuration, find the jobs that still run, and begin to schedule."""
         self._tasks = [asyncio.create_task(self.journal.run()), asyncio.create_task(self._rounds())]
+        self._tasks[0].add_done_callback(self._journal_ended)
         await self._configure()
         asyncio.get_running_loop().add_reader(self.executor.fileno(), self._guarded, self._read_events)
         self._reconcile()
+        self._decide_soon()
 
     async def stop(self, keep_snapshot: bool = True) -> None:
         """Stop deciding; running jobs go on and are found again at the next start."""
@@ -203,13 +211,15 @@ class Scheduler:
             await asyncio.wait_for(self._change.wait(), timeout_s)
 
     def metrics(self) -> bytes:
-        return self.observed.exposition(self.controller, self.journal)
+        return self.observed.exposition(self.controller, self.journal, self.now())
 
     async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
         self._take_requests()
         job = self._job(job_id, caller)
         if not job.live:
             raise Refused("ended", f"job {job_id} is {job.state} already; there is nothing to {verb}")
+        if job.wish == "cancel" != verb:
+            raise Refused("ended", f"job {job_id} is being cancelled; there is nothing to {verb}")
         if verb not in (job.wish, _ALREADY.get(job.state)):
             await self._write([self.controller.ask(self.now(), job_id, verb, caller.user)])
         return views.job_view(self.controller, self.controller.state.jobs[job_id])
@@ -245,11 +255,7 @@ class Scheduler:
 
     def _check_can_run(self, spec: JobSpec) -> None:
         """A job that can never run is refused now, with the reason, instead of waiting for ever."""
-        perf = self.controller.deciding.perf
-        job = engine_job(LiveJob("new", "", "", 1.0, spec, 0.0), perf)
-        if not perf.types_for(job):
-            raise Refused("never-runs", f"job {spec.name!r} can never run: {reasons.never_fits(job, perf)}")
-        never = never_has_shape(job, perf)
+        never = why_never(self.controller.deciding, spec)
         if never:
             raise Refused("never-runs", f"job {spec.name!r} can never run: {never}")
 
@@ -274,6 +280,7 @@ class Scheduler:
             if isinstance(record, rec.Exited):
                 handle = Handle(record.job, record.epoch)
                 self._ended.pop(handle, None)
+                self._up.discard(handle)
                 self.executor.forget(handle)
             elif isinstance(record, rec.NodeChanged):
                 self._cordon(record)
@@ -288,7 +295,7 @@ class Scheduler:
 
     def _cordon(self, change: rec.NodeChanged) -> None:
         """The executor guards a drained node, too; one that it reported itself it knows about."""
-        if change.by == "executor":
+        if change.by == rec.EXECUTOR:
             return
         if change.state == "up":
             self.executor.uncordon(change.node)
@@ -321,6 +328,12 @@ class Scheduler:
         if self._fill is None and not self.closing:
             self._fill = asyncio.get_running_loop().call_later(_FILL_AFTER_S, self._guarded, self._decide)
 
+    def _journal_ended(self, task: asyncio.Task[None]) -> None:
+        """Without its writer nothing is durable any more: better no daemon than one that hangs."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.on_crash(error)
+
     def _guarded(self, call: Callable[[], None]) -> None:
         """A bug in a policy or in trine ends the daemon: deciding on with a state that may be wrong is worse."""
         try:
@@ -336,9 +349,8 @@ class Scheduler:
         if self.setup.event_driven:
             self._round()
         elif engine.free.total and any(job.state == "waiting" for job in state.live.values()):
-            record = self.controller.tick(self.now(), fill=True)
-            if record.orders:
-                self.journal.add([record]).add_done_callback(_heard_of)
+            # On record even without orders: GPUs may have been promised to a start that still waits for them.
+            self._note_round(self.controller.tick(self.now(), fill=True))
 
     async def _rounds(self) -> None:
         """A round every ``round_s``; while the journal cannot be written, attempts to come back instead."""
@@ -407,14 +419,17 @@ class Scheduler:
         if isinstance(event, Progress):
             self.leases.hear(event)
         elif isinstance(event, Started):
+            self._up.add(event.handle)
             self._note(self.controller.started(now, *event.handle))
         elif isinstance(event, Exited | LaunchFailed):
             self._ended[event.handle] = event
             self._exited(now, event)
         elif isinstance(event, NodeDown):
-            self._note(self.controller.change_node(now, event.node, "down", event.reason, "executor"))
+            self._note(self.controller.change_node(now, event.node, "down", event.reason, rec.EXECUTOR))
         elif isinstance(event, NodeUp):
-            self._note(self.controller.change_node(now, event.node, "up", "", "executor"))
+            known = self.controller.state.nodes.get(event.node)
+            if known is not None and known.down:
+                self._note(self.controller.change_node(now, event.node, "up", "", rec.EXECUTOR))
 
     def _exited(self, now: float, event: Exited | LaunchFailed) -> None:
         if self.journal.failure is not None:
@@ -427,6 +442,7 @@ class Scheduler:
         if record is None:
             self.executor.forget(event.handle)
             self._ended.pop(event.handle, None)
+            self._up.discard(event.handle)
         self._note(record)
 
     def _reconcile(self) -> None:
@@ -445,19 +461,23 @@ class Scheduler:
                 self._note(lost)
             elif job.state == "stopping":
                 self._stop(job.id, job.epoch)
-        present = {node.name for node in self.setup.cluster.nodes}
-        for name, node in self.controller.state.nodes.items():
-            if name in present:
-                self.executor.cordon(name, node.reason)
+        for found in self.executor.inventory():
+            node = self.controller.state.nodes.get(found.name)
+            if node is not None and node.drained:
+                self.executor.cordon(found.name, node.reason)
+            if found.up == (node is not None and node.down):
+                state = "up" if found.up else "down"
+                self._note(self.controller.change_node(self.now(), found.name, state, found.reason, rec.EXECUTOR))
 
     async def _recover(self) -> None:
         """The journal could not be written: go back to what is on disk, and on from there if it can be written now."""
-        state = await asyncio.get_running_loop().run_in_executor(None, self.store.load)
-        self.controller = Controller(state, self.model)
+        self.controller = await asyncio.get_running_loop().run_in_executor(None, self._loaded)
         self.journal.reset()
         await self._configure()
         self.log.info("recovered", records=self.store.seq)
         self._reconcile()
+        for handle in sorted(self._up):
+            self._note(self.controller.started(self.now(), *handle))
         for event in list(self._ended.values()):
             self._exited(self.now(), event)
         self._decide_soon()

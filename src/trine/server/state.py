@@ -83,6 +83,10 @@ class NodeState:
 
     state: str
     reason: str
+    drained: bool = False
+    """An operator took it out of service."""
+    down: bool = False
+    """The executor lost it."""
 
 
 @dataclass
@@ -132,7 +136,7 @@ class LiveState:
     def _configured(self, record: rec.Configured) -> None:
         cluster = cluster_from_record(record.cluster)
         if self.cluster is not None and cluster.nodes != self.cluster.nodes:
-            self._renumber(self.cluster, cluster)
+            self._renumber(record.at_s, self.cluster, cluster)
         if self.observations is None:
             self.observations = Observations(VariabilityTable.of_cluster(cluster))
         elif self.cluster is not None and cluster.scores != self.cluster.scores:
@@ -141,15 +145,16 @@ class LiveState:
         self.policy, self.placement, self.settings = record.policy, record.placement, record.settings
         self.round_s = record.round_s
 
-    def _renumber(self, old: Cluster, new: Cluster) -> None:
+    def _renumber(self, now: float, old: Cluster, new: Cluster) -> None:
         """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
         new_id = renumbered(old, new)
-        for job in self.live.values():
-            if all(gpu in new_id for gpu in job.gpus):
-                job.gpus = tuple(new_id[gpu] for gpu in job.gpus)
+        gone = "GPUs it ran on are not part of the cluster any more."
+        for job in list(self.holders()):
+            gpus = tuple(new_id.get(gpu, -1) for gpu in job.gpus)
+            if -1 in gpus or len({new.type_of(gpu) for gpu in gpus}) > 1:
+                self._exited(rec.Exited(now, job.id, job.epoch, "preempted", None, None, gone))
             else:
-                job.state, job.gpus, job.rate = "waiting", (), 0.0
-                job.tell(self.last_s, "lost", "GPUs it ran on are not part of the cluster any more.")
+                job.gpus = tuple(sorted(gpus))
         if self.observations is not None:
             base = VariabilityTable.of_cluster(new)
             self.observations = Observations.from_json(self.observations.to_json(), base, gpu_ids=new_id)
@@ -187,10 +192,11 @@ class LiveState:
             self._end(job, record.at_s, "cancelled", None)
 
     def _node_changed(self, record: rec.NodeChanged) -> None:
-        if record.state == "up":
+        after = node_after(self.nodes.get(record.node), record)
+        if after is None:
             self.nodes.pop(record.node, None)
         else:
-            self.nodes[record.node] = NodeState(record.state, record.reason)
+            self.nodes[record.node] = after
 
     def _ticked(self, record: rec.Ticked) -> None:
         for heard in record.heard:
@@ -234,10 +240,8 @@ class LiveState:
         job.attained_s += max(record.at_s - job.run_from_s, 0.0)
         job.run_from_s = job.idle_from_s = record.at_s
         job.gpus, job.rate = (), 0.0
-        if record.step is not None:
-            job.done = job.safe = record.step
-        else:
-            job.done = job.safe
+        job.safe = job.safe if record.step is None else record.step
+        job.done = job.safe if after != "done" else job.total or job.spec.steps or max(job.done, job.safe)
         job.losses = job.losses + 1 if record.outcome == "lost" else 0
         if after in ("waiting", "held"):
             job.state, job.wish = after, ""
@@ -328,6 +332,19 @@ class LiveState:
             body["next_id"],
             body["last_s"],
         )
+
+
+def node_after(node: NodeState | None, record: rec.NodeChanged) -> NodeState | None:
+    """A node after a change; ``None`` if it is in service. Drained and down are two things, each with its own end."""
+    drained, down = (node.drained, node.down) if node else (False, False)
+    if record.by == rec.EXECUTOR:
+        down = record.state == "down"
+    else:
+        drained = record.state == "drained"
+    if not drained and not down:
+        return None
+    reason = record.reason if record.state != "up" or node is None else node.reason
+    return NodeState("down" if down else "drained", reason, drained, down)
 
 
 def fate(job: LiveJob, record: rec.Exited) -> JobState:

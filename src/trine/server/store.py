@@ -6,6 +6,7 @@ carries a checksum chained over all before it, so that a damaged journal is noti
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from trine.core.errors import InputError, TrineError
 from trine.server.records import JournalError, Record, from_body, to_body
@@ -45,6 +46,10 @@ class StoreError(TrineError):
     """Nothing can be made durable now; what was already acknowledged is safe."""
 
 
+class StoreInUseError(StoreError):
+    """Another daemon writes to the same database."""
+
+
 class DamagedJournalError(TrineError):
     """The journal on disk is not what was written."""
 
@@ -54,29 +59,74 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._engine = sa.create_engine(url)
+        self._engine = sa.create_engine(_with_driver(url), pool_pre_ping=True)
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _durable_sqlite)
         self.seq = 0
         """Number of the last record that is durable."""
         self._chain = 0
+        self._empty = False
+        """There are no tables, and none were to be made."""
+        self._own: sa.Connection | None = None
+        """The connection that keeps other daemons out, where the database can do that; all is written through it."""
 
     @classmethod
-    def open(cls, where: str | Path) -> Self:
-        """A store by URL, or in the SQLite file of this name; tables are made if they are missing."""
+    def open(cls, where: str | Path, create: bool = True) -> Self:
+        """A store by URL, or in the SQLite file of this name; ``create`` makes the tables if they are missing."""
         url = where if isinstance(where, str) and "://" in where else f"sqlite:///{where}"
         try:
-            store = cls(url if isinstance(url, str) else str(url))
-            store._prepare()
-        except (SQLAlchemyError, ModuleNotFoundError) as error:
+            store = cls(url)
+            store._open(create)
+        except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
+            # No ``from``: the cause may hold the URL, and with it the password.
             raise InputError(
-                "--store", f"{store_name(str(url))}: {_short(error)}", "a database that can be opened"
-            ) from error
+                "--store", f"{store_name(url)}: {_short(error)}", "a database that can be opened"
+            ) from None
         return store
 
-    def _prepare(self) -> None:
+    def claim(self) -> None:
+        """Keep other daemons from writing to the same database, until ``close`` or the end of the process.
+
+        SQLite needs none of it: there the lock on the state directory does that.
+        """
+        if self._engine.dialect.name != "postgresql":
+            return
+        try:
+            if self._own is not None:
+                self._own.close()
+            self._own = self._engine.connect()
+            key = sa.func.hashtext("trine journal in " + sa.func.current_schema())
+            free = self._own.scalar(sa.select(sa.func.pg_try_advisory_lock(key)))
+            self._own.commit()
+        except DBAPIError as error:
+            raise StoreError(f"{store_name(self.url)}: the database cannot be reached: {_short(error)}") from None
+        if not free:
+            self._own.close()
+            raise StoreInUseError(f"{store_name(self.url)}: another daemon uses this database")
+
+    @contextlib.contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        if self._own is None:
+            with self._engine.begin() as connection:
+                yield connection
+        else:
+            with self._own.begin():
+                yield self._own
+
+    def _open(self, create: bool) -> None:
+        try:
+            self._prepare(create)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, create: bool) -> None:
         with self._engine.begin() as connection:
-            _META.create_all(connection)
+            if create:
+                _META.create_all(connection)
+            elif not sa.inspect(connection).has_table(_FACTS.name):
+                self._empty = True
+                return
             found = connection.execute(sa.select(_FACTS.c.value).where(_FACTS.c.name == "schema")).scalar()
             if found is None:
                 connection.execute(_FACTS.insert().values(name="schema", value=str(_SCHEMA)))
@@ -96,9 +146,9 @@ class Store:
         if not rows:
             return self.seq
         try:
-            with self._engine.begin() as connection:
+            with self._begin() as connection:
                 connection.execute(_JOURNAL.insert(), rows)
-        except DBAPIError as error:
+        except SQLAlchemyError as error:
             raise StoreError(f"{store_name(self.url)}: the journal cannot be written: {_short(error)}") from error
         self.seq, self._chain = seq, chain
         return seq
@@ -110,23 +160,29 @@ class Store:
         text = json.dumps(body, separators=(",", ":"))
         row = {"seq": seq, "body": text, "crc": zlib.crc32(text.encode()), "chain": self._chain}
         try:
-            with self._engine.begin() as connection:
+            with self._begin() as connection:
                 connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq == seq))
                 connection.execute(_SNAPSHOTS.insert().values(row))
                 kept = sa.select(_SNAPSHOTS.c.seq).order_by(_SNAPSHOTS.c.seq.desc()).limit(_SNAPSHOTS_KEPT)
                 oldest = min(connection.execute(kept).scalars())
                 connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq < oldest))
-        except DBAPIError as error:
+        except SQLAlchemyError as error:
             raise StoreError(f"{store_name(self.url)}: the snapshot cannot be written: {_short(error)}") from error
 
     def load(self) -> LiveState:
         """The newest snapshot that is whole, and the records after it."""
+        if self._empty:
+            return LiveState()
+        if self._own is not None:
+            self.claim()  # the connection may have been lost, and the claim with it
         try:
             state, start, chain = self._newest_snapshot()
             self.seq, self._chain = start, chain
             for seq, record, link in self._read(start, chain):
                 state.apply(record)
                 self.seq, self._chain = seq, link
+        except (OperationalError, InterfaceError) as error:
+            raise StoreError(f"{store_name(self.url)}: the database cannot be read now: {_short(error)}") from error
         except DBAPIError as error:
             raise DamagedJournalError(
                 f"{store_name(self.url)}: the database cannot be read: {_short(error)}; "
@@ -150,6 +206,8 @@ class Store:
         return int(gone)
 
     def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
         self._engine.dispose()
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -165,8 +223,8 @@ class Store:
         """Records with their number and running checksum, from ``after`` (excluded) on."""
         query = sa.select(_JOURNAL).where(_JOURNAL.c.seq > after).order_by(_JOURNAL.c.seq)
         expected = after
-        with self._engine.connect() as connection:
-            for row in connection.execution_options(yield_per=5000).execute(query):
+        with self._engine.connect() as connection, connection.execution_options(yield_per=5000).execute(query) as rows:
+            for row in rows:
                 expected += 1
                 chain = _link(chain, row.kind, row.body)
                 if row.seq != expected or chain != row.crc:
@@ -194,11 +252,20 @@ def _durable_sqlite(connection: Any, _: Any) -> None:
     cursor.close()
 
 
+def _with_driver(url: str) -> sa.URL:
+    """``postgresql://`` means the driver that comes with trine, whatever SQLAlchemy's default is."""
+    made = sa.make_url(url)
+    return made.set(drivername="postgresql+psycopg") if made.drivername == "postgresql" else made
+
+
 def store_name(url: str) -> str:
     """The store as it may be shown: never with a password."""
     if url.startswith("sqlite:///"):
         return url.removeprefix("sqlite:///")
-    return str(sa.make_url(url).render_as_string(hide_password=True))
+    try:
+        return str(sa.make_url(url).render_as_string(hide_password=True))
+    except (SQLAlchemyError, ValueError):
+        return f"{url.partition('://')[0]}://... (a URL that cannot be read)"
 
 
 def _short(error: BaseException) -> str:

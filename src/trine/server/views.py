@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from trine.core.reason import Reason, Why
+from trine.engine.engine import Engine
+from trine.engine.reasons import never_fits
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
 from trine.server.service import (
@@ -87,7 +89,20 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
     if job.holds_gpus:
         started = next((line for line in reversed(job.story) if line.what == "started"), None)
         return Reason(Why.PLACED, started.sentence if started else f"job {job.id} runs.")
-    return controller.deciding.explain(controller.slots[job.id])
+    return _why_waiting(controller.deciding, controller.slots[job.id])
+
+
+def _why_waiting(engine: Engine, slot: int) -> Reason:
+    """The engine's reason, unless the cluster became too small for the job after it was accepted."""
+    if engine.table.types[slot]:
+        return engine.explain(slot)
+    job = engine.table.jobs[slot]
+    return Reason(
+        Why.TOO_LARGE,
+        f"job {job.id} cannot run on the cluster as it is now: {never_fits(job, engine.perf)}.",
+        {"needed": job.gpus},
+        "It stands in line again when the daemon is started with such GPUs.",
+    )
 
 
 def explanation(controller: Controller, job: LiveJob) -> Explanation:

@@ -22,6 +22,8 @@ class Run:
     speed: Speed
     why: Why
     work_from_s: float
+    shared: bool = False
+    """Another job runs on the same GPUs."""
 
 
 @dataclass(slots=True)
@@ -35,10 +37,12 @@ class Life:
     done: float = 0.0
     held_s: float = 0.0
     lost_s: float = 0.0
+    cost: float = 0.0
     preemptions: int = 0
     migrations: int = 0
     tier: Tier = Tier.GPU
-    epoch: int = 0
+    leg: int = 0
+    """Stretches at one speed so far."""
     moving: bool = False
     """The last stop was part of a move."""
     run: Run | None = None
@@ -55,6 +59,8 @@ class Recorder:
     busy_gpu_s: float = 0.0
     comm_gpu_s: float = 0.0
     cost: float = 0.0
+    pair_part: float = 0.5
+    """Part of the price of shared GPUs that each of the two jobs pays."""
 
     def end_run(self, life: Life, end_s: float, why: Why) -> None:
         """Book the stretch that ends now."""
@@ -64,13 +70,16 @@ class Recorder:
         gpu_s = held_s * life.job.gpus
         life.held_s += held_s
         life.run = None
-        self.busy_gpu_s += gpu_s
+        # Shared GPUs are busy once, whoever is asked.
+        self.busy_gpu_s += gpu_s / 2 if run.shared else gpu_s
         if run.speed.network > 1.0:
             worked_s = max(0.0, end_s - run.work_from_s)
             self.comm_gpu_s += worked_s * life.job.gpus * (1.0 - 1.0 / run.speed.network)
         if self.cluster.prices_per_gpu_h:
             price = self.cluster.prices_per_gpu_h.get(self.cluster.type_of(run.gpus[0]), 0.0)
-            self.cost += gpu_s / 3600.0 * price
+            cost = gpu_s / 3600.0 * price * (self.pair_part if run.shared else 1.0)
+            self.cost += cost
+            life.cost += cost
         if self.keep_segments and held_s > 0:
             self.segments.append(self._segment(life, run, end_s, why))
 

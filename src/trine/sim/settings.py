@@ -14,10 +14,15 @@ from trine.core.params import Param, build, convert, param, params_of
 from trine.core.plugins import discover, find
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
+from trine.policy.lp.base import SharePolicy
+from trine.policy.rounds.quirks import as_published
+from trine.policy.rounds.share_rounds import RoundParams, ShareRounds
 from trine.sim.world import WorldSettings
 
 WHERE = "--set"
 STICKY = "-sticky"
+SHARE_WORDS = ("aware", "form", "space_sharing")
+"""Parameters that mean the share policy where an ordering policy has the same name."""
 
 
 @dataclass(frozen=True)
@@ -115,26 +120,55 @@ def resolve(
 
     ``others`` are further policies and placements of the same sweep: their parameters are known, but not for this run.
     """
-    policy_type = find("trine.policy", Policy, "policy", policy, "--policy")
+    policy_type = _policy_type(policy, values)
     sticky = placement.endswith(STICKY)
     placement_type = find("trine.placement", Placement, "placement", placement.removesuffix(STICKY), "--placement")
     known = {group: params_of(owner) for group, owner in GROUPS.items()}
-    known |= {"policy": params_of(policy_type), "placement": params_of(placement_type)}
+    known |= {"policy": _policy_params(policy_type), "placement": params_of(placement_type)}
     named = {policy: "policy", placement: "placement", placement.removesuffix(STICKY): "placement"}
     parts = _Sorted()
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
             raise unknown_name(WHERE, "key", name, _all_names(known))
     inner = build(placement_type, parts.placement, WHERE)
+    run, compat = build(RunSettings, parts.run, WHERE), _compat(parts.compat, authors)
     return Settings(
-        build(RunSettings, parts.run, WHERE),
+        run,
         build(WorkloadSettings, parts.workload, WHERE, "workload."),
         build(TraceSettings, parts.trace, WHERE, "trace."),
         build(VariabilitySettings, parts.variability, WHERE, "variability."),
-        _compat(parts.compat, authors),
-        build(policy_type, parts.policy, WHERE),
+        compat,
+        _policy(policy_type, parts.policy, run.round_s, compat),
         Sticky(inner) if sticky else inner,
     )
+
+
+def _policy_type(name: str, values: Mapping[str, Any]) -> type[Any]:
+    """The policy called ``name``: one that orders jobs or one that computes shares."""
+    ordering = discover("trine.policy", Policy)
+    told = {key.removeprefix(f"{name}.").removeprefix("policy.") for key in values}
+    if name.endswith(".py") or (name in ordering and told.isdisjoint(SHARE_WORDS)):
+        return find("trine.policy", Policy, "policy", name, "--policy")
+    known: dict[str, type[Any]] = {**ordering, **discover("trine.policy.lp", SharePolicy)}
+    if name not in known:
+        raise unknown_name("--policy", "policy", name, known)
+    return known[name]
+
+
+def _policy_params(policy_type: type[Any]) -> dict[str, Param]:
+    own = params_of(policy_type)
+    return own | params_of(RoundParams) if issubclass(policy_type, SharePolicy) else own
+
+
+def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, compat: Compat) -> Policy:
+    """A share policy gets the round mechanism around it."""
+    if not issubclass(policy_type, SharePolicy):
+        made: Policy = build(policy_type, values, WHERE)
+        return made
+    rounds = {name: value for name, value in values.items() if name in params_of(RoundParams)}
+    own = {name: value for name, value in values.items() if name not in rounds}
+    shares = as_published(build(policy_type, own, WHERE), compat)
+    return ShareRounds(shares, build(RoundParams, rounds, WHERE), round_s)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -173,10 +207,21 @@ def _meant_for(others: tuple[str, ...], name: str) -> bool:
     head, _, rest = name.partition(".")
     for other in others:
         plain = other.removesuffix(STICKY)
-        found = discover("trine.policy", Policy).get(plain) or discover("trine.placement", Placement).get(plain)
-        if found and (name in params_of(found) or (head in (other, plain) and rest in params_of(found))):
-            return True
+        for found in _called(plain):
+            params = _policy_params(found)
+            if name in params or (head in (other, plain) and rest in params):
+                return True
     return False
+
+
+def _called(name: str) -> list[type[Any]]:
+    """All policies and placements of this name."""
+    everything: tuple[dict[str, type[Any]], ...] = (
+        dict(discover("trine.policy", Policy)),
+        dict(discover("trine.policy.lp", SharePolicy)),
+        dict(discover("trine.placement", Placement)),
+    )
+    return [found[name] for found in everything if name in found]
 
 
 def _from_file(p: Param, value: Any) -> Any:
@@ -217,5 +262,7 @@ def described(settings: Settings) -> dict[str, Any]:
 
 
 def _plain(owner: Any) -> dict[str, Any]:
+    if isinstance(owner, ShareRounds):
+        return _plain(owner.shares) | _plain(owner.params)
     names = [f.name for f in fields(owner) if f.init]
     return {name: getattr(owner, name) for name in names}

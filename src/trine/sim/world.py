@@ -17,9 +17,23 @@ from trine.core.job import Job
 from trine.core.params import param
 from trine.core.reason import Why
 from trine.engine.engine import Engine, EngineError
-from trine.engine.events import Decision, Fill, Finished, Start, Started, Stop, Stopped, Submitted, Tick
+from trine.engine.events import (
+    Decision,
+    Fill,
+    Finished,
+    Left,
+    Progressed,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Submitted,
+    Tick,
+)
 from trine.engine.invariants import check
+from trine.engine.sharing import beside
 from trine.sim.recorder import Life, Recorder, Run
+from trine.sim.slices import LAST_FAILURE, Slice, Slices
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
@@ -75,38 +89,64 @@ class World:
         self._next_job = next(arrivals, None)
         self._tracked_left = tracked
         self._ends: list[tuple[float, int, int]] = []
-        """Heap of (end of work, job number, epoch); entries of old epochs are stale."""
+        """Heap of (end of work, job number, leg); entries of earlier legs are stale."""
         self._report = progress
         self._log = log
         self._fruitless = 0
+        engine.policy.prepare(engine.perf)
+        compat = engine.compat
+        recorder.pair_part = 1.0 if compat.pair_cost_twice else 0.5
+        self._slices = Slices(engine.perf, compat, settings.round_s) if compat.round_ends_early else None
+        """Only where rounds end with their last slice."""
+        self._idle_rounds = 0
+        self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     def run(self) -> None:
         """Until every tracked job has finished."""
         self.now = self._on_grid(self._next_job.submit_s) if self._next_job else 0.0
         while True:
-            self._finish_jobs()
+            if self._slices:
+                self._end_slices(self._slices.end())
+            else:
+                self._finish_jobs()
             if not self._tracked_left:
                 break
             self._submit_jobs()
             self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+            if self._slices:
+                self._slices.begin(self.now, self._running(), self.engine.partners)
             if self.settings.validate:
                 check(self.engine)
             self.rounds += 1
             self.now = self._next_time()
         self._close_books()
-        if not self.settings.event_driven:
+        if not self.settings.event_driven and not self._slices:
             self.rounds = round(self.now / self.settings.round_s) + 1
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def _next_time(self) -> float:
         """The next moment at which anything can change."""
+        if self._slices:
+            return self._next_slices_s(self._slices.end_s)
         upcoming = self._next_event_s()
         if not self.engine.can_wait:
             upcoming = min(upcoming, self._next_round_s())
         if upcoming == math.inf:
             raise self._stuck()
         return self._on_grid(upcoming)
+
+    def _next_slices_s(self, end_s: float) -> float:
+        """The end of the round, or the next arrival if nothing runs; without either, once more at once."""
+        if end_s < math.inf:
+            self._idle_rounds = 0
+            return end_s
+        if self._next_job:
+            return max(self.now, self._next_job.submit_s)
+        self._idle_rounds += 1
+        if self._idle_rounds > 1:
+            raise self._stuck()
+        return self.now
 
     def _next_round_s(self) -> float:
         round_s = self.settings.round_s
@@ -123,14 +163,14 @@ class World:
 
     def _next_event_s(self) -> float:
         ends, lives = self._ends, self.recorder.lives
-        while ends and (lives[ends[0][1]].epoch != ends[0][2] or lives[ends[0][1]].run is None):
+        while ends and (lives[ends[0][1]].leg != ends[0][2] or lives[ends[0][1]].run is None):
             heapq.heappop(ends)
         end_s = ends[0][0] if ends else math.inf
         return min(end_s, self._next_job.submit_s) if self._next_job else end_s
 
     def _on_grid(self, time_s: float) -> float:
         """The first decision time at or after ``time_s`` and after now."""
-        if self.settings.event_driven or self.settings.fill:
+        if self._off_grid:
             return max(time_s, self.now)
         round_s = self.settings.round_s
         boundary = math.ceil(time_s / round_s - _GRID_SLACK)
@@ -159,11 +199,36 @@ class World:
             job = next(self._arrivals, None)
         self._next_job = job
 
+    def _running(self) -> Iterator[tuple[int, Life]]:
+        lives = self.recorder.lives
+        return ((slot, lives[slot]) for slot in self.engine.assigned)
+
+    def _end_slices(self, done: list[Slice]) -> None:
+        """Book whole steps; the policy is told the time that counts for each."""
+        for s in done:
+            life = self.recorder.lives[s.slot]
+            self.engine.policy.ran(s.slot, s.seconds)
+            life.done += 0.0 if s.failed else s.steps
+            assert self._slices is not None
+            if life.done >= life.job.steps:
+                self._finish(s.slot, life, s.end_s)
+            elif self._slices.failures[s.slot] >= LAST_FAILURE:
+                self._drop(s.slot, life, s.end_s)
+            else:
+                self.engine.handle(Progressed(self.now, s.slot, life.done, None, 0.0))
+
+    def _drop(self, slot: int, life: Life, end_s: float) -> None:
+        """The job is given up; it counts as ended when it last failed."""
+        life.finish_s = end_s
+        self.recorder.end_run(life, end_s, Why.CANCELLED)
+        self._carry_out(self.engine.handle(Left(self.now, slot)))
+        self._tracked_left -= life.job.tracked
+
     def _finish_jobs(self) -> None:
         ends, lives = self._ends, self.recorder.lives
         while self._tracked_left and ends and ends[0][0] <= self.now + self._slack_s:
-            end_s, slot, epoch = heapq.heappop(ends)
-            if lives[slot].epoch == epoch and lives[slot].run is not None:
+            end_s, slot, leg = heapq.heappop(ends)
+            if lives[slot].leg == leg and lives[slot].run is not None:
                 self._finish(slot, lives[slot], min(end_s, self.now))
 
     def _finish(self, slot: int, life: Life, end_s: float) -> None:
@@ -179,7 +244,7 @@ class World:
 
     def _carry_out(self, decisions: list[Decision]) -> None:
         """Stops release GPUs at once here; starts that waited for them follow in the same moment."""
-        if not decisions:
+        if not decisions and not self.engine.rerated:
             return
         todo = deque(decisions)
         while todo:
@@ -190,22 +255,47 @@ class World:
                 self._start(decision)
             else:
                 todo.extend(self._stop(decision))
+        if self.engine.rerated:
+            self._rerate()
+
+    def _rerate(self) -> None:
+        """Jobs whose neighbour came or left go on at another speed."""
+        for slot in self.engine.rerated:
+            life = self.recorder.lives[slot]
+            run = life.run
+            if run is None:
+                continue
+            if not self._slices:
+                worked_s = max(0.0, self.now - run.work_from_s)
+                life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
+            neighbour = beside(self.engine, slot)
+            speed = self.engine.perf.speed(life.job, run.gpus, neighbour)
+            self.recorder.end_run(life, self.now, Why.MOVED)
+            life.run = Run(self.now, run.gpus, speed, run.why, max(self.now, run.work_from_s), neighbour is not None)
+            self._expect_end(slot, life)
+        self.engine.rerated.clear()
+
+    def _expect_end(self, slot: int, life: Life) -> None:
+        """Note when the job will have done its work if it stays where it is."""
+        run = life.run
+        assert run is not None
+        life.leg += 1
+        end_s = run.work_from_s + (life.job.steps - life.done) / run.speed.steps_per_s
+        heapq.heappush(self._ends, (end_s, slot, life.leg))
 
     def _start(self, decision: Start) -> None:
         slot = decision.slot
         life = self.recorder.lives[slot]
-        speed = self.engine.perf.speed(life.job, decision.gpus)
+        neighbour = beside(self.engine, slot) if self.engine.partners else None
+        speed = self.engine.perf.speed(life.job, decision.gpus, neighbour)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
             life.start_s = self.now
-        life.epoch = decision.epoch
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s)
-        heapq.heappush(
-            self._ends, (work_from_s + (life.job.steps - life.done) / speed.steps_per_s, slot, decision.epoch)
-        )
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, neighbour is not None)
+        self._expect_end(slot, life)
         self.engine.handle(Started(self.now, slot, speed.steps_per_s, work_from_s))
 
     def _overhead_s(self, life: Life) -> float:
@@ -241,6 +331,8 @@ class World:
 
     def _safe_steps(self, life: Life, run: Run) -> float:
         """Steps done by now, less those since the last checkpoint."""
+        if self._slices:
+            return life.done
         worked_s = max(0.0, self.now - run.work_from_s)
         # A restore that was cut short costs only the time it had.
         life.lost_s -= max(0.0, run.work_from_s - self.now)

@@ -1,7 +1,8 @@
-"""The workload generator: draws a job trace from a workload table. Same arguments, same jobs.
+"""The workload generator: draws a job trace from a workload table, or a paper's own. Same arguments, same jobs.
 
 Sizes, durations, arrivals, models and users come from random streams of their own, one number per job and stream, so
-changing one thing leaves the others as they were. Tables and their checks are in ``workload``.
+changing one thing leaves the others as they were. Tables and their checks are in ``workload``, Gavel's workloads in
+``gavel_workload``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
-from trine.trace.workload import HOURS, Workload, load_workload
+from trine.trace.gavel_workload import GavelWorkload, draw, gavel_workloads
+from trine.trace.workload import HOURS, Workload, load_workload, workload_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,13 +35,14 @@ _STREAMS = ("sizes", "durations", "arrivals", "models", "users")
 
 
 def generate(
-    workload: str | Workload,
+    workload: str | Workload | GavelWorkload,
     *,
     jobs: int,
     seed: int,
     gpus: int,
     load: float | None = None,
     jobs_per_h: float | None = None,
+    gap_s: float | None = None,
     arrivals: Arrivals | None = None,
     max_gpus: int | None = None,
     start_hour: float = 0.0,
@@ -47,12 +50,15 @@ def generate(
     """Draw ``jobs`` jobs for a cluster of ``gpus`` GPUs, in the order of submission; the first is submitted at 0.
 
     ``load`` is the GPU-seconds asked for per GPU-second of the cluster between the first submission and the last
-    (default 0.8); ``jobs_per_h`` sets the mean rate of submission instead. ``arrivals`` is poisson (default), diurnal
-    (the table's hours; time 0 is ``start_hour`` o'clock) or batch (all at 0). No job is larger than ``max_gpus``
-    (default: ``gpus``): larger sizes are drawn again.
+    (default 0.8); ``jobs_per_h`` sets the mean rate of submission instead, or ``gap_s`` the mean seconds between two.
+    ``arrivals`` is poisson (default), diurnal (the table's hours; time 0 is ``start_hour`` o'clock) or batch (all at
+    0). No job is larger than ``max_gpus`` (default: ``gpus``): larger sizes are drawn again.
     """
+    jobs_per_h = _rate(jobs_per_h, gap_s)
     kind = _check(jobs, seed, gpus, load, jobs_per_h, arrivals, start_hour)
-    table = load_workload(workload) if isinstance(workload, str) else workload
+    table = find_workload(workload) if isinstance(workload, str) else workload
+    if isinstance(table, GavelWorkload):
+        return _gavel(table, kind, jobs, seed, load, jobs_per_h, max_gpus)
     sizes = _sizes(table, _uniform(seed, "sizes", jobs), gpus if max_gpus is None else max_gpus)
     durations_s = _durations_s(table, sizes, _uniform(seed, "durations", jobs))
     span_s = _span_s(kind, sizes, durations_s, gpus, load, jobs_per_h)
@@ -62,6 +68,52 @@ def generate(
     users = _choices([rank**-table.zipf for rank in range(1, table.users + 1)], _uniform(seed, "users", jobs))
     columns = (column.tolist() for column in (submit_s, sizes, durations_s, models, users))
     return [_job(table, number, *row) for number, row in enumerate(zip(*columns, strict=True))]
+
+
+def find_workload(name: str) -> Workload | GavelWorkload:
+    """A workload of the package by its name, or the table in the YAML file ``name``."""
+    if name in gavel_workloads():
+        return gavel_workloads()[name]
+    if name.endswith((".yaml", ".yml")) or name in workload_names():
+        return load_workload(name)
+    raise unknown_name(_WHERE, "workload", name, [*workload_names(), *gavel_workloads()])
+
+
+def every_workload() -> list[Workload | GavelWorkload]:
+    """All that the package ships: tables of clusters, then the workloads of papers."""
+    return [*map(load_workload, workload_names()), *gavel_workloads().values()]
+
+
+def _rate(jobs_per_h: float | None, gap_s: float | None) -> float | None:
+    """Submissions per hour from whichever of the two is given."""
+    if gap_s is None:
+        return jobs_per_h
+    if jobs_per_h is not None:
+        raise InputError(_WHERE, "both jobs_per_h and gap_s are given", "one of them")
+    if not 0 < gap_s < math.inf:
+        raise InputError(_WHERE, f"found {gap_s:g}", "a number of seconds above 0", "gap_s")
+    return HOUR_S / gap_s
+
+
+def _gavel(
+    workload: GavelWorkload,
+    kind: Arrivals,
+    jobs: int,
+    seed: int,
+    load: float | None,
+    jobs_per_h: float | None,
+    max_gpus: int | None,
+) -> list[Job]:
+    """The paper's own streams: its arrivals are Poisson or all at 0, and its load is set by their rate."""
+    if load is not None:
+        raise InputError(_WHERE, f"a load for {workload.name}", "jobs_per_h or gap_s", "load")
+    if kind == "diurnal":
+        raise InputError(_WHERE, f"diurnal arrivals for {workload.name}", "poisson or batch", "arrivals")
+    at_once = kind == "batch" or workload.gap_s == 0
+    if at_once and jobs_per_h is not None:
+        raise InputError(_WHERE, f"a rate for {workload.name}, whose jobs all arrive at 0", "no rate", "jobs_per_h")
+    gap_s = 0.0 if at_once else None if jobs_per_h is None else HOUR_S / jobs_per_h
+    return draw(workload, jobs=jobs, seed=seed, gap_s=gap_s, max_gpus=max_gpus)
 
 
 def offered_load(jobs: Sequence[Job], gpus: int) -> float:

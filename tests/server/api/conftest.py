@@ -18,7 +18,7 @@ from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN, FakeAuth, 
 from trine.server.api.app import build_app
 from trine.server.api.gate import Authority
 from trine.server.api.limits import Limits
-from trine.server.api.serve import serve
+from trine.server.api.serve import bind, serve
 
 
 class Notes:
@@ -83,7 +83,8 @@ def running(service: FakeService, limits: Limits, auth: Authority) -> Iterator[R
     async def main() -> None:
         found["stop"], found["loop"] = asyncio.Event(), asyncio.get_running_loop()
         app = build_app(service, auth, limits, log)
-        await serve(app, stop=found["stop"], ready=ready, limits=limits)
+        with bind() as listener:
+            await serve(app, listener, stop=found["stop"], ready=ready, limits=limits)
 
     def ready(url: str) -> None:
         found["url"] = url

@@ -17,6 +17,9 @@ from trine.policy.lp.solver.form import Certified, RateProblem
 from trine.policy.lp.solver.rules import Rule
 from trine.policy.view import Floats
 
+PROVEN = 1e-6
+"""An answer with a larger gap is given to the simplex method."""
+
 
 @dataclass(frozen=True)
 class Solved:
@@ -91,15 +94,18 @@ def lowest_slowdown(
     space: packed.Space, steps_left: Floats, elapsed_s: Floats, ideal_s: Floats, memory: Memory
 ) -> Solved:
     """The smallest rho with elapsed + steps / throughput <= rho ideal for every job."""
-    if len(space.jobs):
-        from trine.policy.lp.packed_slowdown import Finish, slowdown
-
-        return slowdown(space, Finish(steps_left, elapsed_s, ideal_s), memory.session)
+    from trine.policy.lp.packed_slowdown import Finish, slowdown
     from trine.policy.lp.solver.finish_time import solve_finish_time
 
-    return Solved.of_certified(
+    finish = Finish(steps_left, elapsed_s, ideal_s)
+    if len(space.jobs):
+        return slowdown(space, finish, memory.session)
+    found = Solved.of_certified(
         solve_finish_time(space.rates, steps_left, elapsed_s, ideal_s, space.gang, space.capacity, memory.start)
     )
+    if found.gap <= PROVEN:
+        return found
+    return min(found, slowdown(space, finish, memory.session), key=lambda answer: answer.gap)
 
 
 def highest_sum(space: packed.Space, aim: packed.Aim, memory: Memory, floor: Floats | None = None) -> Solved:

@@ -44,7 +44,7 @@ class StrategyProof(SharePolicy):
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:  # noqa: ARG002
         time = found.shares.sum(axis=1)
-        return [f"keeps {t:.0%} of its time: what its presence costs the others is taken off its share" for t in time]
+        return [f"runs {t:.0%} of the time: what its presence costs the others is taken off its share" for t in time]
 
 
 @dataclass(frozen=True)

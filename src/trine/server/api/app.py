@@ -38,8 +38,16 @@ class Submitted(BaseModel):
     ids: list[str] = Field(examples=[["17", "18"]])
 
 
-def build_app(service: Service, auth: Authority, limits: Limits = DEFAULT, log: RequestLog | None = None) -> FastAPI:
-    """The API of ``service``. ``app.state.watches.close()`` ends calls that last, before a shutdown."""
+def build_app(
+    service: Service,
+    auth: Authority,
+    limits: Limits = DEFAULT,
+    log: RequestLog | None = None,
+    log_requests: bool = True,
+) -> FastAPI:
+    """The API of ``service``; ``log`` is told of failures and, if ``log_requests``, of every request.
+
+    ``app.state.watches.close()`` ends calls that last, before a shutdown."""
     app = FastAPI(title="trine", version=trine.__version__, description=ABOUT, docs_url=None, redoc_url=None)
     watches = Watches(service.changed, limits)
     app.state.watches = watches
@@ -51,7 +59,7 @@ def build_app(service: Service, auth: Authority, limits: Limits = DEFAULT, log: 
     app.include_router(router)
     _add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
-    app.add_middleware(Gate, auth=auth, limits=limits, log=log, shortcuts=shortcuts)
+    app.add_middleware(Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts)
     _describe(app)
     return app
 

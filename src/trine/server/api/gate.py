@@ -45,9 +45,16 @@ class Gate:
     """Middleware: ``app`` sees only requests with a known caller (``scope["caller"]``) and a complete, small body."""
 
     def __init__(
-        self, app: ASGIApp, auth: Authority, limits: Limits, log: RequestLog | None, shortcuts: Shortcuts
+        self,
+        app: ASGIApp,
+        auth: Authority,
+        limits: Limits,
+        log: RequestLog | None,
+        shortcuts: Shortcuts,
+        log_requests: bool = True,
     ) -> None:
         self._app, self._auth, self._limits, self._log, self._shortcuts = app, auth, limits, log, shortcuts
+        self._log_requests = log_requests
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,7 +107,7 @@ class Gate:
         await answer.instead(ApiError("internal", message), scope, receive)
 
     def _note(self, scope: Scope, status: int, took_s: float) -> None:
-        if self._log is None or scope["path"] in OPEN_PATHS:
+        if self._log is None or not self._log_requests or scope["path"] in OPEN_PATHS:
             return
         caller = scope.get("caller")
         user = caller.user if caller else ""

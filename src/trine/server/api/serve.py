@@ -23,35 +23,33 @@ LOOPBACK = "127.0.0.1"
 
 async def serve(
     app: FastAPI,
-    host: str = LOOPBACK,
-    port: int = 0,
+    listener: socket.socket,
     *,
     stop: asyncio.Event,
     ready: Callable[[str], None],
     limits: Limits = DEFAULT,
     tls: tuple[Path, Path] | None = None,
 ) -> None:
-    """Serve until ``stop`` is set. ``ready`` gets the URL once clients can connect; port 0 takes a free one.
+    """Serve on ``listener`` (see ``bind``) until ``stop`` is set. ``ready`` gets the URL once clients can connect.
 
     ``tls`` is a certificate and its key. On ``stop`` open requests have ``limits.shutdown_s`` to end.
     """
-    with bind(host, port) as listener:
-        server = _Server(_config(app, limits, tls))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await _until_started(server, serving)
-            ready(url_of(listener, secure=tls is not None))
-            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            app.state.watches.close()
-            server.should_exit = True
-            await serving
+    server = _Server(_config(app, limits, tls))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await _until_started(server, serving)
+        ready(url_of(listener, secure=tls is not None))
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        app.state.watches.close()
+        server.should_exit = True
+        await serving
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or one sentence saying why not."""
+def bind(host: str = LOOPBACK, port: int = 0) -> socket.socket:
+    """A listening socket, or one sentence saying why not; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     expected = "an address of this machine and a free port up to 65535 (0 takes any free port)"
     if not 0 <= port <= 65_535:

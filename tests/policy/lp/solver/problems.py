@@ -30,7 +30,13 @@ def _demand(rng: np.random.Generator, n: int, kind: str) -> Array:
 
 
 def random_problem(
-    seed: int, n: int, types: int, rates: str = "smooth", demand: str = "equal", gpus_per_job: float = 0.6, zeros: float = 0.0
+    seed: int,
+    n: int,
+    types: int,
+    rates: str = "smooth",
+    demand: str = "equal",
+    gpus_per_job: float = 0.6,
+    zeros: float = 0.0,
 ) -> RateProblem:
     rng = np.random.default_rng(seed)
     table = _rates(rng, n, types, rates) * (rng.random((n, types)) >= zeros)

@@ -23,7 +23,7 @@ def _most_rise(problem: RateProblem, levels: Array, weights: Array, row: int) ->
     demand = np.zeros(len(levels))
     demand[row] = 1.0
     alone = RateProblem(
-        rates=problem.rates, demand=demand, floor=least * (1 - 1e-8), gang=problem.gang, capacity=problem.capacity
+        rates=problem.rates, demand=demand, floor=least * (1 - 1e-9), gang=problem.gang, capacity=problem.capacity
     )
     return -minimise(rate_program(alone)).value
 
@@ -32,7 +32,9 @@ def _most_rise(problem: RateProblem, levels: Array, weights: Array, row: int) ->
 def test_levels_are_lexicographically_highest(seed: int) -> None:
     rng = np.random.default_rng(seed)
     kind, gpus = ("smooth", "ties", "few")[seed % 3], (0.2, 0.6, 1.5)[seed // 3 % 3]
-    problem = random_problem(seed, int(rng.integers(1, 25)), int(rng.integers(2, 5)), kind, gpus_per_job=gpus, zeros=0.2)
+    problem = random_problem(
+        seed, int(rng.integers(1, 25)), int(rng.integers(2, 5)), kind, gpus_per_job=gpus, zeros=0.2
+    )
     weights = rng.choice([1.0, 2.0, 5.0], problem.n_jobs)
     found = fill(problem.rates, problem.gang, problem.capacity, weights)
     assert_feasible(found.x, problem.gang, problem.capacity)
@@ -65,7 +67,9 @@ def test_classes_and_jobs_agree(n: int, fifo: bool) -> None:
     rng = np.random.default_rng(n)
     member = rng.integers(12, size=n)
     rates, gang, capacity = kinds.rates[member], kinds.gang[member], np.full(3, n / 5.0)
-    rule: Rule = Entities(rng.integers(3, size=n), np.array([1.0, 2.0, 3.0]), np.array([fifo, False, False]), np.ones(n))
+    rule: Rule = Entities(
+        rng.integers(3, size=n), np.array([1.0, 2.0, 3.0]), np.array([fifo, False, False]), np.ones(n)
+    )
     merged, full = fill(rates, gang, capacity, rule), fill(rates, gang, capacity, rule, classes=False)
     assert merged.levels == pytest.approx(full.levels, rel=1e-6, abs=1e-6)
     assert max(merged.gap, full.gap) <= 1e-6
@@ -107,7 +111,9 @@ def _published(data: Path, jobs: int, fifo: bool, finalise_all: bool) -> Filling
     """Three entities of weight 1, 2, 3 on three GPUs of each type, from the measured throughputs."""
     path = data / "hardware/gavel_throughputs/simulation_throughputs.json.gz"
     table = json.loads(gzip.decompress(path.read_bytes()))
-    rates = np.array([[table[kind][_key(name)]["null"] for kind in sorted(table)[::2]] for name in _PUBLISHED_JOBS[:jobs]])
+    rates = np.array(
+        [[table[kind][_key(name)]["null"] for kind in sorted(table)[::2]] for name in _PUBLISHED_JOBS[:jobs]]
+    )
     entity = np.arange(jobs) // 6
     inner = np.ones(jobs) if fifo else np.arange(jobs) % 2 + 1.0
     count = int(entity.max()) + 1

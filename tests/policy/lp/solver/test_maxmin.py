@@ -158,7 +158,8 @@ def test_floors_beyond_the_cluster_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"rates": [[np.nan]]}, {"rates": [[-1.0]]}, {"capacity": [-1.0]}, {"gang": [0.0]}, {"demand": [1.0, 1.0]}]
+    "change",
+    [{"rates": [[np.nan]]}, {"rates": [[-1.0]]}, {"capacity": [-1.0]}, {"gang": [0.0]}, {"demand": [1.0, 1.0]}],
 )
 def test_nonsense_is_refused(change: dict[str, list[float]]) -> None:
     good = {"rates": [[1.0]], "demand": [1.0], "gang": [1.0], "capacity": [1.0]}

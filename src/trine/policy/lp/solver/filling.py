@@ -22,7 +22,7 @@ from trine.policy.lp.solver.start import Warm
 _RATIO = 100.0
 """A dual must exceed its slack this many times; near ties are left to the next pass, which costs time, not truth."""
 _SLACK = 1e-3
-_KEPT = 1.0 - 1e-9
+_LENIENT = (1e-8, 1e-7)
 """Levels already granted are asked for with this much less, so that the next problem has an interior."""
 _NO_RISE = 1e-7
 _PASS_GAP = 1e-5
@@ -53,9 +53,9 @@ class _State:
     passes: int = 0
     gap: float = 0.0
 
-    def problem(self, demand: Array) -> RateProblem:
+    def problem(self, demand: Array, lenient: float) -> RateProblem:
         """The common rise v, plus a shift that keeps the sought value away from zero when nothing can rise."""
-        floor = self.levels * _KEPT - demand * self.unit
+        floor = self.levels * (1.0 - lenient) - demand * self.unit
         return RateProblem(rates=self.rates, demand=demand, floor=floor, gang=self.load, capacity=self.capacity)
 
 
@@ -97,7 +97,9 @@ def _fill_rows(state: _State, rule: Rule, finalise_all: bool, milp: bool) -> Fil
         if not (weights > 0).any():
             break
         _one_pass(state, weights, warm, finalise_all, milp)
-    return Filling(state.x, state.levels, state.passes, state.gap)
+    # What was asked for leniently is reported as reached.
+    levels = np.minimum(state.levels, reached(state.rates, state.x))
+    return Filling(state.x, levels, state.passes, state.gap)
 
 
 def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, milp: bool) -> None:
@@ -114,17 +116,23 @@ def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, mil
     if finalise_all:
         state.done |= active
         return
-    stuck = by_milp(state.problem(demand), state.levels, active) if milp else _bottlenecks(state, answer, demand)
-    state.done |= stuck | _priced_out(state, answer)
+    stuck = by_milp(state.problem(demand, 0.0), state.levels, active) if milp else _bottlenecks(state, answer, demand)
+    stuck |= _priced_out(state, answer)
+    if not (stuck & ~state.done).any():  # every pass must end somebody's rise
+        stuck |= _largest_dual(answer, demand)
+    state.done |= stuck
     _finish_if_plenty(state)
 
 
 def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
-    try:
-        answer = solve(state.problem(demand), warm, classes=False, tolerance=1e-9)
-    except InfeasibleError:
-        return None
-    return answer if answer.gap <= _PASS_GAP else None
+    for lenient in _LENIENT:
+        try:
+            answer = solve(state.problem(demand, lenient), warm, classes=False, tolerance=1e-9)
+        except InfeasibleError:
+            continue
+        if answer.gap <= _PASS_GAP:
+            return answer
+    return None
 
 
 def _bottlenecks(state: _State, answer: Certified, demand: Array) -> Mask:
@@ -135,8 +143,15 @@ def _bottlenecks(state: _State, answer: Certified, demand: Array) -> Mask:
         return share > _NO_RISE
     above = np.maximum(reached(state.rates, state.x) - state.levels, 0.0)
     slack = above / np.where(active, np.maximum(state.levels, demand * answer.value), 1.0)
-    stuck = active & (share * np.count_nonzero(active) > _RATIO * slack) & (slack <= _SLACK)
-    return stuck if stuck.any() else active & (share == share.max())
+    dual = share * np.count_nonzero(active)
+    stuck = (dual > _RATIO * slack) & (dual > _NO_RISE) & (slack <= _SLACK)
+    return stuck if stuck.any() else _largest_dual(answer, demand)
+
+
+def _largest_dual(answer: Certified, demand: Array) -> Mask:
+    share = np.where(demand > 0, answer.duals * demand, -1.0)
+    largest: Mask = share == share.max()
+    return largest
 
 
 def _priced_out(state: _State, answer: Certified) -> Mask:

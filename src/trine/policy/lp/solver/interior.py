@@ -13,7 +13,7 @@ from trine.policy.lp.solver.newton import Blocks, Border, Point, Shape, border_m
 TOLERANCE = 1e-8
 MAX_ITERATIONS = 100
 NEAR_BOUNDARY = 0.99
-"""Part of the way to the boundary that a step goes at most; nearer when the optimum is near."""
+"""Part of the way to the boundary that a step goes at most. Nearer would be faster, and end far from the centre."""
 EARLY = 1e-2
 """Relative gap of the point that a warm start uses: later ones are too close to the boundary to move from."""
 
@@ -66,7 +66,7 @@ def run(shape: Shape, point: Point, tolerance: float = TOLERANCE, near_boundary:
             if off.gap <= tolerance * point.t and off.score <= 10.0 * tolerance:
                 break
             try:
-                point = _iterate(shape, point, off, max(near_boundary, 1.0 - 0.1 * off.gap / point.t))
+                point = _iterate(shape, point, off, near_boundary)
             except SingularError:
                 break
     return best

@@ -1,0 +1,221 @@
+"""Realises a selection: the jobs listed run in this round and no others, alone or two on the same GPUs.
+
+Who already runs where it should stays there; the others are placed, larger gangs first. Like every plan, this one is
+made on the index of free GPUs before anything is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from trine.core.reason import Reason, Why
+from trine.engine.plan import Gpus, Plan, Planner
+from trine.engine.sharing import may_share, suits_shape
+from trine.policy.base import PolicyError
+from trine.policy.view import Ints
+
+
+class Unit(NamedTuple):
+    """What gets GPUs of its own: a job, or two that share them."""
+
+    slot: int
+    mate: int
+    """The job that shares the GPUs, or -1."""
+    wanted: int
+    """Index of the GPU type, or -1 for any that suits."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return (self.slot,) if self.mate < 0 else (self.slot, self.mate)
+
+
+class ExactRound:
+    """One round. ``partners``: the other job on the same GPUs by job number, both ways."""
+
+    def __init__(self, planner: Planner, now: float, slots: Ints, pools: Ints | None, partners: dict[int, int]) -> None:
+        planner.now = now
+        planner.forget()
+        self.planner, self.slots, self.pools, self.partners = planner, slots, pools, partners
+        self.plan = Plan()
+        self.before = planner.assigned
+        self.after: dict[int, Gpus] = {}
+        """GPUs by job number as they are to be."""
+
+    def run(self) -> Plan:
+        """The stops and starts that turn what runs into what was selected."""
+        if self.planner.placement.sticky and self._is_realised():
+            return self.plan
+        units = self._units()
+        if self.planner.placement.sticky or not self._place_anew(units):
+            self._keep_and_place(units)
+        self.plan.stops = [slot for slot, gpus in self.before.items() if self.after.get(slot) != gpus]
+        self.plan.starts = [(slot, gpus) for slot, gpus in self.after.items() if self.before.get(slot) != gpus]
+        self.plan.partners = self._pairs(units)
+        return self.plan
+
+    def fill(self) -> Plan:
+        """Only units that have nothing yet, on GPUs that nobody has."""
+        units = [unit for unit in self._units() if not any(slot in self.before for slot in unit.members)]
+        for unit in self._larger_first(units):
+            self._place(unit)
+        self.plan.starts = list(self.after.items())
+        self.plan.partners = self.planner.partners | self._pairs(units)
+        return self.plan
+
+    # -- what is asked for ---------------------------------------------------------------------------------------
+
+    def _is_realised(self) -> bool:
+        """Everything runs as selected already: the common case between two computations of shares."""
+        if len(self.slots) != len(self.before) or self.partners != self.planner.partners:
+            return False
+        table = self.planner.table
+        if not table.running[self.slots].all():
+            return False
+        return self.pools is None or bool(((self.pools < 0) | (table.pool[self.slots] == self.pools)).all())
+
+    def _units(self) -> list[Unit]:
+        order: list[int] = self.slots.tolist()
+        wanted: list[int] = [-1] * len(order) if self.pools is None else self.pools.tolist()
+        pool_of = dict(zip(order, wanted, strict=True))
+        if len(pool_of) != len(order):
+            raise PolicyError("a policy selected the same job twice for one round")
+        # Jobs that the cluster can no longer hold are shown to no policy, but what runs may end.
+        table = self.planner.table
+        pool_of |= {slot: -1 for slot in self.before if not table.types[slot]}
+        if not self.partners:
+            return [Unit(slot, -1, pool) for slot, pool in pool_of.items()]
+        units: dict[int, Unit] = {}
+        second: set[int] = set()
+        for slot, pool in pool_of.items():
+            mate = self.partners.get(slot, -1)
+            if slot not in second:
+                units[slot] = Unit(slot, -1, pool) if mate < 0 else self._pair(slot, mate, pool_of)
+                second.add(mate)
+        return list(units.values())
+
+    def _pair(self, slot: int, mate: int, pool_of: dict[int, int]) -> Unit:
+        """The two as one unit; the first alone where they cannot run together."""
+        one, other = self.planner.table.jobs[slot], self.planner.table.jobs[mate]
+        fits = slot != mate and one.gpus == other.gpus and pool_of[slot] == pool_of.get(mate)
+        if not fits or self.partners.get(mate) != slot:
+            raise PolicyError(
+                f"a policy wants job {one.id} ({one.gpus} GPUs) to share GPUs with job {other.id} ({other.gpus} GPUs): "
+                "partners name each other, need equally many GPUs and want the same type"
+            )
+        unit = Unit(slot, mate, pool_of[slot])
+        if self._pools(unit):
+            return unit
+        self.plan.refusals[mate] = Reason(
+            Why.REFUSED,
+            f"job {other.id} was to share the GPUs of job {one.id}, but the two do not fit on them together.",
+            {"needed": other.gpus},
+            "It starts when it gets GPUs of its own or another partner.",
+        )
+        return Unit(slot, -1, unit.wanted)
+
+    def _pools(self, unit: Unit) -> Sequence[int]:
+        """Types on which the unit can run, in order of preference."""
+        pools = self.planner.pools_for(unit.slot, unit.wanted)
+        if unit.mate < 0:
+            return pools
+        return [pool for pool in pools if may_share(self.planner, unit.slot, unit.mate, pool)]
+
+    def _larger_first(self, units: Iterable[Unit]) -> list[Unit]:
+        """In the order given, but larger gangs before smaller ones, and classes before both where those come first."""
+        jobs, rank = self.planner.table.jobs, self.planner.table.class_rank
+        if self.planner.placement.by_class:
+            return sorted(units, key=lambda unit: (rank[unit.slot], -jobs[unit.slot].gpus))
+        return sorted(units, key=lambda unit: -jobs[unit.slot].gpus)
+
+    # -- where it goes -------------------------------------------------------------------------------------------
+
+    def _keep_and_place(self, units: list[Unit]) -> None:
+        """Keep what runs where it should, then place the others; who does not fit stays where it ran, if it can."""
+        kept: set[int] = set()
+        moving = [unit for unit in units if not self._keep(unit, kept)]
+        for gpus in self._held():
+            if gpus[0] not in kept:
+                self.planner.free.give(gpus)
+        homeless = [unit for unit in self._larger_first(moving) if not self._place(unit)]
+        for unit in homeless:
+            self._stay(unit)
+
+    def _held(self) -> Iterable[Gpus]:
+        """The GPUs of each unit that has some, once."""
+        return dict.fromkeys(self.before.values()) if self.planner.partners else self.before.values()
+
+    def _keep(self, unit: Unit, kept: set[int]) -> bool:
+        """The unit goes on where one of its members runs, unless a unit before it stays there."""
+        for slot in unit.members:
+            gpus = self.before.get(slot)
+            if gpus is not None and gpus[0] not in kept and self._suits(unit, slot, gpus):
+                kept.add(gpus[0])
+                self._put(unit, gpus)
+                return True
+        return False
+
+    def _suits(self, unit: Unit, slot: int, gpus: Gpus) -> bool:
+        """The type is as wanted, and who joins gets the shape it asked for."""
+        planner = self.planner
+        pool = int(planner.table.pool[slot])
+        if unit.mate < 0:
+            return unit.wanted in (-1, pool)
+        joins = (member for member in unit.members if self.before.get(member) != gpus)
+        return pool in self._pools(unit) and all(suits_shape(planner, member, gpus) for member in joins)
+
+    def _place(self, unit: Unit) -> bool:
+        planner = self.planner
+        # A shape binds both members: the one that asks for it chooses.
+        chooser = max(unit.members, key=lambda slot: planner.table.jobs[slot].shape is not None)
+        gpus = planner.try_place(planner.table.jobs[chooser], self._pools(unit), self.plan, unit.slot)
+        if gpus is None:
+            return False
+        self._put(unit, gpus)
+        return True
+
+    def _put(self, unit: Unit, gpus: Gpus) -> None:
+        for slot in unit.members:
+            self.after[slot] = gpus
+
+    def _stay(self, unit: Unit) -> None:
+        """Nothing is stopped for a place that does not exist: members stay where they ran if nobody came there."""
+        taken = {gpu for gpus in self.after.values() for gpu in gpus}
+        for gpus in dict.fromkeys(self.before[slot] for slot in unit.members if slot in self.before):
+            if taken.isdisjoint(gpus):
+                self.planner.free.take(gpus)
+                self.after |= {slot: gpus for slot in unit.members if self.before.get(slot) == gpus}
+
+    def _place_anew(self, units: list[Unit]) -> bool:
+        """Everybody chooses again. False, and nothing changed, if one that runs would find no room that way."""
+        free = self.planner.free
+        for gpus in self._held():
+            free.give(gpus)
+        for unit in self._larger_first(units):
+            if self._place(unit):
+                self._stay_if_better(unit)
+            elif any(slot in self.before for slot in unit.members):
+                break
+        else:
+            return True
+        for gpus in dict.fromkeys(self.after.values()):
+            free.give(gpus)
+        for gpus in self._held():
+            free.take(gpus)
+        self.after.clear()
+        return False
+
+    def _stay_if_better(self, unit: Unit) -> None:
+        """Where moves are weighed, a unit that runs in one place moves only if that pays."""
+        old = {self.before[slot] for slot in unit.members if slot in self.before}
+        new = self.after[unit.slot]
+        if self.planner.moves and len(old) == 1 and new not in old:
+            (gpus,) = old
+            runs = next(slot for slot in unit.members if slot in self.before)
+            if self._suits(unit, runs, gpus) and self.planner.better_stay(runs, gpus, new):
+                self._put(unit, gpus)
+
+    def _pairs(self, units: Iterable[Unit]) -> dict[int, int]:
+        """Partners both ways, for the pairs that have GPUs."""
+        formed = [u for u in units if u.mate >= 0 and self.after.get(u.slot, ()) == self.after.get(u.mate)]
+        return {u.slot: u.mate for u in formed} | {u.mate: u.slot for u in formed}

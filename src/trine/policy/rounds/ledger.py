@@ -1,0 +1,107 @@
+"""What each job (or pair of jobs) should get, what it got since the last reset, and what it is owed from before.
+
+One row per schedulable unit: the single jobs by job number, then the pairs that have a share. No selection here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trine.policy.view import Flags, Floats, Ints
+
+UNSERVED = 1e9
+"""Priority per share of a unit that received nothing at all yet: before everybody, but still by share."""
+
+
+@dataclass
+class Ledger:
+    """Columns by GPU type, in seconds and shares of time."""
+
+    types: int
+    head_start_s: float
+    """Time every job is taken to have received at a reset, so that first rounds do not count too much."""
+
+    def __post_init__(self) -> None:
+        self.members: Ints = np.zeros((0, 2), np.int64)
+        """Job numbers; the second is -1 for a single job."""
+        self.share: Floats = np.zeros((0, self.types))
+        self.received_s: Floats = np.zeros((0, self.types))
+        self.owed_s: Floats = np.zeros((0, self.types))
+        self.fresh: Flags = np.zeros(0, np.bool_)
+        """Arrived after the last reset: no share was computed yet."""
+        self.singles = 0
+        self.given_s: Floats = np.zeros(self.types)
+        """Time all units received by type."""
+        self.reset_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def follow(self, slots: Ints) -> bool:
+        """Forget jobs that left, open accounts for new ones; whether anything changed. ``slots`` ascend."""
+        old = self.members[: self.singles, 0]
+        if np.array_equal(old, slots):
+            return False
+        row = np.full(len(slots), -1, np.int64)
+        if len(old):
+            at = np.minimum(np.searchsorted(old, slots), len(old) - 1)
+            row = np.where(old[at] == slots, at, -1)
+        self._split_pairs(slots)
+        pairs = np.flatnonzero(np.isin(self.members[self.singles :], slots).all(axis=1)) + self.singles
+        self.members = np.concatenate((np.stack((slots, np.full_like(slots, -1)), axis=1), self.members[pairs]))
+        rows = np.concatenate((row, pairs))
+        self.share, self.owed_s = _taken(self.share, rows, 0.0), _taken(self.owed_s, rows, 0.0)
+        self.received_s = _taken(self.received_s, rows, self.head_start_s)
+        self.fresh = np.where(rows >= 0, self.fresh[np.maximum(rows, 0)], True) if len(self.fresh) else rows < 0
+        self.singles = len(slots)
+        return True
+
+    def _split_pairs(self, slots: Ints) -> None:
+        """Who lost its partner takes over the share of the pair, and the time it received with it."""
+        there = np.isin(self.members[self.singles :], slots)
+        for row in np.flatnonzero(there.sum(axis=1) == 1).tolist():
+            left = int(self.members[self.singles + row][there[row]][0])
+            own = int(np.searchsorted(self.members[: self.singles, 0], left))
+            self.share[own] = np.minimum(1.0, self.share[own] + self.share[self.singles + row])
+            self.received_s[own] += np.maximum(0.0, self.received_s[self.singles + row] - self.head_start_s)
+
+    def charge(self, rows: Ints, kinds: Ints, seconds: Floats) -> None:
+        """Time that units received since the last look."""
+        np.add.at(self.received_s, (rows, kinds), seconds)
+        np.add.at(self.given_s, kinds, seconds)
+
+    def settle(self, now: float, since_s: float) -> None:
+        """A reset: carry over what is owed since ``since_s``, and count from the head start again."""
+        self.owed_s += self.share * (now - since_s) - (self.received_s - self.head_start_s)
+        self.received_s[:] = self.head_start_s
+        self.given_s[:] = len(self) * self.head_start_s
+        self.reset_s = now
+
+    def grant(self, share: Floats, pairs: Ints, pair_share: Floats) -> None:
+        """New shares, by single job and by pair (job numbers); what pairs are owed is kept where they stay."""
+        before = {(a, b): row for row, (a, b) in enumerate(self.members.tolist()) if b >= 0}
+        rows = np.array([before.get((a, b), -1) for a, b in pairs.tolist()], np.int64)
+        owed = _taken(self.owed_s, rows, 0.0)
+        n = self.singles
+        self.members = np.concatenate((self.members[:n], pairs.reshape(-1, 2)))
+        self.share = np.concatenate((share, pair_share.reshape(-1, self.types)))
+        self.owed_s = np.concatenate((self.owed_s[:n], owed))
+        self.received_s = np.full((len(self.members), self.types), self.head_start_s)
+        self.fresh = np.zeros(len(self.members), np.bool_)
+
+    def priority(self, runs: Flags) -> Floats:
+        """Share over the part of the type's time received; 0 without share or where a unit cannot run."""
+        part = np.divide(self.received_s, self.given_s, out=np.zeros_like(self.received_s), where=self.given_s > 0)
+        served = part > 0
+        priority = np.divide(self.share, part, out=self.share * UNSERVED, where=served)
+        return np.where(runs, priority, 0.0)
+
+
+def _taken(column: Floats, rows: Ints, fill: float) -> Floats:
+    """``column[rows]``, with ``fill`` where the row is -1."""
+    found = np.full((len(rows), column.shape[1]), fill)
+    known = rows >= 0
+    found[known] = column[rows[known]]
+    return found

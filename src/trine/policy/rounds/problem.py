@@ -1,0 +1,96 @@
+"""The allocation problem of this moment, from what a policy sees: jobs as arrays, groups as entities, pairs by kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trine.core.errors import InputError
+from trine.core.job import Job
+from trine.perf.model import PerfModel
+from trine.perf.throughput import pair_kinds
+from trine.policy.lp.problem import RULES, Entity, KindPairs, Problem
+from trine.policy.view import Floats, Ints, View
+
+WHERE = "--set"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What stays the same from reset to reset."""
+
+    perf: PerfModel
+    space_sharing: bool
+    entities: dict[str, Entity]
+    """By group, where a weight or rule was given; others count 1 and share fairly."""
+    grouped: bool
+    """Groups are entities."""
+
+    @cached_property
+    def columns(self) -> Ints:
+        """GPU types of the cluster by name: the answer must not depend on the order in which nodes were listed."""
+        types = self.perf.cluster.types
+        return np.array(sorted(range(len(types)), key=lambda j: types[j]), np.int64)
+
+    def problem(self, view: View, rates: Floats) -> Problem:
+        """Jobs in the order of the view, types by name; ids are job numbers."""
+        jobs = view.jobs()
+        cluster, rates = self.perf.cluster, rates[:, self.columns]
+        entity, entities = self._entities(jobs)
+        deadlines = [np.inf if job.deadline_s is None else job.deadline_s - view.now for job in jobs]
+        return Problem.of(
+            {cluster.types[j]: int(view.capacity[j]) for j in self.columns},
+            rates,
+            ids=view.slots.tolist(),
+            gang=view.gpus,
+            weight=[job.weight for job in jobs],
+            steps_left=np.maximum(view.steps_left, 1e-9),
+            elapsed_s=view.now - view.submit_s,
+            deadline_s=deadlines,
+            entity=entity,
+            entities=entities,
+            prices=cluster.prices_per_gpu_h,
+            kind_pairs=self._pairs(jobs, rates) if self.space_sharing else None,
+        )
+
+    def by_cluster(self, shares: Floats) -> Floats:
+        """Columns of an answer in the order of the cluster."""
+        found = np.empty_like(shares)
+        found[:, self.columns] = shares
+        return found
+
+    def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
+        if not self.grouped:
+            return [-1] * len(jobs), []
+        number: dict[str, int] = {}
+        entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]
+        return entity, [self.entities.get(group, Entity(group)) for group in number]
+
+    def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
+        """Jobs that are restricted to some types pair with nobody: their kind would not be that of the table."""
+        types = [self.perf.cluster.types[j] for j in self.columns]
+        keys = [(job.model if not job.gpu_types else f"{job.model}\0{row}", job.gpus) for row, job in enumerate(jobs)]
+        found = pair_kinds(self.perf.throughputs, keys, types)
+        _, first = np.unique(found.kind, return_index=True)
+        runs = rates[first] > 0
+        both = runs[found.pairs[:, 0]] & runs[found.pairs[:, 1]]
+        return KindPairs(found.kind, found.pairs, np.where(both[:, None, :], found.throughput, 0.0))
+
+
+def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:
+    """``("research=2", "web=1:fifo")``: entities by name."""
+    found: dict[str, Entity] = {}
+    for part in parts:
+        name, _, told = part.partition("=")
+        weight, _, rule = told.partition(":")
+        try:
+            number = float(weight)
+        except ValueError:
+            number = 0.0
+        rule = rule or RULES[0]
+        if not name or not 0 < number < np.inf or rule not in RULES:
+            raise InputError(WHERE, f"{part!r}", f"GROUP=WEIGHT or GROUP=WEIGHT:RULE, RULE of {RULES}", "entities")
+        found[name] = Entity(name, number, rule)
+    return found

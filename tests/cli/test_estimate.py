@@ -1,0 +1,59 @@
+"""``trine profile estimate``: a person's way to the estimator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.perf.pairs import made_up
+from trine.cli.profile import app
+from trine.config.throughput_csv import table_csv
+from trine.config.throughputs import load_throughputs
+from trine.core.errors import InputError
+
+
+@pytest.fixture(scope="session")
+def rates(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("rates") / "rates.csv"
+    path.write_text(table_csv(made_up()))
+    return str(path)
+
+
+def estimate(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["estimate", *arguments])
+
+
+def test_pairs_with_their_error_and_a_table_to_go_on_with(rates: str, tmp_path: Path) -> None:
+    out = tmp_path / "estimated.csv"
+    told = ("--throughputs", rates, "--references", "6", "--profiled", "0.5", "--seed", "3", "--out", str(out))
+    done = estimate(*told, "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert len(answer["references"]) == 6 and set(answer["matches"].values()) <= set(answer["references"])
+    assert 0 < answer["error"]["mean"] < 0.5
+    found = load_throughputs(str(out))
+    assert found.rates == made_up().rates and found.pair_rate("model0", "model1", 1, "v100") is not None
+    assert "behaves like" in estimate(*told).stdout
+
+
+def test_a_new_gpu_type(rates: str) -> None:
+    done = estimate("--throughputs", rates, "--measured", "k80=2,V100=20", "--json")
+    found = json.loads(done.stdout)["steps_per_s"]
+    assert found["k80"] == 2 and found["v100"] == 20 and 2 < found["p100"] < 20
+    assert "estimated" in estimate("--throughputs", rates, "--measured", "k80=2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--references", "40"), "from 1 to 12"),
+        (("--measured", "h100=3"), "unknown GPU type 'h100'"),
+        (("--measured", "v100=fast"), "'v100=fast'"),
+    ],
+)
+def test_bad_input(arguments: tuple[str, ...], words: str, rates: str) -> None:
+    done = estimate("--throughputs", rates, *arguments)
+    assert isinstance(done.exception, InputError) and words in str(done.exception)

@@ -1,0 +1,421 @@
+"""The journal on disk: SQLite and a real PostgreSQL through the same code, damaged, unreachable, or in other hands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.recovery.test_crashes import Book, finish_everything, scenario, until_death
+from tests.server.site import OWNER, MortalStore, Site, spec
+from trine.core.cluster import Cluster
+from trine.core.errors import InputError
+from trine.server import records as rec
+from trine.server import scheduler
+from trine.server.build import Model
+from trine.server.controller import Controller
+from trine.server.replay import redecide
+from trine.server.service import Unavailable
+from trine.server.state import LiveState
+from trine.server.store import DamagedJournalError, Store, StoreError, StoreInUseError, store_name
+
+PASSWORD = "s3cr3t-w0rd"
+
+
+class Postgres:
+    """A server on a socket of its own, ended by its process id."""
+
+    def __init__(self, home: Path, user: str | None) -> None:
+        self.home, self.user = home, user
+        self.data, self.process = home / "data", None
+        (home / "password").write_text(PASSWORD)
+        if user is not None:
+            for path in (home, home / "password"):
+                shutil.chown(path, user)
+        tool = ["initdb", "-D", str(self.data), "-U", "trine", "--pwfile", str(home / "password")]
+        self._run([*tool, "-A", "scram-sha-256", "--no-sync", "--no-locale", "-E", "UTF8"])
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _run(self, command: list[str]) -> None:
+        done = subprocess.run(command, user=self.user, cwd="/", capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+
+    def start(self) -> None:
+        settings = ("listen_addresses=", "fsync=off", "shared_buffers=16MB", f"unix_socket_directories={self.home}")
+        options = [part for setting in settings for part in ("-c", setting)]
+        with (self.home / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                ["postgres", "-D", str(self.data), *options], user=self.user, cwd="/", stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.execute("select 1")
+                return
+            except sa.exc.OperationalError:
+                assert self.process.poll() is None and time.monotonic() < deadline, (self.home / "log").read_text()
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(30)
+            self.process = None
+
+    def url(self, schema: str = "public", password: str = PASSWORD) -> str:
+        return f"postgresql://trine:{password}@/postgres?host={self.home}&options=-csearch_path%3D{schema}"
+
+    def execute(self, statement: str, schema: str = "public") -> None:
+        engine = sa.create_engine(self.url(schema).replace("postgresql:", "postgresql+psycopg:"))
+        try:
+            with engine.begin() as connection:
+                connection.execute(sa.text(statement))
+        finally:
+            engine.dispose()
+
+
+def unprivileged() -> str | None:
+    """Whom the server runs as; it refuses to run as root."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name).pw_name
+    pytest.skip("PostgreSQL does not run as root, and there is no user postgres or nobody")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
+    if not (shutil.which("initdb") and shutil.which("postgres")):
+        pytest.skip("no PostgreSQL server (initdb, postgres) on the path")
+    user = unprivileged()
+    home = Path(tempfile.mkdtemp(prefix="trine-pg-"))
+    running = None
+    try:
+        running = Postgres(home, user)
+        yield running
+    finally:
+        if running is not None:
+            running.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+_SCHEMAS = count(1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store, as ``--store`` would name it."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'journal.db'}"
+    return new_schema(request.getfixturevalue("server"))
+
+
+def new_schema(server: Postgres) -> str:
+    schema = f"s{next(_SCHEMAS)}"
+    server.execute(f"create schema {schema}")
+    return server.url(schema)
+
+
+@pytest.fixture(autouse=True)
+def decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_FILL_AFTER_S", 0.0)
+
+
+def some_records(jobs: int = 3) -> list[rec.Record]:
+    controller = Controller(LiveState(), Model())
+    records = [controller.configure(0.0, "test", Cluster.uniform(2, 2), "fifo", "packed-sticky", {})]
+    awkward = {"env": {"TEXT": "tab\there ✓ \\ ' \" % :x"}}
+    records += [controller.submit(float(i), 1.0, spec(1, steps=9.0, **awkward)) for i in range(jobs)]
+    return [*records, controller.tick(9.0)]
+
+
+def raw(place: str, statement: str) -> None:
+    engine = sa.create_engine(place.replace("postgresql:", "postgresql+psycopg:"))
+    try:
+        with engine.begin() as connection:
+            connection.execute(sa.text(statement))
+    finally:
+        engine.dispose()
+
+
+@contextlib.contextmanager
+def opened(place: str | Path) -> Iterator[Store]:
+    store = Store.open(place)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+# -- both databases -------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read_back(place: str) -> None:
+    records = some_records()
+    with opened(place) as store:
+        assert store.load().jobs == {}
+        assert store.append(records[:2]) == 2
+        assert store.append([]) == 2
+        assert store.append(records[2:]) == len(records)
+    with opened(place) as store:
+        assert list(store.records()) == records
+        assert list(store.records(after=2)) == records[2:]
+        state = store.load()
+        assert store.seq == len(records)
+        assert [job.state for job in state.jobs.values()] == ["starting"] * 3
+        store.snapshot(state.to_snapshot(), store.seq)
+        extra = rec.Ticked(10.0, False)
+        store.append([extra])
+        assert store.load().last_s == 10.0
+
+
+def test_a_batch_is_written_whole_or_not_at_all(place: str) -> None:
+    records = some_records()
+    with opened(place) as one, opened(place) as two:
+        one.load(), two.load()
+        one.append(records[:2])
+        with pytest.raises(StoreError, match="cannot be written"):
+            two.append(records)  # somebody else wrote a record of the same number
+        assert two.seq == 0
+        assert len(two.load().jobs) == 1 and two.seq == 2
+        two.append(records[2:])
+        assert list(one.records()) == records
+
+
+def test_a_damaged_snapshot_gives_way_to_an_older_one_and_to_the_journal(place: str) -> None:
+    records = some_records()
+    with opened(place) as store:
+        state = store.load()
+        for number, record in enumerate(records, start=1):
+            store.append([record])
+            state.apply(record)
+            if number in (2, 4):
+                store.snapshot(state.to_snapshot(), number)
+        expected = state.to_snapshot()
+        for damaged in (4, 2):
+            raw(place, f"update snapshots set body = replace(body, 'waiting', 'running') where seq = {damaged}")
+            assert store.load().to_snapshot() == expected, f"snapshot {damaged} was believed"
+            assert store.seq == len(records)
+
+
+def test_only_the_last_snapshots_are_kept(place: str) -> None:
+    with opened(place) as store:
+        state = store.load()
+        for record in some_records():
+            store.append([record])
+            state.apply(record)
+            store.snapshot(state.to_snapshot(), store.seq)
+        with store._engine.connect() as connection:
+            assert connection.scalar(sa.text("select count(*) from snapshots")) == 2
+        with pytest.raises(ValueError, match="the journal is at"):
+            store.snapshot({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("update journal set body = replace(body, '1.0', '2.0') where seq = 3", "record 3 of the journal is damaged"),
+        ("update journal set kind = 'ticked' where seq = 3", "record 3 of the journal is damaged"),
+        ("delete from journal where seq = 3", "record 3 of the journal is missing"),
+    ],
+)
+def test_a_damaged_journal_is_refused_and_can_be_cut(place: str, damage: str, sentence: str) -> None:
+    with opened(place) as store:
+        store.load()
+        store.append(some_records())
+        raw(place, damage)
+        with pytest.raises(DamagedJournalError, match=rf"{sentence}.*--truncate 2"):
+            store.load()
+        assert store.truncate(2) in (2, 3)
+        assert len(store.load().jobs) == 1
+        store.append([rec.Ticked(99.0, False)])
+        assert store.load().last_s == 99.0
+
+
+def test_a_journal_of_another_schema_is_refused(place: str) -> None:
+    with opened(place):
+        pass
+    raw(place, "update facts set value = '99' where name = 'schema'")
+    with pytest.raises(DamagedJournalError, match=r"a journal of schema 99, this version of trine reads \d") as told:
+        Store.open(place)
+    assert PASSWORD not in str(told.value)
+
+
+def test_looking_without_creating_makes_no_tables(place: str) -> None:
+    store = Store.open(place, create=False)
+    assert store.load().jobs == {}
+    store.close()
+    with pytest.raises(sa.exc.DBAPIError, match=r"(?i)no such table|does not exist"):
+        raw(place, "select * from journal")
+
+
+@pytest.mark.parametrize("after_commit", [False, True])
+def test_the_daemon_dies_at_records_of_a_scenario(place: str, after_commit: bool, tmp_path: Path) -> None:
+    """A sample of the positions that the recovery suite goes through one by one on SQLite."""
+
+    async def life(home: Path, where: str, dies_at: int) -> None:
+        site, book = Site(home, policy="srtf"), Book()
+        store = MortalStore.open(where)
+        store.claim()
+        await site.up(store=store)
+        store.dies_at, store.after_commit = dies_at, after_commit
+        await until_death(site, lambda: scenario(site, book))
+        await site.crash()
+        store = MortalStore.open(where)
+        store.claim()
+        await site.up(store=store)
+        try:
+            await site.quiet()
+            book.look(site)
+            await finish_everything(site)
+            book.look(site)
+            agreement, _ = redecide(store.records(), Model())
+            assert agreement.difference == ""
+        finally:
+            await site.crash()
+
+    for dies_at in (5, 12, 19):
+        home = tmp_path / str(dies_at)
+        home.mkdir()
+        where = f"sqlite:///{home / 'journal.db'}" if place.startswith("sqlite") else place
+        asyncio.run(life(home, where, dies_at))
+        if not place.startswith("sqlite"):
+            for table in ("journal", "snapshots"):
+                raw(place, f"delete from {table}")
+
+
+# -- SQLite only ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(b"these are my holiday photos\n" * 500)
+    with pytest.raises(InputError, match=r"journal\.db: file is not a database.*a database that can be opened"):
+        Store.open(path)
+    assert path.read_bytes().startswith(b"these are my holiday photos"), "it is left as it was"
+
+
+def test_a_directory_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no/journal\.db: unable to open database file"):
+        Store.open(tmp_path / "no" / "journal.db")
+    with pytest.raises(InputError, match="unable to open database file"):
+        Store.open("/proc/journal.db")
+
+
+def test_a_database_that_somebody_else_locks_is_not_written_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = some_records()
+    with opened(tmp_path / "journal.db") as store:
+        store.load()
+        store.append(records[:1])
+        with store._engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout=10")
+        other = sqlite3.connect(tmp_path / "journal.db")
+        other.execute("begin immediate")
+        with pytest.raises(StoreError, match="database is locked"):
+            store.append(records[1:])
+        other.close()
+        store.append(records[1:])
+        assert list(store.records()) == records
+
+
+# -- PostgreSQL only ------------------------------------------------------------------------------------------------
+
+
+def test_a_second_daemon_on_the_same_database_is_refused(server: Postgres) -> None:
+    url = new_schema(server)
+    with opened(url) as first, opened(url) as second, opened(new_schema(server)) as other:
+        first.claim()
+        other.claim()
+        with pytest.raises(StoreInUseError, match="another daemon uses this database") as told:
+            second.claim()
+        assert PASSWORD not in str(told.value)
+        first.close()
+        second.claim()
+        second.load()
+        second.append(some_records())
+
+
+def test_whoever_lost_the_claim_writes_nothing_any_more(server: Postgres) -> None:
+    url = new_schema(server)
+    records = some_records()
+    with opened(url) as first, opened(url) as second:
+        first.claim()
+        first.load()
+        first.append(records[:1])
+        server.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+        second.claim()
+        second.load()
+        with pytest.raises(StoreError, match="cannot be written"):
+            first.append(records[1:])
+        with pytest.raises(StoreInUseError):
+            first.load()
+        second.append(records[1:2])
+        second.close()
+        assert len(first.load().jobs) == 1, "it may go on where the other left off"
+        first.append(records[2:])
+
+
+def test_the_daemon_waits_while_the_database_is_away_and_goes_on_when_it_is_back(
+    server: Postgres, tmp_path: Path
+) -> None:
+    url = new_schema(server)
+
+    async def script() -> None:
+        site = Site(tmp_path)
+        store = MortalStore.open(url)
+        store.claim()
+        daemon = await site.up(store=store)
+        await daemon.submit([spec(4), spec(4)], OWNER)
+        await site.quiet()
+        server.stop()
+        with pytest.raises(Unavailable) as told:
+            await daemon.submit([spec(1)], OWNER)
+        assert PASSWORD not in str(told.value)
+        with pytest.raises(StoreError):
+            await daemon._each_round()  # tried again, in vain
+        site.world.end("1")
+        await asyncio.sleep(0.05)
+        server.start()
+        await daemon._each_round()
+        await site.quiet()
+        assert {job.id: job.state for job in daemon.controller.state.jobs.values()} == {"1": "done", "2": "running"}
+        assert await daemon.submit([spec(1)], OWNER) == ["3"]
+        await site.crash()
+
+    asyncio.run(script())
+
+
+def test_passwords_are_never_shown(server: Postgres) -> None:
+    bad: list[Callable[[], Any]] = [
+        lambda: Store.open(server.url(password="wr0ng-w0rd")),
+        lambda: Store.open(f"postgresql://trine:{PASSWORD}@/postgres?host=/nowhere"),
+        lambda: Store.open(f"postgresql://trine:{PASSWORD}@localhost:port/postgres"),
+        lambda: Store.open(f"postgresql://trine:{PASSWORD}@[::1/postgres"),
+        lambda: Store.open(f"oracle8://trine:{PASSWORD}@/postgres"),
+        lambda: Store.open(f"postgresql://trine:{PASSWORD}@/postgres?host={server.home}&colour=red"),
+    ]
+    for call in bad:
+        with pytest.raises(InputError) as told:
+            call()
+        shown = str(told.value)
+        assert PASSWORD not in shown and "wr0ng-w0rd" not in shown, "the password is shown"
+        assert told.value.__cause__ is None, "a traceback would show what the driver was given"
+        assert "a database that can be opened" in shown
+    assert PASSWORD not in store_name(server.url())
