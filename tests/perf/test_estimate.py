@@ -121,6 +121,20 @@ def test_rates_on_new_gpu_types(given: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "factor"),
+    [(("v100",), 1.6), (("k80",), 1.6), (("k80", "p100"), 1.35), (("p100", "v100"), 1.35), (("k80", "v100"), 1.35)],
+)
+def test_rates_of_real_models_on_new_gpu_types(given: tuple[str, ...], factor: float) -> None:
+    table, errors = load_throughputs("gavel-simulation"), []
+    for model in table.models:
+        others = ThroughputTable({key: rates for key, rates in table.rates.items() if key[0] != model})
+        real = table.rates[model, 1]
+        found = estimated_rates(others, {t: real[t] for t in given})
+        errors += [abs(np.log(found[t] / real[t])) for t in TYPES if t not in given]
+    assert np.median(errors) < np.log(factor)
+
+
+@pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: References.of(ThroughputTable({("a", 1): {"v100": 1.0}})), ["without pairs"]),

@@ -261,3 +261,11 @@ def site_gpu(site: Site, gpu: int) -> object:
 
     node = site.cluster.node_of[gpu]
     return PlacementView(site.cluster.nodes[node].name, (gpu - site.cluster.first_gpu[node],))
+
+
+def test_numbers_of_jobs_that_the_journal_has_lost_are_not_given_out_again(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        assert await submit(site, 1) == ["8"]
+
+    (tmp_path / "jobs" / "7").mkdir(parents=True)
+    run_site(Site(tmp_path), script)

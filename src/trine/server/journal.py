@@ -17,6 +17,7 @@ from trine.server.store import Store, StoreError
 
 T = TypeVar("T")
 Durable = Callable[[Sequence[Record]], None]
+_Batch = list[tuple[Sequence[Record], asyncio.Future[None]]]
 
 
 class Journal:
@@ -27,7 +28,7 @@ class Journal:
         self._durable = durable
         """Called in order with every batch that is on disk."""
         self._thread = ThreadPoolExecutor(1, "journal")
-        self._waiting: list[tuple[Sequence[Record], asyncio.Future[None]]] = []
+        self._waiting: _Batch = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -48,30 +49,33 @@ class Journal:
 
     async def run(self) -> None:
         """Write batch after batch, for ever."""
-        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
             self._wake.clear()
             batch, self._waiting = self._waiting, []
-            records = [record for part, _ in batch for record in part]
-            try:
-                await loop.run_in_executor(self._thread, self._store.append, records)
-            except StoreError as error:
-                self._fail(error, batch)
-            except Exception as error:
-                self._fail(StoreError(f"the journal cannot be written: {error}"), batch)
-                raise
-            else:
-                self.batches += 1
-                self.written += len(records)
-                for _, future in batch:
-                    if not future.done():
-                        future.set_result(None)  # heard of after this turn of the loop, so after ``_durable``
-                self._durable(records)
+            if batch:
+                await self._write(batch)
             if not self._waiting:
                 self._idle.set()
 
-    def _fail(self, error: StoreError, batch: list[tuple[Sequence[Record], asyncio.Future[None]]]) -> None:
+    async def _write(self, batch: _Batch) -> None:
+        records = [record for part, _ in batch for record in part]
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._store.append, records)
+        except StoreError as error:
+            self._fail(error, batch)
+        except Exception as error:
+            self._fail(StoreError(f"the journal cannot be written: {error}"), batch)
+            raise
+        else:
+            self.batches += 1
+            self.written += len(records)
+            for _, future in batch:
+                if not future.done():
+                    future.set_result(None)  # heard of after this turn of the loop, so after ``_durable``
+            self._durable(records)
+
+    def _fail(self, error: StoreError, batch: _Batch) -> None:
         """Records that queued up behind were decided on top of the lost ones: they are lost too."""
         self.failure = error
         for _, future in [*batch, *self._waiting]:

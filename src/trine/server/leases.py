@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trine.executor.base import Handle, Lease, Progress
@@ -57,7 +57,10 @@ class Leases:
         return self.home(job_id) / "log"
 
     def hear(self, news: Progress) -> None:
-        """Keep what a job said until the next round."""
+        """Keep what a job said until the next round; a checkpoint it told of before still counts."""
+        last = self._last.get(news.handle)
+        if news.checkpoint_step is None and last is not None and last.checkpoint_step is not None:
+            news = replace(news, checkpoint_step=last.checkpoint_step)
         self._last[news.handle] = news
 
     def news(self, state: LiveState) -> list[Heard]:

@@ -7,14 +7,14 @@ all. The vertex of a simplex method shows only some; ``milp=True`` asks a mixed-
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trine.policy.lp.solver import classes as grouping
 from trine.policy.lp.solver.bottlenecks import by_milp
 from trine.policy.lp.solver.certificate import reached
-from trine.policy.lp.solver.form import Array, Certified, InfeasibleError, Mask, RateProblem
+from trine.policy.lp.solver.form import Array, Certified, InfeasibleError, Mask, RateProblem, UnservableError
 from trine.policy.lp.solver.maxmin import solve
 from trine.policy.lp.solver.rules import Alone, Rule
 from trine.policy.lp.solver.start import Warm
@@ -53,10 +53,20 @@ class _State:
     passes: int = 0
     gap: float = 0.0
 
-    def problem(self, demand: Array, lenient: float) -> RateProblem:
+    def problem(self, demand: Array, lenient: float, rows: Mask, capacity: Array) -> RateProblem:
         """The common rise v, plus a shift that keeps the sought value away from zero when nothing can rise."""
         floor = self.levels * (1.0 - lenient) - demand * self.unit
-        return RateProblem(rates=self.rates, demand=demand, floor=floor, gang=self.load, capacity=self.capacity)
+        return RateProblem(
+            rates=self.rates[rows], demand=demand[rows], floor=floor[rows], gang=self.load[rows], capacity=capacity
+        )
+
+    def pinned(self) -> Array:
+        """Shares of the jobs that are done and at full speed: all their time on their one fastest type."""
+        fastest = self.rates.max(axis=1)
+        best = self.rates >= fastest[:, None] * (1.0 - 1e-6)
+        full = self.done & (self.levels >= fastest * (1.0 - 1e-9)) & (best.sum(axis=1) == 1)
+        out: Array = np.where(full[:, None] & best, 1.0, 0.0)
+        return out
 
 
 def fill(
@@ -116,7 +126,7 @@ def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, mil
     if finalise_all:
         state.done |= active
         return
-    stuck = by_milp(state.problem(demand, 0.0), state.levels, active) if milp else _bottlenecks(state, answer, demand)
+    stuck = by_milp(state.problem(demand, 0.0, np.ones(len(demand), dtype=bool), state.capacity), state.levels, active) if milp else _bottlenecks(state, answer, demand)
     stuck |= _priced_out(state, answer)
     if not (stuck & ~state.done).any():  # every pass must end somebody's rise
         stuck |= _largest_dual(answer, demand)
@@ -125,13 +135,17 @@ def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, mil
 
 
 def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
+    pinned = state.pinned()
+    rows, capacity = pinned.sum(axis=1) == 0, np.maximum(state.capacity - state.load @ pinned, 0.0)
     for lenient in _LENIENT:
         try:
-            answer = solve(state.problem(demand, lenient), warm, classes=False, tolerance=1e-9)
-        except InfeasibleError:
+            answer = solve(state.problem(demand, lenient, rows, capacity), warm, classes=False, tolerance=1e-9)
+        except (InfeasibleError, UnservableError):
             continue
         if answer.gap <= _PASS_GAP:
-            return answer
+            duals = np.zeros(len(rows))
+            pinned[rows], duals[rows] = answer.x, answer.duals
+            return replace(answer, x=pinned, duals=duals)
     return None
 
 
