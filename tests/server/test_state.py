@@ -283,6 +283,22 @@ def test_a_job_that_ended_well_shows_all_its_steps(tmp_path: Path) -> None:
         assert controller.state.jobs[job].done == steps
 
 
+@pytest.mark.parametrize(("safe", "took_s"), [(100.0, 30.0), (150.0, 30.0), (40.0, 0.0), (None, 0.0)])
+def test_a_job_that_ends_with_nothing_left_to_do_or_in_no_time_just_ends(safe: float | None, took_s: float) -> None:
+    """Nothing can be learnt from how long it took; that is all."""
+    controller = configured(LiveState(), Cluster.uniform(1, 1))
+    controller.submit(0.0, 1.0, spec(1, steps=100.0, model="m"))
+    controller.tick(1.0)
+    controller.exited(2.0, "1", 1, "lost", None, safe)
+    controller.tick(3.0)
+    controller.exited(3.0 + took_s, "1", 2, "done", 0, None)
+    state = controller.state
+    assert state.jobs["1"].state == "done"
+    assert state.observations is not None
+    error = state.observations.prediction_error()
+    assert error is None
+
+
 def test_a_cancelled_job_is_not_brought_back_by_holding_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_FILL_AFTER_S", 0.0)
 

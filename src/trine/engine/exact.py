@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trine.core.reason import Reason, Why
 from trine.engine.plan import Gpus, Plan, Planner
-from trine.engine.sharing import may_share, suits_shape
+from trine.engine.sharing import in_service, may_share, suits_shape
 from trine.policy.base import PolicyError
 from trine.policy.view import Ints
 
@@ -156,12 +156,14 @@ class ExactRound:
         return False
 
     def _suits(self, unit: Unit, slot: int, gpus: Gpus) -> bool:
-        """The type is as wanted, and who joins gets the shape it asked for."""
+        """The type is as wanted, and who joins may start there and gets the shape it asked for."""
         planner = self.planner
         pool = int(planner.table.pool[slot])
         if unit.mate < 0:
             return unit.wanted in (-1, pool)
-        joins = (member for member in unit.members if self.before.get(member) != gpus)
+        joins = [member for member in unit.members if self.before.get(member) != gpus]
+        if joins and not in_service(planner, gpus):
+            return False
         return pool in self._pools(unit) and all(suits_shape(planner, member, gpus) for member in joins)
 
     def _place(self, unit: Unit) -> bool:

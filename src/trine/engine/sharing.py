@@ -63,6 +63,12 @@ def suits_shape(planner: Planner, slot: int, gpus: Gpus) -> bool:
     return cluster.tier(gpus) <= max(widest, Tier.NODE)
 
 
+def in_service(planner: Planner, gpus: Gpus) -> bool:
+    """None of the GPUs is withheld: something new may start there."""
+    pool = planner.free.pools[planner.free.type_of(gpus)]
+    return not any(pool.withheld.get(pool.node_of[gpu], 0) & pool.bit_of[gpu] for gpu in gpus)
+
+
 # -- who comes and goes ------------------------------------------------------------------------------------------
 
 

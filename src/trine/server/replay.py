@@ -81,13 +81,14 @@ def forecast(state: LiveState, model: Model) -> list[Forecast]:
         state.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, run.costs, model.quotas
     )
     jobs = [_simulated(job, origin) for job in sorted(ended, key=lambda job: job.submitted_s)]
+    jobs = [job for job in jobs if perf.types_for(job)]  # the cluster may have become smaller since
     recorder = Recorder(state.cluster, keep_segments=False)
     World(engine, iter(jobs), len(jobs), run, recorder).run()
     ends = {life.job.id: life.finish_s for life in recorder.lives}
     return [
         Forecast(job.id, (job.finished_s or 0.0) - job.submitted_s, ends[job.id] + origin - job.submitted_s)
         for job in ended
-        if ends.get(job.id) is not None
+        if job.id in ends
     ]
 
 

@@ -235,9 +235,11 @@ class LiveState:
         if job is None or job.epoch != record.epoch or not job.holds_gpus:
             return
         after = fate(job, record)
-        if after == "done" and job.expected_s is not None and self.observations is not None:
-            self.observations.predicted(job.spec.model, job.expected_s, record.at_s - job.run_from_s)
-        job.attained_s += max(record.at_s - job.run_from_s, 0.0)
+        took_s = max(record.at_s - job.run_from_s, 0.0)
+        expected_s = job.expected_s or 0.0
+        if after == "done" and self.observations is not None and expected_s > 0 and took_s > 0:
+            self.observations.predicted(job.spec.model, expected_s, took_s)
+        job.attained_s += took_s
         job.run_from_s = job.idle_from_s = record.at_s
         job.gpus, job.rate = (), 0.0
         job.safe = job.safe if record.step is None else record.step

@@ -88,8 +88,15 @@ def _hash(words: NDArray[np.uint64], factor: np.uint64) -> NDArray[np.uint64]:
 
 
 def keys(rates: Array) -> NDArray[np.uint64]:
-    """A number per row that equal rows share and different ones hardly ever do."""
-    return _hash(np.ascontiguousarray(rates.T).view(np.uint64), _FACTOR)
+    """A number per row that tells it from all others, and the same as long as its rates and its place among equal
+    rates are the same.
+    """
+    mixed = _hash(np.ascontiguousarray(rates.T).view(np.uint64), _FACTOR)
+    order = np.argsort(mixed, kind="stable")
+    ordered, place = mixed[order], np.arange(len(mixed))
+    head = np.where(np.concatenate(([True], ordered[1:] != ordered[:-1])), place, 0)
+    mixed[order] += (place - np.maximum.accumulate(head)).astype(np.uint64) * _FACTOR
+    return mixed
 
 
 def of_problem(problem: RateProblem, at_most: int | None = None) -> Classes | None:

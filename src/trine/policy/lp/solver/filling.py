@@ -139,7 +139,7 @@ def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
     rows, capacity = pinned.sum(axis=1) == 0, np.maximum(state.capacity - state.load @ pinned, 0.0)
     for lenient in _LENIENT:
         try:
-            answer = solve(state.problem(demand, lenient, rows, capacity), warm, classes=False, tolerance=1e-9)
+            answer = solve(state.problem(demand, lenient, rows, capacity), warm, classes=False, tolerance=1e-8)
         except (InfeasibleError, UnservableError):
             continue
         if answer.gap <= _PASS_GAP:

@@ -1,0 +1,260 @@
+"""Random selections, alone and in pairs, under a live world that does things late, in any order, and fails.
+
+The world keeps its own book of who holds what: only declared partners share GPUs, never three jobs, and every job ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from tests.engine.test_exact import PLACEMENTS, ChosenWorld
+from tests.sim.tiny import build_engine
+from trine.core.cluster import Cluster, Node, Tier
+from trine.core.job import Job, Shape
+from trine.engine import events as ev
+from trine.engine.invariants import check
+from trine.engine.resume import Past, resume
+from trine.engine.table import State
+from trine.perf.throughput import ThroughputTable
+from trine.placement.shaped import never_has_shape
+from trine.sim.settings import resolve
+
+CLUSTER = Cluster(
+    (Node("n0", 2, "x", "r0"), Node("n1", 3, "x", "r0"), Node("n2", 1, "y", "r1"), Node("n3", 2, "y", "r1"))
+)
+TABLE = ThroughputTable(
+    rates={(model, gang): {"x": 2.0, "y": 1.0} for model in "pqr" for gang in (1, 2, 3)},
+    pairs={("p", "q", gang): {"x": (1.5, 1.2), "y": (0.9, 0.5)} for gang in (1, 2, 3)}
+    | {("q", "r", gang): {"x": (0.0, 0.0), "y": (0.5, 0.9)} for gang in (1, 2, 3)},
+)
+SHAPES = (None, None, None, None, Shape(required=Tier.NODE), Shape(nodes=2))
+
+
+class SharingWorld(RuleBasedStateMachine):
+    """``ChosenWorld`` checks the invariants after every event."""
+
+    placement = "packed"
+
+    @initialize()
+    def power_on(self) -> None:
+        self.world = ChosenWorld(CLUSTER, self.placement, TABLE)
+        self.out: set[str] = set()
+        """Jobs held or withdrawn."""
+        self.withdrawn: set[str] = set()
+        self.withheld: set[int] = set()
+
+    # -- the world's book ----------------------------------------------------------------------------------------
+
+    def jobs(self, *states: State) -> list[str]:
+        table = self.world.engine.table
+        return [i for i, slot in self.world.slots.items() if table.state[slot] in states]
+
+    def live(self) -> list[str]:
+        return self.jobs(State.WAITING, State.STARTING, State.RUNNING, State.STOPPING)
+
+    def job(self, job_id: str) -> Job:
+        return self.world.engine.table.jobs[self.world.slots[job_id]]
+
+    def unconfirmed(self) -> list[str]:
+        return [i for i in self.jobs(State.STARTING) if i in self.world.held]
+
+    def tell(self, event: ev.Event, stops: bool = True) -> None:
+        before, held = len(self.world.log), dict(self.world.held)
+        self.world._heard(self.world.engine.handle(event))
+        decided = self.world.log[before:]
+        started = {line.split()[1] for line in decided if line.startswith("start")}
+        assert stops or len(started) == len(decided), f"filling stops nobody: {decided}"
+        assert not started & self.out, f"held or withdrawn: {self.out}"
+        for job_id in started:
+            assert not self.withheld & set(self.world.held[job_id]), f"{job_id} starts on GPUs out of service"
+        kept = held.keys() & self.world.held.keys()
+        assert all(held[i] == self.world.held[i] for i in kept), "who was not stopped did not move"
+
+    # -- what may happen -----------------------------------------------------------------------------------------
+
+    @rule(
+        gpus=st.integers(1, 3),
+        steps=st.integers(1, 400),
+        model=st.sampled_from("pqr"),
+        kinds=st.sampled_from(((), (), (), ("x",), ("y",))),
+        shape=st.sampled_from(SHAPES),
+    )
+    def submit(self, gpus: int, steps: int, model: str, kinds: tuple[str, ...], shape: Shape | None) -> None:
+        world = self.world
+        job = Job(f"j{len(world.slots)}", world.now, gpus, steps, None, model, gpu_types=kinds, shape=shape)
+        if len(self.live()) < 9 and world.engine.perf.types_for(job) and not never_has_shape(job, world.engine.perf):
+            world.slots[job.id] = len(world.engine.table)
+            self.tell(ev.Submitted(world.now, job))
+
+    def selection(self, data: st.DataObject) -> list[str]:
+        """Some of the jobs in any order; equal gangs next to each other may be told to share."""
+        order = data.draw(st.permutations(self.live()))
+        chosen = [i for i in order if data.draw(st.booleans())]
+        lines, left = [], list(chosen)
+        while left:
+            one = left.pop(0)
+            other = next((i for i in left if self.job(i).gpus == self.job(one).gpus), None)
+            names = one
+            types = set(self.world.engine.perf.types_for(self.job(one)))
+            if other is not None and data.draw(st.booleans()):
+                left.remove(other)
+                names = f"{one}+{other}"
+                types &= set(self.world.engine.perf.types_for(self.job(other)))
+            pool = data.draw(st.sampled_from([-1, *sorted(types)]))
+            lines.append(names if pool < 0 else f"{names}@{pool}")
+        return lines
+
+    @rule(data=st.data(), passed=st.integers(1, 60))
+    def round(self, data: st.DataObject, passed: int) -> None:
+        self.world.now += passed
+        self.world.policy.choice = self.selection(data)
+        self.tell(ev.Tick(self.world.now))
+        self.only_the_chosen_run(self.world.policy.choice)
+
+    def only_the_chosen_run(self, lines: list[str]) -> None:
+        chosen = {name for line in lines for name in line.split("@")[0].split("+")}
+        engine = self.world.engine
+        assert {engine.table.jobs[slot].id for slot in engine.assigned} <= chosen
+        together = {frozenset(line.split("@")[0].split("+")) for line in lines}
+        for slot, mate in engine.partners.items():
+            assert frozenset((engine.table.jobs[slot].id, engine.table.jobs[mate].id)) in together
+
+    @rule(data=st.data())
+    def fill(self, data: st.DataObject) -> None:
+        self.world.policy.choice = self.selection(data)
+        self.tell(ev.Fill(self.world.now), stops=False)
+
+    @rule()
+    def the_same_round_again(self) -> None:
+        self.tell(ev.Tick(self.world.now))
+
+    @precondition(lambda self: self.unconfirmed())
+    @rule(data=st.data())
+    def confirm_a_start(self, data: st.DataObject) -> None:
+        self.confirm(data.draw(st.sampled_from(self.unconfirmed())))
+
+    def confirm(self, job_id: str) -> None:
+        slot = self.world.slots[job_id]
+        speed = self.world.engine.speed(slot).steps_per_s
+        self.tell(ev.Started(self.world.now, slot, speed, self.world.now))
+
+    @precondition(lambda self: self.world.told_to_stop)
+    @rule(data=st.data(), how=st.sampled_from(("stopped", "stopped", "stopped", "finished", "left", "lost")))
+    def let_go_as_told(self, data: st.DataObject, how: str) -> None:
+        self.let_go(data.draw(st.sampled_from(sorted(self.world.told_to_stop))), how)
+
+    @precondition(lambda self: self.jobs(State.RUNNING))
+    @rule(data=st.data(), how=st.sampled_from(("finished", "left", "lost")))
+    def end(self, data: st.DataObject, how: str) -> None:
+        self.let_go(data.draw(st.sampled_from(self.jobs(State.RUNNING))), how)
+
+    def let_go(self, job_id: str, how: str) -> None:
+        world, slot, now = self.world, self.world.slots[job_id], self.world.now
+        if job_id in self.withdrawn and how in ("stopped", "lost"):
+            how = "left"
+        done = float(world.engine.table.done[slot])
+        news: dict[str, ev.Event] = {
+            "stopped": ev.Stopped(now, slot, done),
+            "lost": ev.Lost(now, slot, done),
+            "finished": ev.Finished(now, slot),
+            "left": ev.Left(now, slot),
+        }
+        world.held.pop(job_id)
+        world.told_to_stop.discard(job_id)
+        self.tell(news[how])
+
+    @precondition(lambda self: self.jobs(State.RUNNING))
+    @rule(data=st.data(), steps_per_s=st.sampled_from((0.1, 1.0, 30.0)))
+    def progress(self, data: st.DataObject, steps_per_s: float) -> None:
+        slot = self.world.slots[data.draw(st.sampled_from(self.jobs(State.RUNNING)))]
+        done = float(self.world.engine.view(self.world.now)._columns.done[slot])
+        self.tell(ev.Progressed(self.world.now, slot, done, None, steps_per_s))
+
+    @precondition(lambda self: set(self.live()) - self.out)
+    @rule(data=st.data(), withdraw=st.booleans())
+    def take_out(self, data: st.DataObject, withdraw: bool) -> None:
+        job_id = data.draw(st.sampled_from(sorted(set(self.live()) - self.out)))
+        self.out.add(job_id)
+        slot = self.world.slots[job_id]
+        if withdraw:
+            self.withdrawn.add(job_id)
+        self.tell(ev.Withdrawn(self.world.now, slot) if withdraw else ev.Held(self.world.now, slot))
+
+    @precondition(lambda self: self.out - self.withdrawn)
+    @rule()
+    def release(self) -> None:
+        for job_id in sorted(self.out - self.withdrawn):
+            self.out.discard(job_id)
+            if job_id in self.live():
+                self.tell(ev.Released(self.world.now, self.world.slots[job_id]))
+
+    @rule(node=st.integers(0, 3))
+    def withhold(self, node: int) -> None:
+        gpus = tuple(range(CLUSTER.first_gpu[node], CLUSTER.first_gpu[node] + CLUSTER.nodes[node].gpus))
+        self.withheld |= set(gpus)
+        self.tell(ev.Withheld(self.world.now, gpus))
+
+    @precondition(lambda self: self.withheld)
+    @rule()
+    def restore(self) -> None:
+        gpus, self.withheld = tuple(sorted(self.withheld)), set()
+        self.tell(ev.Restored(self.world.now, gpus))
+
+    @rule()
+    def restart(self) -> None:
+        """The engine is lost and built again from what the world knows."""
+        world, old = self.world, self.world.engine
+        ends = [i for i in world.slots if i not in self.live()]
+        chosen = replace(resolve("fifo", self.placement, {}), policy=world.policy)
+        states = {i: old.table.state[slot] for i, slot in world.slots.items()}
+        jobs = {i: self.job(i) for i in world.slots}
+        world.engine = build_engine(CLUSTER, chosen, throughputs=TABLE)
+        for job_id in ends:
+            del world.slots[job_id]
+        for job_id, slot in world.slots.items():
+            gpus = world.held.get(job_id, ())
+            state = State.STOPPING if job_id in world.told_to_stop else states[job_id]
+            past = Past(old.table.epoch[slot], float(old.table.done[slot]), 0, 0, 0, gpus, state if gpus else State(0))
+            out = job_id in self.out
+            world.slots[job_id] = resume(world.engine, world.now, jobs[job_id], replace(past, held=out))
+        self.tell(ev.Withheld(world.now, tuple(sorted(self.withheld))))
+        check(world.engine)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """However it stood: once the world does as it is told, every job ends and every GPU is free."""
+        if not hasattr(self, "world"):
+            return
+        self.release()
+        self.restore()
+        for turn in range(60):
+            for job_id in sorted(self.world.told_to_stop):
+                self.let_go(job_id, "stopped")
+            for job_id in self.unconfirmed():
+                self.confirm(job_id)
+            for job_id in self.jobs(State.RUNNING)[:1]:
+                self.let_go(job_id, "finished")
+            live = self.live()
+            self.world.policy.choice = live[turn % max(1, len(live)) :] + live[: turn % max(1, len(live))]
+            self.world.now += 1
+            self.tell(ev.Tick(self.world.now))
+        assert not self.live() and not self.world.held
+        engine = self.world.engine
+        assert engine.free.total == CLUSTER.gpu_count - len(engine.excluded)
+        assert not engine.partners and not engine.assigned and not engine.handover.guests
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_selections_and_pairs_in_a_late_world(placement: str) -> None:
+    machine: Any = type("Machine", (SharingWorld,), {"placement": placement})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(derandomize=True, database=None, deadline=None, max_examples=25, stateful_step_count=40),
+    )
