@@ -7,6 +7,7 @@ which must decide the same. Policies and placements are found by name, so that n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -61,10 +62,8 @@ class Walk:
     async def step(self) -> None:
         actions = (self.submit, self.tick, self.work, self.end, self.ask, self.drain, self.obey)
         action = self.rng.choices(actions, (5, 6, 4, 4, 3, 1, 4))[0]
-        try:
+        with contextlib.suppress(Refused):  # it ended in the meantime
             await action()
-        except Refused:
-            pass  # it ended in the meantime
         await self.site.quiet()
         assert self.site.daemon is not None
         check(self.site.daemon.controller.deciding)

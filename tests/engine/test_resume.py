@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ def engine(policy: str = "srtf", placement: str = "packed-sticky", cluster: Clus
 
 
 def running(gpus: tuple[int, ...], **values: Any) -> Past:
-    return Past(**({"epoch": 3, "gpus": gpus, "state": State.RUNNING} | values))
+    return replace(Past(epoch=3, gpus=gpus, state=State.RUNNING), **values)
 
 
 @pytest.mark.parametrize("placement", ["packed", "packed-sticky"])

@@ -57,7 +57,9 @@ def test_a_moving_job_whose_new_gpus_were_withheld_stops_and_is_placed_again() -
 
 
 @pytest.mark.parametrize("event", [ev.Stopped, ev.Lost])
-def test_a_job_that_claims_more_than_all_its_steps_is_taken_to_have_all(event: type[ev.Stopped] | type[ev.Lost]) -> None:
+def test_a_job_that_claims_more_than_all_its_steps_is_taken_to_have_all(
+    event: type[ev.Stopped] | type[ev.Lost],
+) -> None:
     live = world()
     live.submit(Job("a", 0, 1, 100))
     live.start_all(0)

@@ -184,6 +184,7 @@ class Walk:
             return  # what has no room without the excluded GPU is not this test's business
         self.gangs[job.id] = Gang(job, len(self.engine.table))
         self.tell(ev.Submitted(self.now, job), f"submit {job.id}: {job.gpus} GPUs, {job.shape or 'any shape'}")
+        self.engine.reported.add(self.gangs[job.id].slot)  # live jobs may come back with less than they told
 
     def _shape(self) -> Shape | None:
         rng = self.rng
@@ -230,7 +231,6 @@ class Walk:
             "finished": ev.Finished(self.now, gang.slot),
             "left": ev.Left(self.now, gang.slot),
         }
-        self.engine.reported.add(gang.slot)
         was_over, gang.over = gang.over, False
         try:
             self.tell(events[how], f"{gang.job.id} {how}")
@@ -330,7 +330,9 @@ class Walk:
             self.wind_up()
         except Exception as error:
             story = "\n".join(self.log[-45:])
-            raise AssertionError(f"seed {self.seed} of {self.policy} with {self.placement}: {error}\n{story}") from error
+            raise AssertionError(
+                f"seed {self.seed} of {self.policy} with {self.placement}: {error}\n{story}"
+            ) from error
         return self.decided
 
 
@@ -341,7 +343,11 @@ def test_whatever_happens_no_gpu_has_two_holders_and_every_job_ends(policy: str,
     assert Walk(policy, placement, 1).run() == first, "the same events were decided differently"
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("policy", POLICIES)
+FEWER = sorted(
+    {(policy, p) for policy in POLICIES for p in ("packed", "packed-sticky")} | {("srtf", p) for p in PLACEMENTS}
+)
+
+
+@pytest.mark.parametrize(("policy", "placement"), FEWER)
 def test_quotas_hold_whatever_happens(policy: str, placement: str) -> None:
     Walk(policy, placement, 2, QUOTAS).run()

@@ -1,4 +1,4 @@
-"""Shapes: whatever the placement, GPUs lie as asked or the job waits; and if there is room for the shape it is found."""
+"""Shapes: whatever the placement, GPUs lie as asked or the job waits; where there is room for a shape it is found."""
 
 from __future__ import annotations
 

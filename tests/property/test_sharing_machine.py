@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -48,6 +48,7 @@ class SharingWorld(RuleBasedStateMachine):
         """Jobs held or withdrawn."""
         self.withdrawn: set[str] = set()
         self.withheld: set[int] = set()
+        self.submitted = 0
 
     # -- the world's book ----------------------------------------------------------------------------------------
 
@@ -87,7 +88,8 @@ class SharingWorld(RuleBasedStateMachine):
     )
     def submit(self, gpus: int, steps: int, model: str, kinds: tuple[str, ...], shape: Shape | None) -> None:
         world = self.world
-        job = Job(f"j{len(world.slots)}", world.now, gpus, steps, None, model, gpu_types=kinds, shape=shape)
+        self.submitted += 1
+        job = Job(f"j{self.submitted}", world.now, gpus, steps, None, model, gpu_types=kinds, shape=shape)
         if len(self.live()) < 9 and world.engine.perf.types_for(job) and not never_has_shape(job, world.engine.perf):
             world.slots[job.id] = len(world.engine.table)
             self.tell(ev.Submitted(world.now, job))
@@ -256,5 +258,12 @@ def test_selections_and_pairs_in_a_late_world(placement: str) -> None:
     machine: Any = type("Machine", (SharingWorld,), {"placement": placement})
     run_state_machine_as_test(
         machine,
-        settings=settings(derandomize=True, database=None, deadline=None, max_examples=25, stateful_step_count=40),
+        settings=settings(
+            derandomize=True,
+            database=None,
+            deadline=None,
+            max_examples=25,
+            stateful_step_count=40,
+            phases=(Phase.generate,),
+        ),
     )

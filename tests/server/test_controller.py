@@ -1,4 +1,4 @@
-"""News that comes late, twice, out of order or from nowhere, and clocks that go back: nothing breaks, nothing is lost."""
+"""News that comes late, twice, out of order or from nowhere, and clocks that go back: nothing breaks or gets lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Around the scheduler: one daemon per state directory, a dry run that leaves no trace, limits from the configuration."""
+"""Around the scheduler: one daemon per state directory, a dry run without a trace, limits from the configuration."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ def recorded(seed: int) -> list[rec.Record]:
         action = rng.randrange(8)
         if action < 2 and len(live) < 8:
             values: dict[str, Any] = {"steps": 100.0, "priority": float(rng.randrange(2)), "model": "m", "class": "A"}
-            records.append(controller.submit(now, 1.0, spec(rng.choice((1, 2)), **values), rng.choice(("", "r1", "r2"))))
+            records.append(
+                controller.submit(now, 1.0, spec(rng.choice((1, 2)), **values), rng.choice(("", "r1", "r2")))
+            )
         elif action == 2:
             records.append(controller.tick(now, heard(rng, controller, now)))
         elif action == 3 and job is not None:
@@ -70,7 +72,9 @@ def recorded(seed: int) -> list[rec.Record]:
 
 def heard(rng: random.Random, controller: Controller, now: float) -> list[rec.Heard]:
     return [
-        rec.Heard(job.id, job.epoch, now, rng.randrange(90), rng.choice((None, 90.0)), rng.choice((0.0, 1.0, 9.0)), 60.0)
+        rec.Heard(
+            job.id, job.epoch, now, rng.randrange(90), rng.choice((None, 90.0)), rng.choice((0.0, 1.0, 9.0)), 60.0
+        )
         for job in controller.state.holders()
         if rng.random() < 0.7
     ]

@@ -41,7 +41,7 @@ class Postgres:
 
     def __init__(self, home: Path, user: str | None) -> None:
         self.home, self.user = home, user
-        self.data, self.process = home / "data", None
+        self.data = home / "data"
         (home / "password").write_text(PASSWORD)
         if user is not None:
             for path in (home, home / "password"):
@@ -319,7 +319,9 @@ def test_a_directory_that_is_not_there_or_cannot_be_written_is_named(tmp_path: P
         Store.open("/proc/journal.db")
 
 
-def test_a_database_that_somebody_else_locks_is_not_written_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_somebody_else_locks_is_not_written_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records = some_records()
     with opened(tmp_path / "journal.db") as store:
         store.load()

@@ -256,7 +256,7 @@ def _scenario(
         format=fmt or (preset.format if trace or not given else ""),
         workload=workload if given else preset.workload,
         variability=variability,
-        throughputs=throughputs,
+        throughputs=throughputs or preset.throughputs,
         authors=preset.authors,
         values=preset.settings | values,
     )

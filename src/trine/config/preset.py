@@ -11,6 +11,7 @@ from trine.core.errors import unknown_name
 
 SHIPPED = Path(__file__).parent / "presets"
 WHAT = "a preset file"
+_TEXTS = ("trace", "format", "workload", "cluster", "throughputs", "policy", "placement", "seeds")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Preset:
     format: str = ""
     workload: str = ""
     cluster: str = ""
+    throughputs: str = ""
     policy: str = ""
     placement: str = ""
     policies: tuple[str, ...] = ()
@@ -50,9 +52,7 @@ def load_preset(name: str) -> Preset:
         title=top.text("title"),
         about=" ".join(top.text("about", "").split()),
         source=top.text("source", ""),
-        **{
-            key: top.text(key, "") for key in ("trace", "format", "workload", "cluster", "policy", "placement", "seeds")
-        },
+        **{key: top.text(key, "") for key in _TEXTS},
         policies=_texts(top, "policies"),
         placements=_texts(top, "placements"),
         authors=_texts(top, "compat_authors"),

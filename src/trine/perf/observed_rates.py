@@ -9,6 +9,7 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import exp, log
 from typing import NamedTuple
 
@@ -160,7 +161,7 @@ class Paces:
         for (model, gang), observed in found.items():
             rates[model, gang] = {t: self._filled(base, model, gang, t, observed) for t in every_type}
             rates[model, gang].update({t: r for t, r in base.rates.get((model, gang), {}).items() if t not in observed})
-        return ThroughputTable(rates)
+        return replace(base, rates=rates)
 
     @staticmethod
     def _filled(base: ThroughputTable, model: str, gang: int, gpu_type: str, observed: dict[str, float]) -> float:

@@ -50,6 +50,11 @@ class Policy(ABC):
     def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
         """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""
 
+    @property
+    def wakes_s(self) -> float:
+        """When the order changes next although nothing happens, for policies that know; never, by default."""
+        return math.inf
+
     @abstractmethod
     def rank(self, view: View) -> Ranking:
         """The order in which jobs are offered GPUs now."""

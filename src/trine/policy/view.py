@@ -72,9 +72,13 @@ class View:
         """All GPUs by type."""
         return np.array(self._capacity, dtype=np.int64)
 
-    def jobs(self) -> list[Job]:
-        """The jobs themselves; for what has no column."""
-        known = self._columns.jobs
+    def job(self, position: int) -> Job:
+        """The job itself; for what has no column."""
+        return self._columns.jobs[int(self.slots[position])]
+
+    def step_s(self) -> list[tuple[float, ...]]:
+        """Seconds per step by GPU type, for each job."""
+        known = self._columns.step_s
         return [known[slot] for slot in self.slots.tolist()]
 
     @cached_property
@@ -134,16 +138,6 @@ class View:
     @cached_property
     def steps_left(self) -> Floats:
         return self._columns.steps[self.slots] - self.done
-
-    def rates(self) -> Floats:
-        """(jobs, types): steps per second on median GPUs of each type; 0 where a job cannot run."""
-        step_s, types = self._columns.step_s, self._columns.types
-        slots = self.slots.tolist()
-        seconds = np.array([step_s[slot] for slot in slots], np.float64).reshape(len(slots), len(self._capacity))
-        may = np.zeros(seconds.shape, np.bool_)
-        for row, slot in enumerate(slots):
-            may[row, list(types[slot])] = True
-        return np.divide(1.0, seconds, out=np.zeros_like(seconds), where=may)
 
     @cached_property
     def remaining_s(self) -> Floats:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trine.config.cluster import load_cluster
+from trine.config.throughput_check import check_jobs
 from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
@@ -70,6 +71,7 @@ def run(
         scenario.variability, cluster, settings.variability, scenario.seed, {job.app_class for job in jobs}
     )
     perf = _perf_model(scenario, settings.run, cluster, table)
+    check_jobs(jobs, perf.throughputs, cluster.types, scenario.trace or scenario.workload)
     jobs, refused = _that_fit(jobs, perf, settings.run, scenario)
     jobs = _in_window(jobs, settings.run.window)
     recorder = Recorder(cluster, keep_segments)

@@ -130,7 +130,9 @@ class World:
         if self._slices:
             return self._next_slices_s(self._slices.end_s)
         upcoming = self._next_event_s()
-        if not self.engine.can_wait:
+        if self.engine.can_wait:
+            upcoming = min(upcoming, self.engine.policy.wakes_s)
+        else:
             upcoming = min(upcoming, self._next_round_s())
         if upcoming == math.inf:
             raise self._stuck()

@@ -42,32 +42,36 @@ class Ledger:
     def follow(self, slots: Ints) -> bool:
         """Forget jobs that left, open accounts for new ones; whether anything changed. ``slots`` ascend."""
         old = self.members[: self.singles, 0]
-        if np.array_equal(old, slots):
+        if len(old) == len(slots) and (old == slots).all():
             return False
-        row = np.full(len(slots), -1, np.int64)
-        if len(old):
-            at = np.minimum(np.searchsorted(old, slots), len(old) - 1)
-            row = np.where(old[at] == slots, at, -1)
-        self._split_pairs(slots)
-        pairs = np.flatnonzero(np.isin(self.members[self.singles :], slots).all(axis=1)) + self.singles
-        self.members = np.concatenate((np.stack((slots, np.full_like(slots, -1)), axis=1), self.members[pairs]))
-        rows = np.concatenate((row, pairs))
-        self.share, self.owed_s = _taken(self.share, rows, 0.0), _taken(self.owed_s, rows, 0.0)
-        self.received_s = _taken(self.received_s, rows, self.head_start_s)
-        self.fresh = np.where(rows >= 0, self.fresh[np.maximum(rows, 0)], True) if len(self.fresh) else rows < 0
+        rows = _rows_of(old, slots)
+        self.members, pairs = np.stack((slots, np.full_like(slots, -1)), axis=1), self.members[self.singles :]
+        if len(pairs):
+            rows = np.concatenate((rows, self._kept_pairs(old, pairs, slots)))
+            self.members = np.concatenate((self.members, pairs[rows[len(slots) :] - len(old)]))
         self.singles = len(slots)
+        known = rows >= 0
+        taken = rows[known]
+        self.share, self.owed_s = _taken(self.share, known, taken, 0.0), _taken(self.owed_s, known, taken, 0.0)
+        self.received_s = _taken(self.received_s, known, taken, self.head_start_s)
+        fresh, self.fresh = self.fresh, ~known
+        self.fresh[known] = fresh[taken]
         return True
 
-    def _split_pairs(self, slots: Ints) -> None:
-        """Who lost its partner takes over the share of the pair, and the time it received with it."""
-        there = np.isin(self.members[self.singles :], slots)
-        for row in np.flatnonzero(there.sum(axis=1) == 1).tolist():
-            left = int(self.members[self.singles + row][there[row]][0])
-            own = int(np.searchsorted(self.members[: self.singles, 0], left))
-            self.share[own] = np.minimum(1.0, self.share[own] + self.share[self.singles + row])
-            self.received_s[own] += np.maximum(0.0, self.received_s[self.singles + row] - self.head_start_s)
+    def _kept_pairs(self, old: Ints, pairs: Ints, slots: Ints) -> Ints:
+        """Rows of the pairs that are still whole.
 
-    def charge(self, rows: Ints, kinds: Ints, seconds: Floats) -> None:
+        Who lost its partner takes over the share of the pair, and the time it received with it.
+        """
+        there = np.isin(pairs, slots)
+        for at in np.flatnonzero(there.sum(axis=1) == 1).tolist():
+            left = int(pairs[at][there[at]][0])
+            own, row = int(np.searchsorted(old, left)), len(old) + at
+            self.share[own] = np.minimum(1.0, self.share[own] + self.share[row])
+            self.received_s[own] += np.maximum(0.0, self.received_s[row] - self.head_start_s)
+        return np.flatnonzero(there.all(axis=1)) + len(old)
+
+    def charge(self, rows: list[int], kinds: list[int], seconds: Floats) -> None:
         """Time that units received since the last look."""
         np.add.at(self.received_s, (rows, kinds), seconds)
         np.add.at(self.given_s, kinds, seconds)
@@ -81,10 +85,13 @@ class Ledger:
 
     def grant(self, share: Floats, pairs: Ints, pair_share: Floats) -> None:
         """New shares, by single job and by pair (job numbers); what pairs are owed is kept where they stay."""
+        n = self.singles
+        if not len(pairs) and len(self.members) == n:
+            self.share, self.fresh = share, np.zeros(n, np.bool_)
+            return
         before = {(a, b): row for row, (a, b) in enumerate(self.members.tolist()) if b >= 0}
         rows = np.array([before.get((a, b), -1) for a, b in pairs.tolist()], np.int64)
-        owed = _taken(self.owed_s, rows, 0.0)
-        n = self.singles
+        owed = _taken(self.owed_s, rows >= 0, rows[rows >= 0], 0.0)
         self.members = np.concatenate((self.members[:n], pairs.reshape(-1, 2)))
         self.share = np.concatenate((share, pair_share.reshape(-1, self.types)))
         self.owed_s = np.concatenate((self.owed_s[:n], owed))
@@ -99,9 +106,16 @@ class Ledger:
         return np.where(runs, priority, 0.0)
 
 
-def _taken(column: Floats, rows: Ints, fill: float) -> Floats:
-    """``column[rows]``, with ``fill`` where the row is -1."""
-    found = np.full((len(rows), column.shape[1]), fill)
-    known = rows >= 0
-    found[known] = column[rows[known]]
+def _rows_of(old: Ints, slots: Ints) -> Ints:
+    """Position of each of ``slots`` in ``old``, -1 where it is not; both ascend."""
+    if not len(old):
+        return np.full(len(slots), -1, np.int64)
+    at = np.minimum(old.searchsorted(slots), len(old) - 1)
+    return np.where(old[at] == slots, at, -1)
+
+
+def _taken(column: Floats, known: Flags, rows: Ints, fill: float) -> Floats:
+    """``column[rows]`` where ``known``, else ``fill``."""
+    found = np.full((len(known), column.shape[1]), fill)
+    found[known] = column[rows]
     return found

@@ -12,6 +12,7 @@ from trine.core.job import Job
 from trine.perf.model import PerfModel
 from trine.perf.throughput import pair_kinds
 from trine.policy.lp.problem import RULES, Entity, KindPairs, Problem
+from trine.policy.rounds.known import Known
 from trine.policy.view import Floats, Ints, View
 
 WHERE = "--set"
@@ -34,21 +35,21 @@ class Question:
         types = self.perf.cluster.types
         return np.array(sorted(range(len(types)), key=lambda j: types[j]), np.int64)
 
-    def problem(self, view: View, rates: Floats) -> Problem:
-        """Jobs in the order of the view, types by name; ids are job numbers."""
-        jobs = view.jobs()
-        cluster, rates = self.perf.cluster, rates[:, self.columns]
-        entity, entities = self._entities(jobs)
-        deadlines = [np.inf if job.deadline_s is None else job.deadline_s - view.now for job in jobs]
+    def problem(self, view: View, known: Known, able: Ints) -> Problem:
+        """The jobs at the positions ``able``, types by name; ids are job numbers."""
+        cluster, slots = self.perf.cluster, view.slots[able]
+        rates = known.rates(slots)[:, self.columns]
+        jobs = [view.job(at) for at in able.tolist()] if self.grouped or self.space_sharing else []
+        entity, entities = self._entities(jobs) if self.grouped else (-1, [])
         return Problem.of(
-            {cluster.types[j]: int(view.capacity[j]) for j in self.columns},
+            {cluster.types[j]: int(view.capacity[j]) for j in self.columns.tolist()},
             rates,
-            ids=view.slots.tolist(),
-            gang=view.gpus,
-            weight=[job.weight for job in jobs],
-            steps_left=np.maximum(view.steps_left, 1e-9),
-            elapsed_s=view.now - view.submit_s,
-            deadline_s=deadlines,
+            ids=slots.tolist(),
+            gang=view.gpus[able],
+            weight=known.weight(slots),
+            steps_left=np.maximum(view.steps_left[able], 1e-9),
+            elapsed_s=view.now - view.submit_s[able],
+            deadline_s=known.deadline_s(slots) - view.now,
             entity=entity,
             entities=entities,
             prices=cluster.prices_per_gpu_h,
@@ -62,8 +63,6 @@ class Question:
         return found
 
     def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
-        if not self.grouped:
-            return [-1] * len(jobs), []
         number: dict[str, int] = {}
         entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]
         return entity, [self.entities.get(group, Entity(group)) for group in number]

@@ -5,8 +5,8 @@ The shares come from ``policy.lp``, the accounts are kept in ``ledger``, the cho
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,10 +14,11 @@ import numpy as np
 from trine.core.params import param
 from trine.core.reason import Why
 from trine.perf.model import PerfModel
-from trine.policy.base import Policy, Ranking
+from trine.policy.base import Policy, PolicyError, Ranking
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
+from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.problem import Question, entities_of
 from trine.policy.rounds.select import Candidates, Chosen, in_line, select
@@ -26,6 +27,7 @@ from trine.policy.view import Flags, Floats, Ints, View
 HEAD_OF_LINE = ("fifo",)
 """Policies under which nobody without a share overtakes."""
 UNAWARE = ("isolated", "proportional")
+"""Policies without a parameter ``aware`` that do not use speeds."""
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -56,32 +58,43 @@ class ShareRounds(Policy):
     def __post_init__(self) -> None:
         self.name = self.shares.name  # type: ignore[misc]  # each instance stands for another policy
         self.title = self.shares.title  # type: ignore[misc]
-        self.memory = Memory(self.params.rounds_seed)
-        self._shuffle = random.Random(self.params.rounds_seed + 5)
-        self._perf: PerfModel | None = None
-        self._steady = False
-        self._due = False
-        self._capacity: Ints = np.zeros(0, np.int64)
-        self._told: dict[int, float] = {}
-        self._last: tuple[Chosen, Floats] | None = None
-        """What the last round chose, and the time its jobs had held GPUs by then."""
-        self._entities = entities_of(self.params.entities)
         self.problem: Problem | None = None
         self.allocation: Allocation | None = None
         """Question and answer of the last reset."""
+        self._entities = entities_of(self.params.entities)
+        self._ledger: Ledger | None = None
 
     def prepare(self, perf: PerfModel) -> None:
-        self._perf = perf
         types = perf.cluster.types
+        self.memory = Memory(self.params.rounds_seed)
+        self._shuffle = random.Random(self.params.rounds_seed + 5)
         self._ledger = Ledger(len(types), self.round_s / 2)
+        self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
         self._question = Question(perf, sharing, self._entities, self.name == "hierarchical")
         self._by_name = {name.lower(): index for index, name in enumerate(types)}
+        self._capacity: Ints = np.zeros(0, np.int64)
+        self._due = False
+        self._whole = False
+        """Every share is all or nothing: rounds repeat until something happens."""
+        self._told: dict[int, float] = {}
+        self._slots: Ints = np.zeros(0, np.int64)
+        nobody = Ranking(self._slots, self._slots, exact=True)
+        self._last: tuple[Chosen, Ranking, Floats] = (Chosen([], []), nobody, np.zeros(0))
+        """What the last round chose, and the time its jobs had held GPUs by then."""
+
+    # -- what the engine asks between rounds ---------------------------------------------------------------------
 
     @property
     def changes_with_time(self) -> bool:  # type: ignore[override]
-        """No only while every share is all or nothing and no reset is due: then each round repeats the last."""
-        return not self._steady
+        """Not while every share is all or nothing: then each round repeats the last until ``wakes_s``."""
+        return self._ledger is None or not self._whole
+
+    @property
+    def wakes_s(self) -> float:
+        if self._ledger is None or not self._due or self._ledger.reset_s is None:
+            return math.inf
+        return self._ledger.reset_s + self.params.reset_gap_s
 
     def ran(self, slot: int, seconds: float) -> None:
         self._told[slot] = seconds
@@ -91,111 +104,149 @@ class ShareRounds(Policy):
     # -- a round -------------------------------------------------------------------------------------------------
 
     def rank(self, view: View) -> Ranking:
-        self._charge(view)
-        if self._ledger.follow(view.slots):
-            self._due = True
-            self._rates = view.rates()
-        if not np.array_equal(self._capacity, view.capacity):
-            self._capacity, self._due = view.capacity, True
-        if self._due and self._may_reset(view):
-            self._reset(view)
-        chosen = self._choose(view)
-        self._last = (chosen, view.attained_s)
-        self._told.clear()
-        self._steady = not self._due and bool(((self._ledger.share == 0) | (self._ledger.share == 1)).all())
-        return self._ranking(view, chosen)
+        ledger = self._ledger
+        if ledger is None:
+            raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
+        if self._repeats(view, ledger):
+            return self._last[1]
+        self._charge(view, ledger)
+        stuck = not self._follow(view, ledger) and not self._last[0].rows
+        if self._due and (stuck or self._may_reset(view, ledger)):
+            self._reset(view, ledger)
+        chosen = self._choose(view, ledger)
+        ranking = _ranking(view, ledger, chosen)
+        self._last = (chosen, ranking, view.attained_s)
+        return ranking
 
-    def _charge(self, view: View) -> None:
+    def _repeats(self, view: View, ledger: Ledger) -> bool:
+        """The last round is right for this one too; what it gives to whom is booked when that ends."""
+        if not self._whole or view.slots is not self._slots or self._told or view.compat.shuffled_types:
+            return False
+        return bool((view.capacity == self._capacity).all()) and not (self._due and self._may_reset(view, ledger))
+
+    def _follow(self, view: View, ledger: Ledger) -> bool:
+        """Jobs or GPUs came or went."""
+        changed = ledger.follow(view.slots)
+        self._slots = view.slots
+        if changed:
+            self._known.learn(view)
+        if not np.array_equal(self._capacity, view.capacity):
+            self._capacity, changed = view.capacity, True
+        if changed:
+            self._due = True
+            self._rates = self._known.rates(view.slots)
+            self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
+        return changed
+
+    def _charge(self, view: View, ledger: Ledger) -> None:
         """Book what the units of the last round received since, as far as they are still there."""
-        if self._last is None:
+        chosen, _, before = self._last
+        if not chosen.rows:
             return
-        (chosen, before), ledger = self._last, self._ledger
         first = ledger.members[chosen.rows, 0]
-        slots = ledger.members[: ledger.singles, 0]
-        at = np.minimum(np.searchsorted(view.slots, first), max(len(view) - 1, 0))
-        there = view.slots[at] == first if len(view) else np.zeros(len(first), np.bool_)
-        seconds = np.zeros(len(first))
-        was = before[np.searchsorted(slots, first)]
-        seconds[there] = view.attained_s[at[there]] - was[there]
         if self._told:
-            seconds = np.array([self._told.get(s, 0.0) for s in first.tolist()])
+            seconds = np.array([self._told.get(slot, 0.0) for slot in first.tolist()])
+            self._told.clear()
+        else:
+            seconds = _since(view, ledger.members[: ledger.singles, 0], before, first)
         ledger.charge(chosen.rows, chosen.kinds, seconds)
 
-    def _may_reset(self, view: View) -> bool:
-        last_s = self._ledger.reset_s
-        never = last_s is None or (view.compat.reset_at_zero and last_s == 0)
-        return never or view.now - (last_s or 0.0) >= self.params.reset_gap_s
+    def _may_reset(self, view: View, ledger: Ledger) -> bool:
+        last_s = ledger.reset_s
+        if last_s is None or (view.compat.reset_at_zero and last_s == 0):
+            return True
+        return view.now - last_s >= self.params.reset_gap_s
 
-    def _reset(self, view: View) -> None:
-        ledger = self._ledger
+    def _reset(self, view: View, ledger: Ledger) -> None:
         ledger.settle(view.now, ledger.reset_s or 0.0)
-        self._rates = view.rates()
-        self.problem = self._question.problem(view, self._rates)
-        found = self.allocation = self.shares.allocate(self.problem, self.memory)
-        used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
-        pairs = np.sort(view.slots[found.pair_jobs[used]], axis=1)
-        by_cluster = self._question.by_cluster
-        ledger.grant(by_cluster(_clean(found.shares)), pairs, by_cluster(_clean(found.pair_shares[used])))
+        self._known.learn(view)
+        able = np.flatnonzero(self._runs.any(axis=1))
+        share, pairs, pair_share = np.zeros(self._rates.shape), np.zeros((0, 2), np.int64), np.zeros((0, 0))
+        if len(able):
+            self.problem = self._question.problem(view, self._known, able)
+            found = self.allocation = self.shares.allocate(self.problem, self.memory)
+            used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
+            pairs = np.sort(view.slots[able[found.pair_jobs[used]]], axis=1)
+            share[able] = self._question.by_cluster(_clean(found.shares))
+            pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
+        ledger.grant(share, pairs, pair_share)
+        self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
         self._due = False
 
     # -- the choice ----------------------------------------------------------------------------------------------
 
-    def _choose(self, view: View) -> Chosen:
-        units = self._candidates(view)
-        idle = view.compat.idle_until_reset
-        served_only = self.name in HEAD_OF_LINE
-        chosen = select(units, view.capacity.tolist(), self._order(view), served_only, self.params.one_queue)
-        if idle:
-            kept = ~self._ledger.fresh[chosen.rows]
-            return Chosen(chosen.rows[kept], chosen.kinds[kept])
-        return in_line(units, chosen, view.capacity.tolist(), served_only)
+    def _choose(self, view: View, ledger: Ledger) -> Chosen:
+        units = self._candidates(view, ledger)
+        idle, strict = view.compat.idle_until_reset, self.name in HEAD_OF_LINE
+        may = units.runs if idle else units.runs & ~ledger.fresh[:, None]
+        if strict:
+            may = may & (units.priority > 0)
+        free: list[int] = view.capacity.tolist()
+        chosen = select(units, may, free, self._order(view), self.params.one_queue)
+        if not idle:
+            return in_line(units, chosen, free, strict)
+        kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
+        return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
 
-    def _candidates(self, view: View) -> Candidates:
-        ledger = self._ledger
-        members = np.searchsorted(view.slots, ledger.members)
-        members[: ledger.singles, 1] = -1
-        gang = view.gpus[members[:, 0]]
-        runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
+    def _candidates(self, view: View, ledger: Ledger) -> Candidates:
+        members, gang, runs = ledger.members, view.gpus, self._runs
         if len(members) > ledger.singles:
-            runs = np.concatenate((runs, ledger.share[ledger.singles :] > 0))
-        waits = ledger.fresh & (not view.compat.idle_until_reset)
-        return Candidates(
-            members, gang, runs, ledger.priority(runs), ledger.owed_s, ledger.share, waits, self._rates
-        )
+            members, runs = _positions(view, members), _with_pairs(runs, ledger)
+            gang = gang[members[:, 0]]
+        return Candidates(members, gang, runs, ledger.priority(runs), ledger.owed_s, ledger.share, self._rates)
 
     def _order(self, view: View) -> list[int]:
         """Types in the order in which they are filled."""
-        named = [self._by_name[t.lower()] for t in self.params.type_order if t.lower() in self._by_name]
-        rest = [j for j in self._fastest_first() if j not in named]
-        order = named + rest
+        order = [self._by_name[t.lower()] for t in self.params.type_order if t.lower() in self._by_name]
+        if len(order) < len(self._by_name):
+            order += [j for j in self._fastest_first() if j not in order]
         if view.compat.shuffled_types and not getattr(self.shares, "aware", self.name not in UNAWARE):
             self._shuffle.shuffle(order)
         return order
 
-    def _fastest_first(self) -> Sequence[int]:
+    def _fastest_first(self) -> list[int]:
         best = self._rates.max(axis=1, initial=0.0, keepdims=True)
         relative = np.divide(self._rates, best, out=np.zeros_like(self._rates), where=best > 0).sum(axis=0)
         order: list[int] = np.argsort(-relative, kind="stable").tolist()
         return order
 
-    def _ranking(self, view: View, chosen: Chosen) -> Ranking:
-        """Gangs from large to small within a type; the jobs of a pair one after the other."""
-        members = np.searchsorted(view.slots, self._ledger.members[chosen.rows])
-        members[self._ledger.members[chosen.rows, 1] < 0, 1] = -1
-        big_first = np.argsort(-view.gpus[members[:, 0]], kind="stable") if len(members) else np.zeros(0, np.int64)
-        members, kinds = members[big_first], chosen.kinds[big_first]
-        paired = members[:, 1] >= 0
-        if not paired.any():
-            return Ranking(members[:, 0], kinds, Why.NOT_DECIDED, exact=True)
-        there = np.stack((np.ones(len(members), np.bool_), paired), axis=1)
-        place = np.cumsum(there.ravel()).reshape(-1, 2) - 1
-        partners = np.where(paired[:, None], place[:, ::-1], -1)[there]
-        return Ranking(members[there], np.repeat(kinds, 1 + paired), Why.NOT_DECIDED, exact=True, partners=partners)
+
+def _since(view: View, slots: Ints, before: Floats, first: Ints) -> Floats:
+    """Seconds that the jobs ``first`` held GPUs since ``before`` (aligned with ``slots``); 0 for those that left."""
+    was = before[np.searchsorted(slots, first)]
+    if len(view) == len(slots) and np.array_equal(view.slots, slots):
+        return view.attained_s[np.searchsorted(slots, first)] - was
+    at = np.minimum(np.searchsorted(view.slots, first), max(len(view) - 1, 0))
+    seconds = np.zeros(len(first))
+    if len(view):
+        there = view.slots[at] == first
+        seconds[there] = view.attained_s[at[there]] - was[there]
+    return seconds
+
+
+def _positions(view: View, members: Ints) -> Ints:
+    """Job numbers as positions in the view; -1 stays."""
+    return np.where(members >= 0, np.searchsorted(view.slots, members), -1)
+
+
+def _with_pairs(runs: Flags, ledger: Ledger) -> Flags:
+    """A pair runs where it has a share: shares are given only where both make steps."""
+    return np.concatenate((runs, ledger.share[ledger.singles :] > 0))
+
+
+def _ranking(view: View, ledger: Ledger, chosen: Chosen) -> Ranking:
+    """In the order of choice; the jobs of a pair one after the other."""
+    rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
+    if len(ledger) == ledger.singles:
+        return Ranking(rows, kinds, Why.NOT_DECIDED, exact=True)
+    members = _positions(view, ledger.members[rows])
+    there = members >= 0
+    place = np.cumsum(there.ravel()).reshape(-1, 2) - 1
+    partners = np.where(there.all(axis=1)[:, None], place[:, ::-1], -1)[there]
+    return Ranking(members[there], np.repeat(kinds, there.sum(axis=1)), exact=True, partners=partners)
 
 
 def _clean(share: Floats) -> Floats:
     """Without the noise of a solver, so that whole shares are seen as such."""
     found = np.where(share < NOISE, 0.0, share)
     return np.where(found > 1 - NOISE, 1.0, found)
-
-

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trine.policy.lp.solver import classes as grouping
+from trine.policy.lp.solver.ascent import Step, furthest, path
 from trine.policy.lp.solver.bottlenecks import by_milp
 from trine.policy.lp.solver.certificate import reached
 from trine.policy.lp.solver.form import Array, Certified, InfeasibleError, Mask, RateProblem, UnservableError
@@ -60,6 +61,11 @@ class _State:
             rates=self.rates[rows], demand=demand[rows], floor=floor[rows], gang=self.load[rows], capacity=capacity
         )
 
+    def at_full_speed(self, rows: Mask) -> bool:
+        """Whether all of ``rows``, and at least one, have nothing left to gain from any type."""
+        full = self.levels[rows] >= self.rates[rows].max(axis=1, initial=0.0) * (1.0 - 1e-7)
+        return len(full) > 0 and bool(full.all())
+
     def pinned(self) -> Array:
         """Shares of the jobs that are done and at full speed: all their time on their one fastest type."""
         fastest = self.rates.max(axis=1)
@@ -106,7 +112,11 @@ def _fill_rows(state: _State, rule: Rule, finalise_all: bool, milp: bool) -> Fil
         weights = rule.weights(state.done)
         if not (weights > 0).any():
             break
+        before = state.done
         _one_pass(state, weights, warm, finalise_all, milp)
+        if not (finalise_all or milp or state.done.all()) and state.at_full_speed(state.done & ~before):
+            _follow(state, rule)
+            warm = Warm()  # what was learnt before is too far away now
     # What was asked for leniently is reported as reached.
     levels = np.minimum(state.levels, reached(state.rates, state.x))
     return Filling(state.x, levels, state.passes, state.gap)
@@ -117,21 +127,36 @@ def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, mil
     answer = _solve_pass(state, demand, warm)
     state.passes += 1
     if answer is None:  # nothing is left to hand out
-        state.done |= active
+        state.done = state.done | active
         return
     rise = max(answer.value - state.unit, 0.0)
     state.unit = state.unit or answer.value
     state.gap, state.x = max(state.gap, answer.gap), answer.x
     state.levels = state.levels + demand * rise
     if finalise_all:
-        state.done |= active
+        state.done = state.done | active
         return
-    stuck = by_milp(state.problem(demand, 0.0, np.ones(len(demand), dtype=bool), state.capacity), state.levels, active) if milp else _bottlenecks(state, answer, demand)
-    stuck |= _priced_out(state, answer)
+    stuck = (
+        by_milp(state.problem(demand, 0.0, np.ones(len(demand), dtype=bool), state.capacity), state.levels, active)
+        if milp
+        else _bottlenecks(state, answer, demand)
+    )
+    stuck = stuck | _priced_out(state, answer)
     if not (stuck & ~state.done).any():  # every pass must end somebody's rise
         stuck |= _largest_dual(answer, demand)
-    state.done |= stuck
+    state.done = state.done | stuck
     _finish_if_plenty(state)
+
+
+def _follow(state: _State, rule: Rule) -> None:
+    """The last pass ended with jobs at full speed: go on to where GPUs, and not the time of a job, are the limit."""
+    start = Step(state.levels, state.done)
+    steps = path(start, state.rates, state.gang, state.load, float(state.capacity.sum()), rule)
+    found = furthest(steps, state.rates, state.load, state.capacity, Warm())
+    if found is not None:
+        step, answer = found
+        state.levels, state.done, state.x = step.levels, step.done, answer.x
+        state.gap, state.passes = max(state.gap, answer.gap), state.passes + 1
 
 
 def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
@@ -190,4 +215,4 @@ def _finish_if_plenty(state: _State) -> None:
     x[rest, fastest] = 1.0
     if (np.einsum("m,mj->j", state.load, x) <= state.capacity).all():
         state.x, state.levels[rest] = x, state.rates[rest, fastest]
-        state.done[:] = True
+        state.done = np.ones(len(x), dtype=bool)

@@ -58,7 +58,9 @@ class Entities:
         open_weight = np.where(done, 0.0, self.job_weight)
         in_class = open_weight if self.size is None else open_weight * self.size
         total = np.bincount(self.entity_of, weights=in_class, minlength=len(self.entity_weight))
-        fair = self.entity_weight[self.entity_of] * open_weight / np.where(total > 0, total, 1.0)[self.entity_of]
+        fair: Array = self.entity_weight[self.entity_of] * open_weight / np.where(total > 0, total, 1.0)[self.entity_of]
+        if not self.fifo.any():
+            return fair
         out: Array = np.where(self.fifo[self.entity_of], self._first_in_line(done), fair)
         return out
 
