@@ -32,15 +32,15 @@ def _kinds(seed: int = 0) -> tuple[Array, Array]:
     return gain * rng.lognormal(0.0, 1.0, (KINDS, 1)), GANGS
 
 
-def _jobs(n: int, seed: int = 0) -> tuple[Array, Array, Array, Array]:
-    """Throughputs, gangs, kind of each job, and a cluster with 0.2 n GPUs of each of three types."""
+def _jobs(n: int, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Throughputs and gangs of the jobs, and a cluster with 0.2 n GPUs of each of three types."""
     throughput, gang = _kinds(seed)
     kind = np.random.default_rng(seed + 1).integers(KINDS, size=n)
-    return throughput[kind], gang[kind], kind, np.full(3, max(1.0, 0.2 * n))
+    return throughput[kind], gang[kind], np.full(3, max(1.0, 0.2 * n))
 
 
 def _max_min(n: int, different: bool) -> RateProblem:
-    throughput, gang, _, capacity = _jobs(n)
+    throughput, gang, capacity = _jobs(n)
     rng = np.random.default_rng(2)
     if different:
         throughput = throughput * rng.lognormal(0.0, 0.1, throughput.shape)
@@ -107,7 +107,7 @@ def _classes(n: int) -> Measured:
 
 def _rounds(n: int) -> Measured:
     """One job of n leaves and another comes: the solve of a round, warm."""
-    throughput, gang, _, capacity = _jobs(n)
+    throughput, gang, capacity = _jobs(n)
     rates = gang[:, None] * throughput / (throughput @ (capacity / capacity.sum()))[:, None]
     rng, warm, spent, gap = np.random.default_rng(4), Warm(), [], 0.0
     present = list(range(n))
@@ -126,7 +126,7 @@ def _steps(n: int, throughput: Array) -> Array:
 
 
 def _makespan(n: int) -> Measured:
-    throughput, gang, _, capacity = _jobs(n)
+    throughput, gang, capacity = _jobs(n)
     steps = _steps(n, throughput)
     spent, found = _best(lambda: solve_makespan(throughput, steps, gang, capacity))
     problem = RateProblem(rates=throughput, demand=steps, gang=gang, capacity=capacity)
@@ -134,7 +134,7 @@ def _makespan(n: int) -> Measured:
 
 
 def _finish_time(n: int) -> Measured:
-    throughput, gang, _, capacity = _jobs(n)
+    throughput, gang, capacity = _jobs(n)
     steps, rng = _steps(n, throughput), np.random.default_rng(5)
     isolated = capacity / (n * gang[:, None])
     isolated /= np.maximum(1.0, isolated.sum(axis=1))[:, None]

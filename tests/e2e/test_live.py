@@ -209,7 +209,7 @@ def test_a_root_daemon_runs_each_job_as_its_user(tmp_path: Path) -> None:
                 nobody.cancel(mine)
             with pytest.raises(RefusedError, match="may not submit jobs of user"):
                 nobody.submit({"run": ["/usr/bin/id"], "user": "root"})
-            with pytest.raises(RefusedError, match="owner|admin"):
+            with pytest.raises(RefusedError, match=r"owner|admin"):
                 nobody.drain("node0")
         with pytest.raises(RefusedError, match="knows no user"):
             owner.submit({"run": ["/usr/bin/id"], "user": "no-such-user"})

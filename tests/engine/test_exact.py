@@ -35,9 +35,11 @@ class Chosen(Policy):
     name: ClassVar[str] = "chosen"
     title: ClassVar[str] = "what the test says"
     choice: Sequence[str] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    """By job number."""
 
     def rank(self, view: View) -> Ranking:
-        position = {job.id: i for i, job in enumerate(view.jobs())}
+        position = {self.jobs[slot].id: i for i, slot in enumerate(view.slots.tolist())}
         order: list[int] = []
         pools: list[int] = []
         partners: list[int] = []
@@ -60,8 +62,13 @@ class ChosenWorld(LiveWorld):
     ) -> None:
         super().__init__(cluster, "fifo", placement)
         self.policy = Chosen()
+        self.restart(cluster, placement, throughputs)
+
+    def restart(self, cluster: Cluster, placement: str, throughputs: ThroughputTable | None = None) -> None:
+        """A new engine that knows of no jobs."""
         settings = replace(resolve("fifo", placement, {}), policy=self.policy)
         self.engine = build_engine(cluster, settings, throughputs=throughputs)
+        self.policy.jobs = self.engine.table.jobs
 
     def choose(self, *lines: str, now: float | None = None) -> list[str]:
         """A round with this selection; returns what was decided."""

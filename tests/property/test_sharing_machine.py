@@ -5,6 +5,8 @@ The world keeps its own book of who holds what: only declared partners share GPU
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.engine.test_exact import PLACEMENTS, ChosenWorld
-from tests.sim.tiny import build_engine
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.engine import events as ev
@@ -23,7 +24,6 @@ from trine.engine.resume import Past, resume
 from trine.engine.table import State
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
-from trine.sim.settings import resolve
 
 CLUSTER = Cluster(
     (Node("n0", 2, "x", "r0"), Node("n1", 3, "x", "r0"), Node("n2", 1, "y", "r1"), Node("n3", 2, "y", "r1"))
@@ -33,7 +33,8 @@ TABLE = ThroughputTable(
     pairs={("p", "q", gang): {"x": (1.5, 1.2), "y": (0.9, 0.5)} for gang in (1, 2, 3)}
     | {("q", "r", gang): {"x": (0.0, 0.0), "y": (0.5, 0.9)} for gang in (1, 2, 3)},
 )
-SHAPES = (None, None, None, None, Shape(required=Tier.NODE), Shape(nodes=2))
+RANDOM = st.integers(0, 2**32).map(random.Random)
+SHAPES = (None, None, None, None, None, None, Shape(required=Tier.NODE), Shape(nodes=2))
 
 
 class SharingWorld(RuleBasedStateMachine):
@@ -49,6 +50,8 @@ class SharingWorld(RuleBasedStateMachine):
         self.withdrawn: set[str] = set()
         self.withheld: set[int] = set()
         self.submitted = 0
+        for gpus, model in ((1, "p"), (1, "q"), (2, "p"), (2, "q"), (1, "r")):
+            self.submit(gpus, 300, model, (), None)
 
     # -- the world's book ----------------------------------------------------------------------------------------
 
@@ -94,32 +97,35 @@ class SharingWorld(RuleBasedStateMachine):
             world.slots[job.id] = len(world.engine.table)
             self.tell(ev.Submitted(world.now, job))
 
-    def selection(self, data: st.DataObject) -> list[str]:
-        """Some of the jobs in any order; equal gangs next to each other may be told to share."""
-        order = data.draw(st.permutations(self.live()))
-        chosen = [i for i in order if data.draw(st.booleans())]
-        lines, left = [], list(chosen)
+    def selection(self, rng: random.Random) -> list[str]:
+        """Most of the jobs in any order; equal gangs may be told to share."""
+        left = [i for i in self.live() if rng.random() < 0.8]
+        rng.shuffle(left)
+        lines = []
         while left:
-            one = left.pop(0)
-            other = next((i for i in left if self.job(i).gpus == self.job(one).gpus), None)
-            names = one
-            types = set(self.world.engine.perf.types_for(self.job(one)))
-            if other is not None and data.draw(st.booleans()):
+            names = left.pop()
+            others = [i for i in left if self.job(i).gpus == self.job(names).gpus]
+            if others and rng.random() < 0.7:
+                other = rng.choice(others)
                 left.remove(other)
-                names = f"{one}+{other}"
-                types &= set(self.world.engine.perf.types_for(self.job(other)))
-            pool = data.draw(st.sampled_from([-1, *sorted(types)]))
+                names += f"+{other}"
+            suitable = (set(self.world.engine.perf.types_for(self.job(i))) for i in names.split("+"))
+            pool = rng.choice([-1, -1, *sorted(set.intersection(*suitable))])
             lines.append(names if pool < 0 else f"{names}@{pool}")
         return lines
 
-    @rule(data=st.data(), passed=st.integers(1, 60))
-    def round(self, data: st.DataObject, passed: int) -> None:
+    @rule(rng=RANDOM, passed=st.integers(1, 60))
+    def round(self, rng: random.Random, passed: int) -> None:
         self.world.now += passed
-        self.world.policy.choice = self.selection(data)
+        self.world.policy.choice = self.selection(rng)
         self.tell(ev.Tick(self.world.now))
         self.only_the_chosen_run(self.world.policy.choice)
+        if self.placement.endswith("-sticky"):
+            before = len(self.world.log)
+            self.tell(ev.Tick(self.world.now))
+            assert len(self.world.log) == before, "the same selection again changes nothing"
 
-    def only_the_chosen_run(self, lines: list[str]) -> None:
+    def only_the_chosen_run(self, lines: Sequence[str]) -> None:
         chosen = {name for line in lines for name in line.split("@")[0].split("+")}
         engine = self.world.engine
         assert {engine.table.jobs[slot].id for slot in engine.assigned} <= chosen
@@ -127,9 +133,9 @@ class SharingWorld(RuleBasedStateMachine):
         for slot, mate in engine.partners.items():
             assert frozenset((engine.table.jobs[slot].id, engine.table.jobs[mate].id)) in together
 
-    @rule(data=st.data())
-    def fill(self, data: st.DataObject) -> None:
-        self.world.policy.choice = self.selection(data)
+    @rule(rng=RANDOM)
+    def fill(self, rng: random.Random) -> None:
+        self.world.policy.choice = self.selection(rng)
         self.tell(ev.Fill(self.world.now), stops=False)
 
     @rule()
@@ -140,6 +146,13 @@ class SharingWorld(RuleBasedStateMachine):
     @rule(data=st.data())
     def confirm_a_start(self, data: st.DataObject) -> None:
         self.confirm(data.draw(st.sampled_from(self.unconfirmed())))
+
+    @rule()
+    def confirm_all(self) -> None:
+        for job_id in sorted(self.world.told_to_stop):
+            self.let_go(job_id, "stopped")
+        for job_id in self.unconfirmed():
+            self.confirm(job_id)
 
     def confirm(self, job_id: str) -> None:
         slot = self.world.slots[job_id]
@@ -213,10 +226,9 @@ class SharingWorld(RuleBasedStateMachine):
         """The engine is lost and built again from what the world knows."""
         world, old = self.world, self.world.engine
         ends = [i for i in world.slots if i not in self.live()]
-        chosen = replace(resolve("fifo", self.placement, {}), policy=world.policy)
         states = {i: old.table.state[slot] for i, slot in world.slots.items()}
         jobs = {i: self.job(i) for i in world.slots}
-        world.engine = build_engine(CLUSTER, chosen, throughputs=TABLE)
+        world.restart(CLUSTER, self.placement, TABLE)
         for job_id in ends:
             del world.slots[job_id]
         for job_id, slot in world.slots.items():
@@ -237,10 +249,7 @@ class SharingWorld(RuleBasedStateMachine):
         self.release()
         self.restore()
         for turn in range(60):
-            for job_id in sorted(self.world.told_to_stop):
-                self.let_go(job_id, "stopped")
-            for job_id in self.unconfirmed():
-                self.confirm(job_id)
+            self.confirm_all()
             for job_id in self.jobs(State.RUNNING)[:1]:
                 self.let_go(job_id, "finished")
             live = self.live()
@@ -262,7 +271,7 @@ def test_selections_and_pairs_in_a_late_world(placement: str) -> None:
             derandomize=True,
             database=None,
             deadline=None,
-            max_examples=25,
+            max_examples=20,
             stateful_step_count=40,
             phases=(Phase.generate,),
         ),

@@ -13,7 +13,6 @@ from trine.core.job import Job
 from trine.core.plugins import discover
 from trine.engine.plan import Planner
 from trine.placement.base import Placement
-from trine.policy.view import Ints
 
 ANEW = sorted(name for name, cls in discover("trine.placement", Placement).items() if cls.repeatable)
 
@@ -33,6 +32,6 @@ def test_an_unchanged_beginning_of_the_order_keeps_its_gpus(
     assert remembering.records == anew.records
 
 
-def _forget(planner: Planner, slots: Ints, pools: Ints | None) -> int:
-    planner._last = (slots, pools)
+def _forget(planner: Planner, order: list[int], wanted: list[int] | None) -> int:
+    planner._last = (order, wanted)
     return 0

@@ -37,8 +37,6 @@ class Compat:
     """Each job of a pair pays for all of the GPUs they share (Gavel)."""
     fifo_last_type: bool = False
     """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
-    fifo_passes_over: bool = False
-    """FIFO passes over a job that has room only on types it cannot run on, instead of waiting for it (Gavel)."""
     finalise_all: bool = False
     """Water filling freezes every job after each pass (Gavel)."""
     makespan_bisection: bool = False

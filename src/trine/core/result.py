@@ -71,13 +71,17 @@ class Summary:
     policy: str
     placement: str
     seed: int
+    deadlines: int = 0
+    """Jobs with a deadline; this and the next are left out where there are none."""
+    deadlines_missed: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        return values if self.deadlines else {k: v for k, v in values.items() if not k.startswith("deadlines")}
 
     def results(self) -> dict[str, Any]:
         """All but the processor time: the part that is equal in every repetition."""
-        return {k: v for k, v in asdict(self).items() if k != "sim_cpu_s"}
+        return {k: v for k, v in self.as_dict().items() if k != "sim_cpu_s"}
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,8 @@ class Engine:
         self.considered, self.ranked = slots, len(self.table)
         # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
         patient = any(gives_way(self.table.jobs[slot].shape, now) for slot in plan.refusals)
-        repeats = self._repeats and not ranking.exact
+        # A selection once realised by a sticky placement stays as it is.
+        repeats = self.placement.sticky and not self.policy.changes_with_time if ranking.exact else self._repeats
         self.settled = not fill and not patient and (repeats or (not plan.stops and not plan.starts))
         if patient:
             self._planner.forget()
@@ -304,12 +305,12 @@ class Engine:
         """Deciding again before the next event would change nothing."""
         if not self.settled:
             return False
+        if self.exact and self.policy.changes_with_time:  # another selection may be due although nobody waits
+            return False
         if not self.placement.sticky and not self.placement.repeatable:
             return not self.assigned
         if not self.policy.changes_with_time:
             return True
-        if self.exact:  # another selection may be due although nobody waits
-            return False
         return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
 
     def rank_of(self, slot: int) -> int | None:

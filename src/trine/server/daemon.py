@@ -104,7 +104,8 @@ def make_state_directory(state: Path) -> None:
         os.close(os.open(state / JOURNAL, os.O_RDWR | os.O_CREAT, 0o600))
         (state / JOURNAL).chmod(0o600)
     except OSError as error:
-        raise InputError(str(state), f"cannot be used ({error.strerror})", "a directory of your own", "--state") from None
+        found = f"cannot be used ({error.strerror})"
+        raise InputError(str(state), found, "a directory of your own", "--state") from None
 
 
 def prepare(options: Options) -> tuple[list[NodeInfo], Setup, Model, Access]:
@@ -147,7 +148,8 @@ def _check_options(options: Options) -> None:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*options.tls)
         except (OSError, ssl.SSLError) as error:
             where = " and ".join(map(str, options.tls))
-            raise InputError(where, f"no usable certificate and key ({error})", "PEM files that belong together") from None
+            found = f"no usable certificate and key ({error})"
+            raise InputError(where, found, "PEM files that belong together") from None
 
 
 def _scores(path: str, cluster: Cluster) -> dict[str, tuple[float, ...]]:

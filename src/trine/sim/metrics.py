@@ -62,4 +62,10 @@ def summarise(
         policy=policy,
         placement=placement,
         seed=seed,
+        deadlines=sum(life.job.deadline_s is not None for life in tracked),
+        deadlines_missed=sum(_late(life) for life in tracked),
     )
+
+
+def _late(life: Life) -> bool:
+    return life.job.deadline_s is not None and life.finish_s > life.job.deadline_s

@@ -15,7 +15,7 @@ from trine.core.plugins import discover, find
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 from trine.policy.lp.base import SharePolicy
-from trine.policy.rounds.quirks import as_published
+from trine.policy.rounds.quirks import for_rounds
 from trine.policy.rounds.share_rounds import RoundParams, ShareRounds
 from trine.sim.world import WorldSettings
 
@@ -167,7 +167,7 @@ def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, comp
         return made
     rounds = {name: value for name, value in values.items() if name in params_of(RoundParams)}
     own = {name: value for name, value in values.items() if name not in rounds}
-    shares = as_published(build(policy_type, own, WHERE), compat)
+    shares = for_rounds(build(policy_type, own, WHERE), compat)
     return ShareRounds(shares, build(RoundParams, rounds, WHERE), round_s)
 
 

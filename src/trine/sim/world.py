@@ -6,6 +6,7 @@ Stretches in which nothing can change are skipped; the skip is exact because the
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ class WorldSettings:
         "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",
         ("exact", "round"),
     )
+    ideal: bool = param(False, "share policies only: no rounds, every job has its share of each type all the time")
     restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
     migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
     checkpoint_every_s: float = param(
@@ -103,6 +105,9 @@ class World:
 
     def run(self) -> None:
         """Until every tracked job has finished."""
+        if self.settings.ideal:
+            self._flow()
+            return
         self.now = self._on_grid(self._next_job.submit_s) if self._next_job else 0.0
         while True:
             if self._slices:
@@ -122,6 +127,13 @@ class World:
         self._close_books()
         if not self.settings.event_driven and not self._slices:
             self.rounds = round(self.now / self.settings.round_s) + 1
+
+    def _flow(self) -> None:
+        """The shares themselves, without rounds."""
+        from trine.sim.ideal import flow
+
+        jobs = itertools.chain([self._next_job], self._arrivals) if self._next_job else iter(())
+        self.now, self.rounds = flow(self.engine, jobs, self._tracked_left, self.recorder, self._report)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -265,8 +277,8 @@ class World:
         for slot in self.engine.rerated:
             life = self.recorder.lives[slot]
             run = life.run
-            if run is None:
-                continue
+            if run is None or (not self._slices and self._end_s(life, run) <= self.now + self._slack_s):
+                continue  # it ends now as well, or did so earlier in the round
             if not self._slices:
                 worked_s = max(0.0, self.now - run.work_from_s)
                 life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
@@ -282,8 +294,10 @@ class World:
         run = life.run
         assert run is not None
         life.leg += 1
-        end_s = run.work_from_s + (life.job.steps - life.done) / run.speed.steps_per_s
-        heapq.heappush(self._ends, (end_s, slot, life.leg))
+        heapq.heappush(self._ends, (self._end_s(life, run), slot, life.leg))
+
+    def _end_s(self, life: Life, run: Run) -> float:
+        return run.work_from_s + (life.job.steps - life.done) / run.speed.steps_per_s
 
     def _start(self, decision: Start) -> None:
         slot = decision.slot

@@ -31,6 +31,8 @@ class Ledger:
         self.owed_s: Floats = np.zeros((0, self.types))
         self.fresh: Flags = np.zeros(0, np.bool_)
         """Arrived after the last reset: no share was computed yet."""
+        self.pair_rates: Floats = np.zeros((0, 2, self.types))
+        """Steps per second of either job of each pair."""
         self.singles = 0
         self.given_s: Floats = np.zeros(self.types)
         """Time all units received by type."""
@@ -47,8 +49,9 @@ class Ledger:
         rows = _rows_of(old, slots)
         self.members, pairs = np.stack((slots, np.full_like(slots, -1)), axis=1), self.members[self.singles :]
         if len(pairs):
-            rows = np.concatenate((rows, self._kept_pairs(old, pairs, slots)))
-            self.members = np.concatenate((self.members, pairs[rows[len(slots) :] - len(old)]))
+            kept = self._kept_pairs(old, pairs, slots)
+            rows = np.concatenate((rows, kept + len(old)))
+            self.members, self.pair_rates = np.concatenate((self.members, pairs[kept])), self.pair_rates[kept]
         self.singles = len(slots)
         known = rows >= 0
         taken = rows[known]
@@ -59,7 +62,7 @@ class Ledger:
         return True
 
     def _kept_pairs(self, old: Ints, pairs: Ints, slots: Ints) -> Ints:
-        """Rows of the pairs that are still whole.
+        """Numbers of the pairs that are still whole.
 
         Who lost its partner takes over the share of the pair, and the time it received with it.
         """
@@ -69,7 +72,7 @@ class Ledger:
             own, row = int(np.searchsorted(old, left)), len(old) + at
             self.share[own] = np.minimum(1.0, self.share[own] + self.share[row])
             self.received_s[own] += np.maximum(0.0, self.received_s[row] - self.head_start_s)
-        return np.flatnonzero(there.all(axis=1)) + len(old)
+        return np.flatnonzero(there.all(axis=1))
 
     def charge(self, rows: list[int], kinds: list[int], seconds: Floats) -> None:
         """Time that units received since the last look."""
@@ -83,8 +86,9 @@ class Ledger:
         self.given_s[:] = len(self) * self.head_start_s
         self.reset_s = now
 
-    def grant(self, share: Floats, pairs: Ints, pair_share: Floats) -> None:
+    def grant(self, share: Floats, pairs: Ints, pair_share: Floats, pair_rates: Floats) -> None:
         """New shares, by single job and by pair (job numbers); what pairs are owed is kept where they stay."""
+        self.pair_rates = pair_rates.reshape(-1, 2, self.types)
         n = self.singles
         if not len(pairs) and len(self.members) == n:
             self.share, self.fresh = share, np.zeros(n, np.bool_)

@@ -28,6 +28,8 @@ class Question:
     """By group, where a weight or rule was given; others count 1 and share fairly."""
     grouped: bool
     """Groups are entities."""
+    everywhere: bool = False
+    """Only pairs that run on every type, for policies that treat types alike."""
 
     @cached_property
     def columns(self) -> Ints:
@@ -62,6 +64,15 @@ class Question:
         found[:, self.columns] = shares
         return found
 
+    def pair_rates(self, view: View, pairs: Ints) -> Floats:
+        """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
+        kinds = range(len(self.perf.cluster.types))
+        rates = [
+            [[self.perf.rate_next_to(one, other, j) for j in kinds] for one, other in ((a, b), (b, a))]
+            for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
+        ]
+        return np.array(rates, np.float64).reshape(-1, 2, len(kinds))
+
     def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
         number: dict[str, int] = {}
         entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]
@@ -75,7 +86,9 @@ class Question:
         _, first = np.unique(found.kind, return_index=True)
         runs = rates[first] > 0
         both = runs[found.pairs[:, 0]] & runs[found.pairs[:, 1]]
-        return KindPairs(found.kind, found.pairs, np.where(both[:, None, :], found.throughput, 0.0))
+        rates = np.where(both[:, None, :], found.throughput, 0.0)
+        kept = (rates > 0).all(axis=(1, 2)) if self.everywhere else np.ones(len(rates), np.bool_)
+        return KindPairs(found.kind, found.pairs[kept], rates[kept])
 
 
 def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:

@@ -65,6 +65,12 @@ def _by_priority(
     place = np.array(order, np.int64)
     turned, rows = np.nonzero(may.T[place])
     kinds = place[turned]
+    if len(units.members) > len(units.rates):
+        # A pair stands right behind the later of its two jobs.
+        later = np.lexsort((units.members[:, 0], units.members.max(axis=1)))
+        age = np.argsort(later)
+        by_age = np.lexsort((age[rows], turned))
+        turned, rows, kinds = turned[by_age], rows[by_age], kinds[by_age]
     at = (rows, kinds)
     keys = [-units.share[at], -units.owed_s[at], -units.priority[at]]
     found = np.lexsort(keys if one_queue else [*keys, turned])
@@ -100,3 +106,35 @@ def in_line(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool
         elif (strict and max(left) < gang[row]) or not any(left):
             break
     return Chosen(rows, kinds)
+
+
+def apart(units: Candidates, chosen: Chosen, free: Sequence[int], pair_rates: Floats) -> Chosen:
+    """``chosen`` with pairs split where GPUs are left on which one of the two, alone, is no slower than in the pair.
+
+    ``pair_rates``: steps per second of either, (pairs, 2, types).
+    """
+    singles = len(units.rates)
+    if len(units.members) == singles:
+        return chosen
+    left = list(free)
+    for row, kind in zip(chosen.rows, chosen.kinds, strict=True):
+        left[kind] -= int(units.gang[row])
+    rows, kinds = list(chosen.rows), list(chosen.kinds)
+    for at, (row, kind) in enumerate(zip(chosen.rows, chosen.kinds, strict=True)):
+        if row < singles or not any(left):
+            continue
+        gains = _gains(units, row, kind, left, pair_rates[row - singles])
+        side, elsewhere = (int(i) for i in np.unravel_index(int(gains.argmax()), gains.shape))
+        if gains[side, elsewhere] >= 1 and units.runs[units.members[row, 1 - side], kind]:
+            rows[at] = int(units.members[row, 1 - side])
+            rows.append(int(units.members[row, side]))
+            kinds.append(elsewhere)
+            left[elsewhere] -= int(units.gang[row])
+    return Chosen(rows, kinds)
+
+
+def _gains(units: Candidates, row: int, kind: int, left: list[int], rates: Floats) -> Floats:
+    """(2, types): speed of either job of a pair, alone on GPUs that are left, over its speed in the pair."""
+    room = np.array(left) >= units.gang[row]
+    alone = np.where(room & units.runs[units.members[row]], units.rates[units.members[row]], 0.0)
+    return np.asarray(alone / rates[:, kind][:, None])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trine.core.errors import unknown_name
 from trine.core.params import param
 from trine.core.reason import Why
 from trine.perf.model import PerfModel
@@ -21,13 +22,15 @@ from trine.policy.lp.problem import Problem
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.problem import Question, entities_of
-from trine.policy.rounds.select import Candidates, Chosen, in_line, select
-from trine.policy.view import Flags, Floats, Ints, View
+from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
+from trine.policy.view import Floats, Ints, View
 
 HEAD_OF_LINE = ("fifo",)
 """Policies under which nobody without a share overtakes."""
 UNAWARE = ("isolated", "proportional")
 """Policies without a parameter ``aware`` that do not use speeds."""
+NO_GANGS = ("allox",)
+"""Policies that place single GPUs only: gangs get what is left."""
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -37,9 +40,7 @@ class RoundParams:
     """How shares are turned into rounds."""
 
     reset_gap_s: float = param(1920.0, "seconds between two computations of the shares, at least", minimum=0)
-    type_order: tuple[str, ...] = param(
-        (), "GPU types in the order in which they are filled; none = fastest first"
-    )
+    type_order: tuple[str, ...] = param((), "GPU types in the order in which they are filled; none = fastest first")
     one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
@@ -71,8 +72,9 @@ class ShareRounds(Policy):
         self._ledger = Ledger(len(types), self.round_s / 2)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
-        self._question = Question(perf, sharing, self._entities, self.name == "hierarchical")
-        self._by_name = {name.lower(): index for index, name in enumerate(types)}
+        self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
+        self._types = _type_order(self.params.type_order, perf)
+        self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
         self._capacity: Ints = np.zeros(0, np.int64)
         self._due = False
         self._whole = False
@@ -159,19 +161,42 @@ class ShareRounds(Policy):
 
     def _reset(self, view: View, ledger: Ledger) -> None:
         ledger.settle(view.now, ledger.reset_s or 0.0)
-        self._known.learn(view)
-        able = np.flatnonzero(self._runs.any(axis=1))
-        share, pairs, pair_share = np.zeros(self._rates.shape), np.zeros((0, 2), np.int64), np.zeros((0, 0))
+        types = ledger.types
+        share, pairs = np.zeros((len(view), types)), np.zeros((0, 2), np.int64)
+        pair_share, pair_rates = np.zeros((0, types)), np.zeros((0, 2, types))
+        able = self._able(view)
         if len(able):
-            self.problem = self._question.problem(view, self._known, able)
-            found = self.allocation = self.shares.allocate(self.problem, self.memory)
+            found = self._solve(view, able)
             used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
-            pairs = np.sort(view.slots[able[found.pair_jobs[used]]], axis=1)
+            at = np.sort(able[found.pair_jobs[used]], axis=1)
             share[able] = self._question.by_cluster(_clean(found.shares))
             pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
-        ledger.grant(share, pairs, pair_share)
+            pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at)
+        ledger.grant(share, pairs, pair_share, pair_rates)
         self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
         self._due = False
+
+    def _able(self, view: View) -> Ints:
+        """Positions of the jobs that the policy can give a share now; the others get what is left."""
+        return np.flatnonzero(self._runs.any(axis=1) & ((view.gpus == 1) | (self.name not in NO_GANGS)))
+
+    def _solve(self, view: View, able: Ints) -> Allocation:
+        self._known.learn(view)
+        self.problem = self._question.problem(view, self._known, able)
+        self.allocation = self.shares.allocate(self.problem, self.memory)
+        return self.allocation
+
+    def fluid(self, view: View) -> tuple[Floats, Floats]:
+        """What the shares mean without rounds: steps per second of each job, and its part of the time on each type."""
+        ledger = self._ledger
+        assert ledger is not None
+        self._follow(view, ledger)
+        rate, total = np.zeros(len(view)), np.zeros(self._rates.shape)
+        able = self._able(view)
+        if len(able):
+            found = self._solve(view, able)
+            rate[able], total[able] = found.effective, self._question.by_cluster(found.total())
+        return rate, total
 
     # -- the choice ----------------------------------------------------------------------------------------------
 
@@ -184,31 +209,39 @@ class ShareRounds(Policy):
         free: list[int] = view.capacity.tolist()
         chosen = select(units, may, free, self._order(view), self.params.one_queue)
         if not idle:
-            return in_line(units, chosen, free, strict)
+            return apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
 
     def _candidates(self, view: View, ledger: Ledger) -> Candidates:
         members, gang, runs = ledger.members, view.gpus, self._runs
         if len(members) > ledger.singles:
-            members, runs = _positions(view, members), _with_pairs(runs, ledger)
+            members = _positions(view, members)
+            runs = np.concatenate((runs, (ledger.pair_rates > 0).all(axis=1)))
             gang = gang[members[:, 0]]
         return Candidates(members, gang, runs, ledger.priority(runs), ledger.owed_s, ledger.share, self._rates)
 
     def _order(self, view: View) -> list[int]:
         """Types in the order in which they are filled."""
-        order = [self._by_name[t.lower()] for t in self.params.type_order if t.lower() in self._by_name]
-        if len(order) < len(self._by_name):
-            order += [j for j in self._fastest_first() if j not in order]
-        if view.compat.shuffled_types and not getattr(self.shares, "aware", self.name not in UNAWARE):
-            self._shuffle.shuffle(order)
+        if not (view.compat.shuffled_types and self._blind):
+            return self._types
+        order = list(self._types)
+        self._shuffle.shuffle(order)
         return order
 
-    def _fastest_first(self) -> list[int]:
-        best = self._rates.max(axis=1, initial=0.0, keepdims=True)
-        relative = np.divide(self._rates, best, out=np.zeros_like(self._rates), where=best > 0).sum(axis=0)
-        order: list[int] = np.argsort(-relative, kind="stable").tolist()
-        return order
+
+def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
+    """Indices of the types: as named, then from fast to slow over all models of the throughput table."""
+    types = [name.lower() for name in perf.cluster.types]
+    unknown = [name for name in named if name.lower() not in types]
+    if unknown:
+        raise unknown_name("--set", "GPU type", unknown[0], types, "type_order")
+    rates = np.array([[row.get(name, 0.0) for name in types] for row in perf.throughputs.rates.values()])
+    rates = rates.reshape(-1, len(types))
+    best = rates.max(axis=1, initial=0.0, keepdims=True)
+    speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
+    first = [types.index(name.lower()) for name in named]
+    return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
 
 
 def _since(view: View, slots: Ints, before: Floats, first: Ints) -> Floats:
@@ -229,11 +262,6 @@ def _positions(view: View, members: Ints) -> Ints:
     return np.where(members >= 0, np.searchsorted(view.slots, members), -1)
 
 
-def _with_pairs(runs: Flags, ledger: Ledger) -> Flags:
-    """A pair runs where it has a share: shares are given only where both make steps."""
-    return np.concatenate((runs, ledger.share[ledger.singles :] > 0))
-
-
 def _ranking(view: View, ledger: Ledger, chosen: Chosen) -> Ranking:
     """In the order of choice; the jobs of a pair one after the other."""
     rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
@@ -242,7 +270,7 @@ def _ranking(view: View, ledger: Ledger, chosen: Chosen) -> Ranking:
     members = _positions(view, ledger.members[rows])
     there = members >= 0
     place = np.cumsum(there.ravel()).reshape(-1, 2) - 1
-    partners = np.where(there.all(axis=1)[:, None], place[:, ::-1], -1)[there]
+    partners = np.where(there.all(axis=1, keepdims=True), place[:, ::-1], -1)[there]
     return Ranking(members[there], np.repeat(kinds, there.sum(axis=1)), exact=True, partners=partners)
 
 

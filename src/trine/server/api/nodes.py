@@ -55,7 +55,7 @@ class NodeRoutes:
         return nodes_answer(self._service.nodes())
 
     async def drain(self, request: Request, name: NodeName) -> Response:
-        """Start nothing more on the node; jobs that run there end there, or move at the next round. For administrators."""
+        """Start nothing more on the node; what runs there may end there or move. For administrators."""
         _check_admin(request)
         reason = _reason(request.scope["body"])
         return node_answer(await self._service.drain(name, reason, caller_of(request)))

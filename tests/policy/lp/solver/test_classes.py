@@ -38,7 +38,9 @@ def test_too_many_classes_are_not_pursued() -> None:
 
 
 def test_a_wrong_idea_of_equal_jobs_is_refused() -> None:
-    problem = RateProblem(rates=np.array([[1.0, 2.0]] * 2), demand=[2.0, 0.0], gang=np.ones(2), capacity=np.ones(2))
+    problem = RateProblem(
+        rates=np.array([[1.0, 2.0]] * 2), demand=np.array([2.0, 0.0]), gang=np.ones(2), capacity=np.ones(2)
+    )
     assert not classes.exact(problem, np.array([0, 0]))
     assert classes.exact(problem, np.array([0, 1]))
 

@@ -86,8 +86,8 @@ def test_two_jobs_as_published() -> None:
 
 def test_equal_jobs_get_equal_shares() -> None:
     throughput, steps, elapsed, ideal, gang, capacity = (np.asarray(part) for part in _workload(5, 12))
-    many = [np.concatenate((part, part, part)) for part in (throughput, steps, elapsed, ideal, gang)]
-    answer = solve_finish_time(*many, capacity)
+    three = [np.concatenate((part, part, part)) for part in (throughput, steps, elapsed, ideal, gang)]
+    answer = solve_finish_time(three[0], three[1], three[2], three[3], three[4], capacity)
     assert answer.solver.startswith("classes")
     assert np.array_equal(answer.x[:12], answer.x[12:24])
     assert answer.gap <= 1e-6

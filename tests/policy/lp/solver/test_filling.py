@@ -17,7 +17,7 @@ from trine.policy.lp.solver.rules import Alone, Entities, Rule
 
 
 def _most_rise(problem: RateProblem, levels: Array, weights: Array, row: int) -> float:
-    """How far one job can rise if everybody with less or as much keeps it, and the others at least as much as it has."""
+    """How far one job can rise if those with less or as much keep it, and the others at least as much as it has."""
     height = levels * problem.gang / weights
     least = np.where(height <= height[row], levels, np.minimum(levels, height[row] * weights / problem.gang))
     demand = np.zeros(len(levels))
@@ -40,8 +40,9 @@ def test_levels_are_lexicographically_highest(seed: int) -> None:
     assert_feasible(found.x, problem.gang, problem.capacity)
     assert ((problem.rates * found.x).sum(axis=1) >= found.levels * (1 - 1e-7)).all()
     assert found.gap <= 1e-6
+    # A rise may collect what is missing to 1e-7 in all the others, and turn it into a faster rate.
     for row in range(problem.n_jobs):
-        assert _most_rise(problem, found.levels, weights, row) <= 2e-6 * max(1.0, found.levels.max())
+        assert _most_rise(problem, found.levels, weights, row) <= 1e-5 * max(1.0, found.levels.max())
 
 
 def _entities(seed: int, n: int) -> Entities:
@@ -91,6 +92,18 @@ def test_first_come_first_served_inside_an_entity() -> None:
     assert found.levels == pytest.approx([1.0, 0.0, 0.0], abs=1e-7)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 4])
+def test_many_jobs_at_full_speed_cost_few_passes_and_no_exactness(seed: int) -> None:
+    """Enough GPUs for most: dozens of jobs end at their own full speed, one after the other, before GPUs run out."""
+    problem = random_problem(2 * seed, 45, 3, gpus_per_job=0.9)
+    rng = np.random.default_rng(seed)
+    rule = Entities(rng.integers(3, size=45), np.array([1.0, 2.0, 3.0]), np.zeros(3, dtype=bool), np.ones(45))
+    quick = fill(problem.rates, problem.gang, problem.capacity, rule)
+    by_milp = fill(problem.rates, problem.gang, problem.capacity, rule, milp=True)
+    assert quick.levels == pytest.approx(by_milp.levels, rel=2e-6, abs=2e-6)
+    assert quick.passes <= by_milp.passes
+
+
 def test_with_gpus_for_everybody_all_run_at_full_speed() -> None:
     problem = random_problem(4, 50, 3, gpus_per_job=100.0)
     found = fill(problem.rates, problem.gang, problem.capacity, np.ones(50))
@@ -99,9 +112,10 @@ def test_with_gpus_for_everybody_all_run_at_full_speed() -> None:
 
 
 _PUBLISHED_JOBS = (
-    "Transformer 128,A3C,Transformer 256,ResNet-18 32,ResNet-50 128,LM 20,LM 10,Transformer 128,CycleGAN,"
-    "Transformer 16,LM 10,Transformer 64,LM 80,ResNet-50 32,LM 20,ResNet-18 256,Transformer 16,ResNet-18 256"
-).split(",")
+    *("Transformer 128", "A3C", "Transformer 256", "ResNet-18 32", "ResNet-50 128", "LM 20"),
+    *("LM 10", "Transformer 128", "CycleGAN", "Transformer 16", "LM 10", "Transformer 64"),
+    *("LM 80", "ResNet-50 32", "LM 20", "ResNet-18 256", "Transformer 16", "ResNet-18 256"),
+)
 _FAIR = [0.194, 0.387] * 3 + [0.387, 0.775] * 3 + [0.581, 1.162] * 3
 _FIFO = [1.048, 0.402, 0, 0, 0, 0, 1.342, 0.97, 0.438, 0.148, 0, 0, 1.528, 1.615, 0.984, 0.141, 0.082, 0]
 _FIFO_PUBLISHED = [0.509, 0.56, 0.453, 0.004, 0, 0, 1.019, 1.119, 0.905, 0.008, 0, 0, 1.528, 1.679, 1.358, 0.012, 0, 0]
@@ -115,7 +129,7 @@ def _published(data: Path, jobs: int, fifo: bool, finalise_all: bool) -> Filling
         [[table[kind][_key(name)]["null"] for kind in sorted(table)[::2]] for name in _PUBLISHED_JOBS[:jobs]]
     )
     entity = np.arange(jobs) // 6
-    inner = np.ones(jobs) if fifo else np.arange(jobs) % 2 + 1.0
+    inner = np.where(fifo, 1.0, np.arange(jobs) % 2 + 1.0)
     count = int(entity.max()) + 1
     rule = Entities(entity, np.arange(1.0, count + 1), np.full(count, fifo), inner)
     rates = rates / rates.mean(axis=1)[:, None]

@@ -59,7 +59,9 @@ def test_classes_change_nothing_but_the_work(problem: RateProblem) -> None:
 
 def test_jobs_that_differ_in_demand_alone_are_not_merged() -> None:
     """Together they would reach 1.5, but the first has only one unit of time and makes at most 2 steps a second."""
-    problem = RateProblem(rates=np.array([[1.0, 2.0]] * 2), demand=[2.0, 0.0], gang=np.ones(2), capacity=np.ones(2))
+    problem = RateProblem(
+        rates=np.array([[1.0, 2.0]] * 2), demand=np.array([2.0, 0.0]), gang=np.ones(2), capacity=np.ones(2)
+    )
     answer = solve(problem)
     assert answer.value == pytest.approx(1.0, rel=1e-8)
     assert not answer.solver.startswith("classes")
@@ -82,14 +84,14 @@ def test_three_jobs_on_two_gpus() -> None:
 
 
 def test_weights_divide() -> None:
-    problem = RateProblem(rates=np.ones((2, 1)), demand=[1.0, 4.0], gang=np.ones(2), capacity=np.ones(1))
+    problem = RateProblem(rates=np.ones((2, 1)), demand=np.array([1.0, 4.0]), gang=np.ones(2), capacity=np.ones(1))
     answer = solve(problem)
     assert answer.solver == "closed-form"
     assert answer.x[:, 0] == pytest.approx([0.2, 0.8])
 
 
 def test_types_alike_for_everybody_are_shared_in_proportion() -> None:
-    problem = RateProblem(rates=np.ones((6, 3)), demand=np.ones(6), gang=np.ones(6), capacity=[1.0, 2.0, 0.0])
+    problem = RateProblem(rates=np.ones((6, 3)), demand=np.ones(6), gang=np.ones(6), capacity=np.array([1.0, 2.0, 0.0]))
     answer = solve(problem)
     assert answer.x == pytest.approx(np.tile([1 / 6, 1 / 3, 0.0], (6, 1)))
     assert answer.gap <= 1e-12
@@ -112,7 +114,7 @@ def test_types_without_gpus_are_not_used_and_do_not_spoil_the_proof() -> None:
 
 def test_jobs_that_no_type_can_run_are_named() -> None:
     rates = np.array([[1.0, 1.0], [0.0, 5.0], [1.0, 0.0], [0.0, 5.0]])
-    problem = RateProblem(rates=rates, demand=np.ones(4), gang=np.ones(4), capacity=[2.0, 0.0])
+    problem = RateProblem(rates=rates, demand=np.ones(4), gang=np.ones(4), capacity=np.array([2.0, 0.0]))
     with pytest.raises(UnservableError) as caught:
         solve(problem)
     assert caught.value.rows == [1, 3]
@@ -139,7 +141,7 @@ def test_floors_that_leave_no_room_at_all_are_still_solved() -> None:
     """Every GPU goes into the floors: there is no interior to walk through."""
     rates, ones = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]), np.ones(3)
     floor = np.array([2.0, 2.0, 0.0])
-    problem = RateProblem(rates=rates, demand=[0.0, 0.0, 1.0], floor=floor, gang=ones, capacity=np.ones(2))
+    problem = RateProblem(rates=rates, demand=np.array([0.0, 0.0, 1.0]), floor=floor, gang=ones, capacity=np.ones(2))
     answer = solve(problem)
     assert answer.value == pytest.approx(0.0, abs=1e-6)
     assert (rates * answer.x).sum(axis=1)[:2] == pytest.approx([2.0, 2.0], rel=1e-6)
@@ -148,8 +150,8 @@ def test_floors_that_leave_no_room_at_all_are_still_solved() -> None:
 def test_floors_beyond_the_cluster_are_refused() -> None:
     problem = RateProblem(
         rates=np.ones((2, 2)) * [[1.0, 2.0]],
-        demand=[0.0, 1.0],
-        floor=[3.0, 0.0],
+        demand=np.array([0.0, 1.0]),
+        floor=np.array([3.0, 0.0]),
         gang=np.ones(2),
         capacity=np.ones(2),
     )
@@ -163,7 +165,7 @@ def test_floors_beyond_the_cluster_are_refused() -> None:
 )
 def test_nonsense_is_refused(change: dict[str, list[float]]) -> None:
     good = {"rates": [[1.0]], "demand": [1.0], "gang": [1.0], "capacity": [1.0]}
-    with pytest.raises(ValueError, match="must|match"):
+    with pytest.raises(ValueError, match=r"must|match"):
         RateProblem(**{name: np.array(value) for name, value in (good | change).items()})
 
 

@@ -47,6 +47,7 @@ def test_time_goes_by_weight_on_one_gpu() -> None:
 def test_classes_change_nothing() -> None:
     problem = random_problem(4, 20, 3)
     many = [np.concatenate((part, part, part)) for part in (problem.rates, problem.demand, problem.gang)]
-    merged = solve_nash(*many, problem.capacity)
-    full = solve_nash(*many, problem.capacity, classes=False)
+    rates, weights, gang = many
+    merged = solve_nash(rates, weights, gang, problem.capacity)
+    full = solve_nash(rates, weights, gang, problem.capacity, classes=False)
     assert merged.value == pytest.approx(full.value, rel=1e-7)

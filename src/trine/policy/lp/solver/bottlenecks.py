@@ -9,7 +9,7 @@ from trine.policy.lp.solver.highs import INFINITY, Program, minimise
 
 _STEP = 1e-5
 """Rise, relative to the largest level, that counts as a rise."""
-_LENIENT = 1e-7
+_LENIENT = 1e-9
 """Levels are met to this precision only, far below a rise."""
 
 

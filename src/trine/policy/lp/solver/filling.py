@@ -20,11 +20,14 @@ from trine.policy.lp.solver.maxmin import solve
 from trine.policy.lp.solver.rules import Alone, Rule
 from trine.policy.lp.solver.start import Warm
 
-_RATIO = 100.0
+_TOLERANCE = 1e-10
+_RATIO = 1000.0
 """A dual must exceed its slack this many times; near ties are left to the next pass, which costs time, not truth."""
 _SLACK = 1e-3
-_LENIENT = (1e-8, 1e-7)
+_LENIENT = 2e-9
 """Levels already granted are asked for with this much less, so that the next problem has an interior."""
+_MORE_LENIENT = 0.25
+"""Each pass is this much more lenient than the one before, whose shares are thus well inside."""
 _NO_RISE = 1e-7
 _PASS_GAP = 1e-5
 
@@ -136,16 +139,18 @@ def _one_pass(state: _State, weights: Array, warm: Warm, finalise_all: bool, mil
     if finalise_all:
         state.done = state.done | active
         return
-    stuck = (
-        by_milp(state.problem(demand, 0.0, np.ones(len(demand), dtype=bool), state.capacity), state.levels, active)
-        if milp
-        else _bottlenecks(state, answer, demand)
-    )
+    stuck = _by_milp(state, active) if milp else _bottlenecks(state, answer, demand)
     stuck = stuck | _priced_out(state, answer)
     if not (stuck & ~state.done).any():  # every pass must end somebody's rise
         stuck |= _largest_dual(answer, demand)
     state.done = state.done | stuck
     _finish_if_plenty(state)
+
+
+def _by_milp(state: _State, active: Mask) -> Mask:
+    everyone = np.ones(len(active), dtype=bool)
+    problem = state.problem(active.astype(np.float64), 0.0, everyone, state.capacity)
+    return by_milp(problem, np.minimum(state.levels, reached(state.rates, state.x)), active)
 
 
 def _follow(state: _State, rule: Rule) -> None:
@@ -162,9 +167,10 @@ def _follow(state: _State, rule: Rule) -> None:
 def _solve_pass(state: _State, demand: Array, warm: Warm) -> Certified | None:
     pinned = state.pinned()
     rows, capacity = pinned.sum(axis=1) == 0, np.maximum(state.capacity - state.load @ pinned, 0.0)
-    for lenient in _LENIENT:
+    least = _LENIENT * (1.0 + _MORE_LENIENT * state.passes)
+    for lenient in (least, 10.0 * least, 100.0 * least):
         try:
-            answer = solve(state.problem(demand, lenient, rows, capacity), warm, classes=False, tolerance=1e-8)
+            answer = solve(state.problem(demand, lenient, rows, capacity), warm, classes=False, tolerance=_TOLERANCE)
         except (InfeasibleError, UnservableError):
             continue
         if answer.gap <= _PASS_GAP:

@@ -1,0 +1,96 @@
+"""Panels of the page on Gavel: lines and bars with their own axes, and the page itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from trine.report import figures, page
+from trine.report.staging import write_all
+from trine.reproduce.checks import Check, Curve, Reproduction
+
+MARKS = {True: "in its band", False: "OUTSIDE its band", None: ""}
+COLUMNS = ("what", "published", "reference", "ours", "band", "")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot: lines over numbers, or with ``labels`` bars beside each other, one group per label."""
+
+    title: str
+    x_title: str
+    y_title: str
+    lines: list[tuple[str, list[float], list[float]]]
+    """Name, x, y; for bars x counts the labels."""
+    labels: list[str] = field(default_factory=list)
+    log: bool = False
+
+    def curves(self) -> list[Curve]:
+        return [Curve(self.title, name, x, y) for name, x, y in self.lines]
+
+    def figure(self) -> dict[str, Any]:
+        """As plotly.js wants it."""
+        data = [self._trace(i, *line) for i, line in enumerate(self.lines)]
+        scale = {"type": "log"} if self.log else {}
+        across = {"automargin": True, "tickangle": -25} if self.labels else scale
+        layout = {
+            "height": 420 if self.labels else 360,
+            "barmode": "group",
+            "xaxis": figures.axis(self.x_title, **across),
+            "yaxis": figures.axis(self.y_title, **(scale or {"rangemode": "tozero"})),
+            "showlegend": True,
+            "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+        }
+        return {"data": data, "layout": layout}
+
+    def _trace(self, index: int, name: str, x: list[float], y: list[float]) -> dict[str, Any]:
+        told = {"name": figures.plotly_text(name)}
+        if self.labels:
+            labels = [figures.plotly_text(self.labels[int(i)]) for i in x]
+            return told | {"type": "bar", "x": labels, "y": y, "marker": {"color": figures.line_colour(index)}}
+        mode = "lines+markers" if len(x) <= 40 else "lines"
+        return told | {"type": "scatter", "mode": mode, "x": x, "y": y, "line": figures.line_style(index)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one experiment gave."""
+
+    checks: list[Check]
+    panels: list[Panel] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GavelReproduction(Reproduction):
+    """All experiments, with the plots as they are to look."""
+
+    panels: list[Panel] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parts: list[Found], notes: list[str]) -> GavelReproduction:
+        checks = [check for part in parts for check in part.checks]
+        panels = [panel for part in parts for panel in part.panels]
+        return cls("Gavel (OSDI'20)", checks, [c for p in panels for c in p.curves()], notes, panels)
+
+
+def write_page(found: GavelReproduction, out_dir: Path) -> None:
+    """Write ``report.html`` into ``out_dir``, or nothing."""
+
+    def fill(folder: Path) -> None:
+        (folder / "report.html").write_text(_page(found), encoding="utf-8")
+
+    write_all(out_dir, fill)
+
+
+def _page(found: GavelReproduction) -> str:
+    tables = [page.section(name, _table(list(own))) for name, own in groupby(found.checks, key=lambda c: c.experiment)]
+    plots = [page.section(p.title, page.figure(f"panel-{i}", p.figure())) for i, p in enumerate(found.panels)]
+    return page.page(f"{found.paper}, run again", found.sentence(), [page.notes(found.notes), *plots, *tables])
+
+
+def _table(checks: list[Check]) -> str:
+    rows = [(c.what, c.published, c.reference, c.ours, c.band, MARKS[c.held]) for c in checks]
+    header, *body = [[page.Cell(text, number=False) for text in row] for row in (COLUMNS, *rows)]
+    return page.table(header, body)
