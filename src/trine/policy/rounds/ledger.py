@@ -102,6 +102,11 @@ class Ledger:
         self.received_s = np.full((len(self.members), self.types), self.head_start_s)
         self.fresh = np.zeros(len(self.members), np.bool_)
 
+    def behind_s(self, now: float) -> Floats:
+        """Seconds by which units lag behind their shares since the last reset."""
+        elapsed_s = now - (now if self.reset_s is None else self.reset_s)
+        return self.share * elapsed_s - (self.received_s - self.head_start_s)
+
     def priority(self, runs: Flags) -> Floats:
         """Share over the part of the type's time received; 0 without share or where a unit cannot run."""
         part = np.divide(self.received_s, self.given_s, out=np.zeros_like(self.received_s), where=self.given_s > 0)

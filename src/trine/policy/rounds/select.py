@@ -34,17 +34,20 @@ class Chosen:
     kinds: list[int]
 
 
-def select(units: Candidates, may: Flags, free: Sequence[int], order: Sequence[int], one_queue: bool) -> Chosen:
+def select(
+    units: Candidates, may: Flags, free: Sequence[int], order: Sequence[int], one_queue: bool, behind_s: Floats | None
+) -> Chosen:
     """Units for the GPUs ``free`` by type, out of those that ``may`` run there; types in ``order``.
 
-    ``one_queue``: one order over all types instead of one per type.
+    ``one_queue``: one order over all types instead of one per type. ``behind_s``: who is behind its share, by so many
+    seconds, comes before everybody, on any type.
     """
     left = list(free)
     taken = [False] * (len(units.rates) + 1)
     chosen = Chosen([], [])
     members = units.members.tolist() if len(units.members) > len(units.rates) else None
     gang: list[int] = units.gang.tolist()
-    for row, kind in _by_priority(units, may, order, one_queue):
+    for row, kind in _by_priority(units, may, order, one_queue, behind_s):
         one, other = (row, -1) if members is None else members[row]
         # Position -1, no second member, is the last entry of ``taken``, which stays false.
         if gang[row] > left[kind] or taken[one] or taken[other]:
@@ -59,8 +62,8 @@ def select(units: Candidates, may: Flags, free: Sequence[int], order: Sequence[i
 
 
 def _by_priority(
-    units: Candidates, may: Flags, order: Sequence[int], one_queue: bool
-) -> list[tuple[int, int]] | zip[tuple[int, int]]:
+    units: Candidates, may: Flags, order: Sequence[int], one_queue: bool, behind_s: Floats | None
+) -> zip[tuple[int, int]]:
     """Units and types: by priority, then by what is owed, then by share; ties in order of arrival."""
     place = np.array(order, np.int64)
     turned, rows = np.nonzero(may.T[place])
@@ -73,7 +76,11 @@ def _by_priority(
         turned, rows, kinds = turned[by_age], rows[by_age], kinds[by_age]
     at = (rows, kinds)
     keys = [-units.share[at], -units.owed_s[at], -units.priority[at]]
-    found = np.lexsort(keys if one_queue else [*keys, turned])
+    if not one_queue:
+        keys.append(turned)
+    if behind_s is not None:
+        keys.append(-np.maximum(behind_s[at], 0.0))
+    found = np.lexsort(keys)
     return zip(rows[found].tolist(), kinds[found].tolist(), strict=True)
 
 
@@ -138,3 +145,24 @@ def _gains(units: Candidates, row: int, kind: int, left: list[int], rates: Float
     room = np.array(left) >= units.gang[row]
     alone = np.where(room & units.runs[units.members[row]], units.rates[units.members[row]], 0.0)
     return np.asarray(alone / rates[:, kind][:, None])
+
+
+def faster(units: Candidates, chosen: Chosen, free: Sequence[int], order: Sequence[int]) -> Chosen:
+    """``chosen`` with single jobs moved to GPUs nobody uses, where they are faster; most gain first."""
+    left = list(free)
+    for row, kind in zip(chosen.rows, chosen.kinds, strict=True):
+        left[kind] -= int(units.gang[row])
+    rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
+    singles = np.flatnonzero(rows < len(units.rates))
+    for to in order:
+        if left[to] <= 0 or not len(singles):
+            continue
+        own = rows[singles]
+        gain = np.where(units.runs[own, to], units.rates[own, to] / units.rates[own, kinds[singles]], 0.0)
+        for at in singles[np.argsort(-gain, kind="stable")][: int((gain > 1).sum())].tolist():
+            gang = int(units.gang[rows[at]])
+            if gang <= left[to]:
+                left[to] -= gang
+                left[kinds[at]] += gang
+                kinds[at] = to
+    return Chosen(rows.tolist(), kinds.tolist())

@@ -22,7 +22,7 @@ from trine.policy.lp.problem import Problem
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.problem import Question, entities_of
-from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
+from trine.policy.rounds.select import Candidates, Chosen, apart, faster, in_line, select
 from trine.policy.view import Floats, Ints, View
 
 HEAD_OF_LINE = ("fifo",)
@@ -41,6 +41,11 @@ class RoundParams:
 
     reset_gap_s: float = param(1920.0, "seconds between two computations of the shares, at least", minimum=0)
     type_order: tuple[str, ...] = param((), "GPU types in the order in which they are filled; none = fastest first")
+    rule: str = param(
+        "ratio",
+        "who goes first: by share over time received, as published, or those furthest behind in seconds",
+        ("ratio", "lag"),
+    )
     one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
@@ -207,9 +212,12 @@ class ShareRounds(Policy):
         if strict:
             may = may & (units.priority > 0)
         free: list[int] = view.capacity.tolist()
-        chosen = select(units, may, free, self._order(view), self.params.one_queue)
+        order = self._order(view)
+        behind_s = None if self.params.rule == "ratio" or self._whole else ledger.behind_s(view.now + self.round_s)
+        chosen = select(units, may, free, order, self.params.one_queue, behind_s)
         if not idle:
-            return apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
+            chosen = apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
+            return faster(units, chosen, free, order) if behind_s is not None and not self._blind else chosen
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
 

@@ -15,6 +15,9 @@ from trine.policy.lp.solver.form import Array, RateProblem
 from trine.policy.lp.solver.highs import minimise, rate_program
 from trine.policy.lp.solver.rules import Alone, Entities, Rule
 
+PRECISION = 1e-6
+"""Relative precision that is asked of every level."""
+
 
 def _most_rise(problem: RateProblem, levels: Array, weights: Array, row: int) -> float:
     """How far one job can rise if those with less or as much keep it, and the others at least as much as it has."""
@@ -40,9 +43,25 @@ def test_levels_are_lexicographically_highest(seed: int) -> None:
     assert_feasible(found.x, problem.gang, problem.capacity)
     assert ((problem.rates * found.x).sum(axis=1) >= found.levels * (1 - 1e-7)).all()
     assert found.gap <= 1e-6
-    # A rise may collect what is missing to 1e-7 in all the others, and turn it into a faster rate.
+    _assert_levels_exact(problem, found.levels, weights)
+    # One job may collect what all others lack at that precision, and turn it into rate by the best exchange.
+    exchange = problem.rates.max() / problem.rates[problem.rates > 0].min()
+    noise = PRECISION * found.levels.sum() * exchange
     for row in range(problem.n_jobs):
-        assert _most_rise(problem, found.levels, weights, row) <= 1e-5 * max(1.0, found.levels.max())
+        assert _most_rise(problem, found.levels, weights, row) <= noise
+
+
+def _assert_levels_exact(problem: RateProblem, levels: Array, weights: Array) -> None:
+    """Every height is what simplex finds as the highest for all jobs at or above it, those below keeping theirs."""
+    height = levels * problem.gang / weights
+    for one in np.unique(np.round(height, 4)):
+        rest = height >= one - 1e-4
+        floor = np.where(rest, 0.0, levels * (1 - 1e-9))
+        demand = np.where(rest, weights / problem.gang, 0.0)
+        open_problem = RateProblem(
+            rates=problem.rates, demand=demand, floor=floor, gang=problem.gang, capacity=problem.capacity
+        )
+        assert height[rest].min() == pytest.approx(-minimise(rate_program(open_problem)).value, rel=PRECISION)
 
 
 def _entities(seed: int, n: int) -> Entities:
