@@ -209,6 +209,13 @@ def test_two_that_do_not_fit_together_are_not_put_together() -> None:
     assert "the two do not fit on them together" in world.explain("b").sentence
 
 
+def test_where_the_world_cannot_share_gpus_the_second_of_a_pair_waits() -> None:
+    world = world_of(one_node(2), ("a", 1), ("b", 1), ("c", 1))
+    world.engine.space_sharing = False
+    assert world.run("a+b", "c") == ["start a 0", "start c 1"]
+    assert "jobs cannot share GPUs here" in world.explain("b").sentence
+
+
 def test_a_type_that_holds_only_one_of_them_is_no_place_for_both() -> None:
     world = ChosenWorld(TWO_TYPES)
     world.submit(Job("a", 0, 1, 10), Job("b", 0, 1, 10, gpu_types=("y",)))

@@ -25,6 +25,8 @@ class Compat:
     """A job that arrived since the last reset is chosen for GPUs that then stay idle (Gavel)."""
     reset_at_zero: bool = False
     """A reset at time 0 counts as none, so that the next change resets again at once (Gavel)."""
+    ratio_priority: bool = False
+    """Who runs is chosen type by type, by share over time received, under every policy (Gavel)."""
     shuffled_types: bool = False
     """Under policies that do not use speeds, types are filled in random order, another every round (Gavel)."""
     round_ends_early: bool = False

@@ -54,8 +54,11 @@ class Engine:
     """What stopping a job costs, where a placement weighs moves."""
     quotas: Quotas = field(default_factory=Quotas)
     """GPUs that groups and users may hold at most."""
+    space_sharing: bool = True
+    """The world can run two jobs on the same GPUs; without it the second of a pair waits."""
 
     def __post_init__(self) -> None:
+        self.policy.prepare(self.perf)
         self.table = JobTable()
         self.free = FreeIndex(self.cluster)
         self.assigned: dict[int, Gpus] = {}
@@ -168,6 +171,7 @@ class Engine:
         return stops + self._start_decisions(now, plan) + sharing.claim_again(self, now, elsewhere)
 
     def _realise(self, now: float, slots: Ints, pools: Ints | None, partners: dict[int, int], fill: bool) -> Plan:
+        self._planner.space_sharing = self.space_sharing
         realised = ExactRound(self._planner, now, slots, pools, sharing.among(partners, slots))
         return realised.fill() if fill else realised.run()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from trine.core.reason import Reason, Why
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.sharing import in_service, may_share, suits_shape
@@ -40,23 +42,36 @@ class ExactRound:
         self.plan = Plan()
         self.before = planner.assigned
         self.after: dict[int, Gpus] = {}
-        """GPUs by job number as they are to be."""
+        """GPUs by job number as they are to be, of those that ``same`` does not cover."""
+        self.same: set[int] = set()
+        """Jobs that run as selected already: the bulk of them in most rounds."""
 
     def run(self) -> Plan:
         """The stops and starts that turn what runs into what was selected."""
-        if self.planner.placement.sticky and self._is_realised():
+        sticky = self.planner.placement.sticky
+        changed = self._changed() if sticky else np.arange(len(self.slots))
+        # Jobs that the cluster can no longer hold are shown to no policy, but what runs may end.
+        types, alone = self.planner.table.types, self.before.keys() - self.same - self.planner.partners.keys()
+        self.same.update(slot for slot in alone if not types[slot])
+        if not len(changed) and len(self.same) == len(self.before):
             return self.plan
-        units = self._units()
-        if self.planner.placement.sticky or not self._place_anew(units):
+        units = self._units(changed)
+        if sticky or not self._place_anew(units):
             self._keep_and_place(units)
-        self.plan.stops = [slot for slot, gpus in self.before.items() if self.after.get(slot) != gpus]
-        self.plan.starts = [(slot, gpus) for slot, gpus in self.after.items() if self.before.get(slot) != gpus]
-        self.plan.partners = self._pairs(units)
+        before, after = self.before, self.after
+        self.plan.stops = [s for s, gpus in before.items() if s not in self.same and after.get(s) != gpus]
+        self.plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
+        kept = {slot: mate for slot, mate in self.planner.partners.items() if slot in self.same}
+        self.plan.partners = kept | self._pairs(units)
         return self.plan
 
     def fill(self) -> Plan:
         """Only units that have nothing yet, on GPUs that nobody has."""
-        units = [unit for unit in self._units() if not any(slot in self.before for slot in unit.members)]
+        waiting = np.flatnonzero(~self.planner.table.running[self.slots])
+        if self.partners:
+            mates = [self.partners.get(slot, -1) for slot in self.slots[waiting].tolist()]
+            waiting = waiting[[mate not in self.before for mate in mates]]
+        units = self._units(waiting)
         for unit in self._larger_first(units):
             self._place(unit)
         self.plan.starts = list(self.after.items())
@@ -65,34 +80,35 @@ class ExactRound:
 
     # -- what is asked for ---------------------------------------------------------------------------------------
 
-    def _is_realised(self) -> bool:
-        """Everything runs as selected already: the common case between two computations of shares."""
-        if len(self.slots) != len(self.before) or self.partners != self.planner.partners:
-            return False
-        table = self.planner.table
-        if not table.running[self.slots].all():
-            return False
-        return self.pools is None or bool(((self.pools < 0) | (table.pool[self.slots] == self.pools)).all())
+    def _changed(self) -> Ints:
+        """Positions of the jobs that do not run as selected yet; the others are ``same``."""
+        table, slots = self.planner.table, self.slots
+        same = table.running[slots]
+        if self.pools is not None:
+            same &= (self.pools < 0) | (table.pool[slots] == self.pools)
+        if self.partners or self.planner.partners:
+            now, then = self.planner.partners, self.partners
+            same &= np.array([now.get(slot, -1) == then.get(slot, -1) for slot in slots.tolist()], dtype=np.bool_)
+        self.same = set(slots[same].tolist())
+        return np.flatnonzero(~same)
 
-    def _units(self) -> list[Unit]:
-        order: list[int] = self.slots.tolist()
-        wanted: list[int] = [-1] * len(order) if self.pools is None else self.pools.tolist()
+    def _units(self, positions: Ints) -> list[Unit]:
+        """The jobs at these positions, partners together."""
+        order: list[int] = self.slots[positions].tolist()
+        wanted: list[int] = [-1] * len(order) if self.pools is None else self.pools[positions].tolist()
         pool_of = dict(zip(order, wanted, strict=True))
         if len(pool_of) != len(order):
             raise PolicyError("a policy selected the same job twice for one round")
-        # Jobs that the cluster can no longer hold are shown to no policy, but what runs may end.
-        table = self.planner.table
-        pool_of |= {slot: -1 for slot in self.before if not table.types[slot]}
         if not self.partners:
             return [Unit(slot, -1, pool) for slot, pool in pool_of.items()]
-        units: dict[int, Unit] = {}
+        units: list[Unit] = []
         second: set[int] = set()
         for slot, pool in pool_of.items():
-            mate = self.partners.get(slot, -1)
             if slot not in second:
-                units[slot] = Unit(slot, -1, pool) if mate < 0 else self._pair(slot, mate, pool_of)
+                mate = self.partners.get(slot, -1)
+                units.append(Unit(slot, -1, pool) if mate < 0 else self._pair(slot, mate, pool_of))
                 second.add(mate)
-        return list(units.values())
+        return units
 
     def _pair(self, slot: int, mate: int, pool_of: dict[int, int]) -> Unit:
         """The two as one unit; the first alone where they cannot run together."""
@@ -106,9 +122,10 @@ class ExactRound:
         unit = Unit(slot, mate, pool_of[slot])
         if self._pools(unit):
             return unit
+        why = "the two do not fit on them together" if self.planner.space_sharing else "jobs cannot share GPUs here"
         self.plan.refusals[mate] = Reason(
             Why.REFUSED,
-            f"job {other.id} was to share the GPUs of job {one.id}, but the two do not fit on them together.",
+            f"job {other.id} was to share the GPUs of job {one.id}, but {why}.",
             {"needed": other.gpus},
             "It starts when it gets GPUs of its own or another partner.",
         )
@@ -142,8 +159,8 @@ class ExactRound:
             self._stay(unit)
 
     def _held(self) -> Iterable[Gpus]:
-        """The GPUs of each unit that has some, once."""
-        return dict.fromkeys(self.before.values()) if self.planner.partners else self.before.values()
+        """The GPUs of each unit that has some and may change, once."""
+        return dict.fromkeys([gpus for slot, gpus in self.before.items() if slot not in self.same])
 
     def _keep(self, unit: Unit, kept: set[int]) -> bool:
         """The unit goes on where one of its members runs, unless a unit before it stays there."""
@@ -169,8 +186,10 @@ class ExactRound:
     def _place(self, unit: Unit) -> bool:
         planner = self.planner
         # A shape binds both members: the one that asks for it chooses.
-        chooser = max(unit.members, key=lambda slot: planner.table.jobs[slot].shape is not None)
-        gpus = planner.try_place(planner.table.jobs[chooser], self._pools(unit), self.plan, unit.slot)
+        job = planner.table.jobs[unit.slot]
+        if unit.mate >= 0 and job.shape is None:
+            job = planner.table.jobs[unit.mate]
+        gpus = planner.try_place(job, self._pools(unit), self.plan, unit.slot)
         if gpus is None:
             return False
         self._put(unit, gpus)

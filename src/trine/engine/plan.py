@@ -63,6 +63,8 @@ class Planner:
     """Who shares GPUs with whom now, both ways; belongs to the engine."""
     perf: PerfModel | None = None
     """Knows which jobs can run on the same GPUs."""
+    space_sharing: bool = True
+    """Two jobs may run on the same GPUs at all."""
 
     def __post_init__(self) -> None:
         self._capacity = self.free.total

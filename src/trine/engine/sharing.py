@@ -44,6 +44,8 @@ def among(partners: dict[int, int], slots: Ints) -> dict[int, int]:
 def may_share(planner: Planner, slot: int, mate: int, pool: int) -> bool:
     """Both run on the type ``pool``, also together, and ask for no different shapes."""
     one, other = planner.table.jobs[slot], planner.table.jobs[mate]
+    if not planner.space_sharing:
+        return False
     if one.shape is not None and other.shape is not None and one.shape != other.shape:
         return False
     known = pool in planner.table.types[slot] and pool in planner.table.types[mate]

@@ -12,6 +12,7 @@ from trine.reproduce.gavel_causes import Ideal, Quirks
 from trine.reproduce.gavel_cost import Cost
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_entities import Entities
+from trine.reproduce.gavel_estimate import Estimator
 from trine.reproduce.gavel_load import FullContinuous, LoadSweep
 from trine.reproduce.gavel_plots import Found, GavelReproduction
 from trine.reproduce.gavel_runs import Asks, Keep, Key, Outcomes, run_all
@@ -43,6 +44,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Cost(),
     Entities(),
     SolveTime(),
+    Estimator(),
     Quirks(),
     Ideal(),
 )
@@ -76,6 +78,6 @@ NOTES = [
     "Where a linear program has many optima, another solver gives other completion times: such runs are held to 3 % of "
     "the average. Policies that leave a solver no choice are compared job by job.",
     "Published figures marked (recalled) are quoted from memory of the paper and were not checked against it.",
-    "fifo, not aware: the authors' code always takes the last free type by name, which here is the fastest one; without "
-    "that quirk types are drawn at random as meant, so the two are not held against each other.",
+    "fifo, not aware: the authors' code always takes the last free type by name, which here is the fastest one; "
+    "without that quirk types are drawn at random as meant, so the two are not held against each other.",
 ]

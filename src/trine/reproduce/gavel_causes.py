@@ -10,7 +10,7 @@ from trine.policy.rounds.share_rounds import RoundParams
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_plots import Found, Panel
-from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, scenario
+from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import failed
 from trine.sim.settings import RunSettings
 
@@ -59,13 +59,14 @@ class Quirks:
     def _check(self, policy: str, trace: str, metric: str, outcomes: Outcomes) -> Check:
         what = f"{CONTENDERS[policy].label}, change of {metric.replace('_h', '').replace('_', ' ')}"
         runs = {quirk: outcomes["quirk", policy, trace, quirk] for quirk in ("", *_quirks())}
-        lost = next((found for found in runs.values() if found.failure), None)
+        lost = first_failure(runs.values())
         if lost:
             return failed(self.name, what, lost)
         base = getattr(runs[""], metric)
         change = {quirk: 100 * (getattr(found, metric) / base - 1) for quirk, found in runs.items() if quirk}
         told = sorted((c for c in change.items() if abs(c[1]) >= 0.05), key=lambda c: c[1])
-        return Check(self.name, what, ", ".join(f"{q} {c:+.1f} %" for q, c in told) or "nothing changes", f"{base:.3f} h")
+        ours = ", ".join(f"{q} {c:+.1f} %" for q, c in told) or "nothing changes"
+        return Check(self.name, f"{what} from {base:.3f} h", ours)
 
 
 def _quirks() -> tuple[str, ...]:

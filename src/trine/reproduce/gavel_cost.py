@@ -10,20 +10,23 @@ from trine.config.prices import PUBLISHED
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_plots import Found
-from trine.reproduce.gavel_runs import Asks, Contender, Keep, Key, Outcome, Outcomes, scenario
+from trine.reproduce.gavel_runs import ALONE, Asks, Contender, Keep, Key, Outcome, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import failed
 from trine.trace.generate import generate
 
-ALONE: dict[str, Any] = {"space_sharing": False}
 WORKLOAD = "gavel-continuous-single-slos"
 JOBS, JOBS_PER_H = 300, 1.0
 SHAPE = "v100=12x1,p100=12x1,k80=12x1"
 CHEAP, KEPT, FAST = "min-cost, deadlines ignored", "min-cost, deadlines kept", "max-throughput"
+BY_TYPE = "min-cost, deadlines ignored, type by type"
+ONE_QUEUE: dict[str, Any] = {**ALONE, "one_queue": True}
 CONTENDERS = {
-    FAST: Contender(FAST, "max-throughput", {**ALONE, "slo": False}),
-    CHEAP: Contender(CHEAP, "min-cost", {**ALONE, "slo": False}),
-    KEPT: Contender(KEPT, "min-cost", {**ALONE, "slo": True}),
+    FAST: Contender(FAST, "max-throughput", {**ONE_QUEUE, "slo": False}),
+    CHEAP: Contender(CHEAP, "min-cost", {**ONE_QUEUE, "slo": False}),
+    KEPT: Contender(KEPT, "min-cost", {**ONE_QUEUE, "slo": True}),
+    BY_TYPE: Contender(BY_TYPE, "min-cost", {**ALONE, "slo": False}),
 }
+"""Types are filled together, by priority: type by type, a job that waits for a cheap GPU is first put on a dear one."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Cost:
     def judge(self, data: GavelData, figures: dict[str, Any], outcomes: Outcomes) -> Found:
         del data
         runs = {name: outcomes["cost", name] for name in CONTENDERS}
-        lost = next((found for found in runs.values() if found.failure), None)
+        lost = first_failure(runs.values())
         if lost:
             return Found([failed(self.name, "cost and missed deadlines", lost)])
         deadlines = _deadlines_s()

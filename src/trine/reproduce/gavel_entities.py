@@ -64,7 +64,8 @@ class Entities:
         from trine.policy.lp.hierarchical import Hierarchical
 
         found = Hierarchical(aware=False).allocate(example("fairness"))
-        return self._sum("fairness, not aware, sum of levels", float(found.levels.sum()), expected, f"{expected:g} (notebook)")
+        told = f"{expected:g} (notebook)"
+        return self._sum("fairness, not aware, sum of levels", float(found.levels.sum()), expected, told)
 
     def _sum(self, what: str, ours: float, expected: float, published: str) -> Check:
         held = abs(ours - expected) <= 18 * LEVEL_BAND
@@ -82,8 +83,9 @@ class Entities:
             steady = [v for h, v in zip(hours, values, strict=True) if h >= _all_there_h()]
             ours = sum(steady) / len(steady)
             held = abs(ours / computed - 1) <= RECEIVED_BAND
-            what = f"{entity}, throughput received with all jobs there, over that computed"
-            checks.append(Check(self.name, what, f"{ours:.3f}", f"{computed:.3f}", "-", held, f"within {RECEIVED_BAND:.0%}"))
+            what = f"{entity}, throughput received with all jobs there ({computed:.3f} computed)"
+            band = f"within {RECEIVED_BAND:.0%} of the levels computed"
+            checks.append(Check(self.name, what, f"{ours:.3f}", held=held, band=band))
         return checks
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,6 +111,11 @@ class Outcome:
 
 Outcomes = Mapping[Key, Outcome]
 Done = Callable[[], None]
+
+
+def first_failure(runs: Iterable[Outcome]) -> Outcome | None:
+    """A run that there is no result of; nothing if all went well."""
+    return next((found for found in runs if found.failure), None)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class SolveTime:
     def _checks(self, label: str, ours: list[float], table: dict[str, Any]) -> list[Check]:
         published, reference = (_column(table[side], label, len(ours)) for side in ("published", "reference"))
         rows = zip(table["jobs"], ours, published, reference, strict=True)
-        return [self._check(f"{label}, {n} jobs", *row) for n, *row in rows]
+        return [self._check(f"{label}, {n} jobs", here, printed, there) for n, here, printed, there in rows]
 
     def _check(self, what: str, ours: float, published: float | None, reference: float | None) -> Check:
         held = None if reference is None else ours <= reference

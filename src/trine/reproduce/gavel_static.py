@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_plots import Found, Panel
-from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, scenario
+from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import LP_BAND, failed, no_worse, within
 
 AWARE = "min_total_duration_perf"
@@ -69,7 +69,7 @@ class Static:
     def _mean(self, policy: str, published: float, outcomes: Outcomes, *, judged: bool) -> Check:
         what = f"{CONTENDERS[policy].label}, {PUBLISHED_JOBS} jobs, mean of seeds 0 to 2, makespan h, trine"
         found = [outcomes["static", policy, False, PUBLISHED_JOBS, seed] for seed in PUBLISHED_SEEDS]
-        lost = next((one for one in found if one.failure), None)
+        lost = first_failure(found)
         told = f"{published:g} (notebook)"
         if lost:
             return failed(self.name, what, lost, published=told)
@@ -86,7 +86,7 @@ class Static:
         """The policy made for the makespan has the shortest one."""
         what = f"{jobs} jobs, makespan h: {', '.join(CONTENDERS[p].label for p in self.policies)}"
         found = [outcomes["static", p, False, jobs, 0] for p in self.policies]
-        lost = next((one for one in found if one.failure), None)
+        lost = first_failure(found)
         if lost:
             return failed(self.name, what, lost)
         times = [one.makespan_h for one in found]

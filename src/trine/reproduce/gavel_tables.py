@@ -142,9 +142,7 @@ def within(
     return Check(experiment, what, ours, f"{expected:.3f}", published, abs(off) <= band, told)
 
 
-def no_worse(
-    experiment: str, what: str, found: Outcome, metric: str, expected: float, *, judged: bool = True
-) -> Check:
+def no_worse(experiment: str, what: str, found: Outcome, metric: str, expected: float, *, judged: bool = True) -> Check:
     """A time that may not be longer than that of the reference."""
     told = f"no worse than the reference (to {100 * EQUAL:g} %)" if judged else ""
     if found.failure:

@@ -42,9 +42,9 @@ class RoundParams:
     reset_gap_s: float = param(1920.0, "seconds between two computations of the shares, at least", minimum=0)
     type_order: tuple[str, ...] = param((), "GPU types in the order in which they are filled; none = fastest first")
     rule: str = param(
-        "ratio",
-        "who goes first: by share over time received, as published, or those furthest behind in seconds",
-        ("ratio", "lag"),
+        "auto",
+        "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
+        ("auto", "ratio", "lag"),
     )
     one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
     entities: tuple[str, ...] = param(
@@ -213,13 +213,19 @@ class ShareRounds(Policy):
             may = may & (units.priority > 0)
         free: list[int] = view.capacity.tolist()
         order = self._order(view)
-        behind_s = None if self.params.rule == "ratio" or self._whole else ledger.behind_s(view.now + self.round_s)
+        behind_s = ledger.behind_s(view.now + self.round_s) if self._by_lag(view) else None
         chosen = select(units, may, free, order, self.params.one_queue, behind_s)
         if not idle:
             chosen = apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
-            return faster(units, chosen, free, order) if behind_s is not None and not self._blind else chosen
+            return chosen if behind_s is None else faster(units, chosen, free, order)
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
+
+    def _by_lag(self, view: View) -> bool:
+        """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
+        if self._whole or view.compat.ratio_priority or self.params.rule == "ratio":
+            return False
+        return self.params.rule == "lag" or not (self._blind or self._question.everywhere)
 
     def _candidates(self, view: View, ledger: Ledger) -> Candidates:
         members, gang, runs = ledger.members, view.gpus, self._runs
