@@ -20,8 +20,9 @@ from trine.executor.base import Capabilities, Event, Executor, Exited, Handle, L
 from trine.executor.inventory import nodes_of
 from trine.server.access import Access
 from trine.server.build import Model
+from trine.server.desk import Setup
 from trine.server.leases import Leases
-from trine.server.scheduler import Scheduler, Setup
+from trine.server.scheduler import Scheduler
 from trine.server.service import Caller
 from trine.server.store import Store
 

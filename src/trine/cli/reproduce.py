@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trine.reproduce.checks import Reproduction
 
 app = typer.Typer(help="Run the experiments of a paper again and compare.", no_args_is_help=True)
@@ -44,12 +46,18 @@ def gavel(
     data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
 ) -> None:
     """Gavel (OSDI'20): physical traces, continuous and static workloads, load, cost, entities, solver, estimator."""
+    from contextlib import ExitStack
+
     from trine.cli.progress import ProgressBar
     from trine.reproduce.gavel import reproduce
     from trine.reproduce.gavel_plots import write_page
 
-    with ProgressBar(0, "simulating") as bar:
-        found = reproduce(data, quick=quick, workers=workers, done=bar.advance)
+    with ExitStack() as stack:
+
+        def bar(runs: int) -> Callable[[], None]:
+            return stack.enter_context(ProgressBar(runs, "simulating")).advance
+
+        found = reproduce(data, quick=quick, workers=workers, progress=bar)
     if out:
         write_page(found, out)
     _tell(found, as_json, out)

@@ -50,11 +50,11 @@ class ExactRound:
         """The stops and starts that turn what runs into what was selected."""
         sticky = self.planner.placement.sticky
         changed = self._changed() if sticky else np.arange(len(self.slots))
+        if not len(changed) and len(self.slots) == len(self.before):
+            return self.plan
         # Jobs that the cluster can no longer hold are shown to no policy, but what runs may end.
         types, alone = self.planner.table.types, self.before.keys() - self.same - self.planner.partners.keys()
         self.same.update(slot for slot in alone if not types[slot])
-        if not len(changed) and len(self.same) == len(self.before):
-            return self.plan
         units = self._units(changed)
         if sticky or not self._place_anew(units):
             self._keep_and_place(units)
@@ -89,8 +89,10 @@ class ExactRound:
         if self.partners or self.planner.partners:
             now, then = self.planner.partners, self.partners
             same &= np.array([now.get(slot, -1) == then.get(slot, -1) for slot in slots.tolist()], dtype=np.bool_)
-        self.same = set(slots[same].tolist())
-        return np.flatnonzero(~same)
+        changed = np.flatnonzero(~same)
+        if len(changed) or len(slots) != len(self.before):
+            self.same = set(slots[same].tolist())
+        return changed
 
     def _units(self, positions: Ints) -> list[Unit]:
         """The jobs at these positions, partners together."""
@@ -187,7 +189,7 @@ class ExactRound:
         planner = self.planner
         # A shape binds both members: the one that asks for it chooses.
         job = planner.table.jobs[unit.slot]
-        if unit.mate >= 0 and job.shape is None:
+        if unit.mate >= 0 and planner.table.jobs[unit.mate].shape is not None:
             job = planner.table.jobs[unit.mate]
         gpus = planner.try_place(job, self._pools(unit), self.plan, unit.slot)
         if gpus is None:

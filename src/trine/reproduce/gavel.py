@@ -15,7 +15,7 @@ from trine.reproduce.gavel_entities import Entities
 from trine.reproduce.gavel_estimate import Estimator
 from trine.reproduce.gavel_load import FullContinuous, LoadSweep
 from trine.reproduce.gavel_plots import Found, GavelReproduction
-from trine.reproduce.gavel_runs import Asks, Keep, Key, Outcomes, run_all
+from trine.reproduce.gavel_runs import Asks, Done, Keep, Key, Outcomes, run_all
 from trine.reproduce.gavel_solve import SolveTime
 from trine.reproduce.gavel_static import Static
 from trine.reproduce.gavel_tables import TABLES
@@ -55,11 +55,11 @@ def reproduce(
     *,
     quick: bool = False,
     workers: int = 0,
-    total: Callable[[int], None] = lambda _: None,
-    done: Callable[[], None] = lambda: None,
+    progress: Callable[[int], Done] = lambda _: lambda: None,
     experiments: Sequence[Experiment] = EXPERIMENTS,
 ) -> GavelReproduction:
-    """Run all experiments; ``quick`` leaves out most of the sweeps. ``total`` is told the number of runs first."""
+    """Run all experiments; ``quick`` leaves out most of the sweeps. ``progress`` is given the number of runs and
+    gives back what is called after each."""
     figures = read_mapping(FIGURES).plain()
     with TemporaryDirectory() as scratch:
         data = GavelData.find(folder, Path(scratch))
@@ -68,8 +68,7 @@ def reproduce(
         for experiment in experiments:
             asks |= experiment.asks(data, figures, quick)
             keep |= experiment.keep()
-        total(len(asks))
-        outcomes = run_all(asks, keep, workers, done)
+        outcomes = run_all(asks, keep, workers, progress(len(asks)))
         return GavelReproduction.of([e.judge(data, figures, outcomes) for e in experiments], NOTES)
 
 

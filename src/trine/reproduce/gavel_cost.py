@@ -15,7 +15,7 @@ from trine.reproduce.gavel_tables import failed
 from trine.trace.generate import generate
 
 WORKLOAD = "gavel-continuous-single-slos"
-JOBS, JOBS_PER_H = 300, 1.0
+JOBS_PER_H = 1.0
 SHAPE = "v100=12x1,p100=12x1,k80=12x1"
 CHEAP, KEPT, FAST = "min-cost, deadlines ignored", "min-cost, deadlines kept", "max-throughput"
 BY_TYPE = "min-cost, deadlines ignored, type by type"
@@ -31,9 +31,10 @@ CONTENDERS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Total cost and missed deadlines of 300 single-GPU jobs."""
+    """Total cost and missed deadlines of single-GPU jobs."""
 
     name: ClassVar[str] = "cost and SLO"
+    jobs: int = 300
 
     def asks(self, data: GavelData, figures: dict[str, Any], quick: bool) -> Asks:
         del figures, quick
@@ -41,7 +42,7 @@ class Cost:
         return {("cost", name): self._scenario(contender, cluster) for name, contender in CONTENDERS.items()}
 
     def _scenario(self, contender: Contender, cluster: str) -> Any:
-        values = {"workload.jobs": JOBS, "workload.jobs_per_h": JOBS_PER_H, "window": ""}
+        values = {"workload.jobs": self.jobs, "workload.jobs_per_h": JOBS_PER_H, "window": ""}
         return scenario(
             "gavel-continuous-single",
             contender,
@@ -61,7 +62,7 @@ class Cost:
         lost = first_failure(runs.values())
         if lost:
             return Found([failed(self.name, "cost and missed deadlines", lost)])
-        deadlines = _deadlines_s()
+        deadlines = _deadlines_s(self.jobs)
         checks = [self._told(name, found, deadlines) for name, found in runs.items()]
         published = f"up to {figures['claims']['cost_times']} (recalled)"
         return Found([*checks, self._saving(runs, published), self._kept(runs, deadlines)])
@@ -89,8 +90,8 @@ def _priced_cluster(data: GavelData) -> str:
     return str(path)
 
 
-def _deadlines_s() -> dict[str, float]:
-    jobs = generate(WORKLOAD, jobs=JOBS, seed=0, gpus=36, jobs_per_h=JOBS_PER_H)
+def _deadlines_s(count: int) -> dict[str, float]:
+    jobs = generate(WORKLOAD, jobs=count, seed=0, gpus=36, jobs_per_h=JOBS_PER_H)
     return {job.id: job.deadline_s for job in jobs if job.deadline_s is not None}
 
 

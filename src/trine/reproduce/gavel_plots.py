@@ -11,6 +11,8 @@ from trine.report import figures, page
 from trine.report.staging import write_all
 from trine.reproduce.checks import Check, Curve, Reproduction
 
+MOST_TOLD = 8
+"""Figures outside their bands that the last sentence names."""
 MARKS = {True: "in its band", False: "OUTSIDE its band", None: ""}
 COLUMNS = ("what", "published", "reference", "ours", "band", "")
 
@@ -67,6 +69,19 @@ class GavelReproduction(Reproduction):
     """All experiments, with the plots as they are to look."""
 
     panels: list[Panel] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """What held and what did not, by experiment, in one sentence."""
+        judged = [c for c in self.checks if c.held is not None]
+        missed = [c for c in judged if not c.held]
+        broken = {c.experiment for c in missed}
+        whole = [name for name in dict.fromkeys(c.experiment for c in judged) if name not in broken]
+        told = f"{len(judged) - len(missed)} of {len(judged)} figures lie in their bands"
+        told += f", all of them in {', '.join(whole)}" if whole else ""
+        outside = [f"{c.experiment}: {c.what}, {c.ours}, expected {c.reference} ({c.band})" for c in missed[:MOST_TOLD]]
+        if len(missed) > MOST_TOLD:
+            outside.append(f"and {len(missed) - MOST_TOLD} more")
+        return f"{told}; outside: {'; '.join(outside)}." if missed else f"{told}; none lies outside."
 
     @classmethod
     def of(cls, parts: list[Found], notes: list[str]) -> GavelReproduction:

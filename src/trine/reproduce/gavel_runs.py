@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trine.config.preset import load_preset
-from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.reason import Why
 from trine.core.result import JobRecord, RunResult, Segment, Summary
@@ -24,8 +23,6 @@ Key = tuple[Any, ...]
 Asks = dict[Key, Scenario]
 MOST_WORDS = 120
 """Letters of a failure that are told."""
-UNLISTED_QUIRKS = ("shuffled_types", "fifo_passes_over")
-"""Quirks of the authors' code that count as such whether a preset lists them or not."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,7 @@ def scenario(preset: str, contender: Contender, *, compat: bool, throughputs: st
         values["compat"] = "authors"
     jobs = {} if "trace" in given else {"workload": found.workload}
     told = {"cluster": found.cluster, "placement": found.placement, **jobs, **given}
-    authors = tuple(q for q in Compat.names() if q in (*found.authors, *UNLISTED_QUIRKS))
-    return Scenario(policy=contender.policy, throughputs=throughputs, authors=authors, values=values, **told)
+    return Scenario(policy=contender.policy, throughputs=throughputs, authors=found.authors, values=values, **told)
 
 
 # -- outcomes --------------------------------------------------------------------------------------------------------

@@ -38,8 +38,9 @@ from trine.server.api.serve import bind, serve
 from trine.server.auth import open_auth, user_name
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.desk import Setup
 from trine.server.leases import Leases
-from trine.server.scheduler import Scheduler, Setup, check_settings
+from trine.server.scheduler import Scheduler, check_settings
 from trine.server.state import LiveState
 from trine.server.store import Store
 

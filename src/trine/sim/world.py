@@ -95,7 +95,6 @@ class World:
         self._report = progress
         self._log = log
         self._fruitless = 0
-        engine.policy.prepare(engine.perf)
         compat = engine.compat
         recorder.pair_part = 1.0 if compat.pair_cost_twice else 0.5
         self._slices = Slices(engine.perf, compat, settings.round_s) if compat.round_ends_early else None

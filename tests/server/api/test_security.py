@@ -163,7 +163,7 @@ def test_strange_idempotency_keys(anna: httpx.Client, key: str) -> None:
 
 def test_a_hundred_megabytes_are_refused_unread(server: Running) -> None:
     started_s = time.process_time()
-    answer = raw(server, head(f"Authorization: Bearer {ANNA_TOKEN}", "Content-Length: 100000000"), b"x" * 1_000)
+    answer = raw(server, head(f"Authorization: Bearer {ANNA_TOKEN}", "Content-Length: 100000000"), b"")
     assert answer.startswith(b"HTTP/1.1 413") and b'"code":"body-too-large"' in answer
     assert time.process_time() - started_s < 2
     assert_alive(server)

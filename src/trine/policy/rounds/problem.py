@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.perf.model import PerfModel
-from trine.perf.throughput import pair_kinds
 from trine.policy.lp.problem import RULES, Entity, KindPairs, Problem
 from trine.policy.rounds.known import Known
 from trine.policy.view import Floats, Ints, View
@@ -30,6 +29,7 @@ class Question:
     """Groups are entities."""
     everywhere: bool = False
     """Only pairs that run on every type, for policies that treat types alike."""
+    _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> Ints:
@@ -79,16 +79,31 @@ class Question:
         return entity, [self.entities.get(group, Entity(group)) for group in number]
 
     def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
-        """Jobs that are restricted to some types pair with nobody: their kind would not be that of the table."""
-        types = [self.perf.cluster.types[j] for j in self.columns]
-        keys = [(job.model if not job.gpu_types else f"{job.model}\0{row}", job.gpus) for row, job in enumerate(jobs)]
-        found = pair_kinds(self.perf.throughputs, keys, types)
-        _, first = np.unique(found.kind, return_index=True)
-        runs = rates[first] > 0
-        both = runs[found.pairs[:, 0]] & runs[found.pairs[:, 1]]
-        rates = np.where(both[:, None, :], found.throughput, 0.0)
-        kept = (rates > 0).all(axis=(1, 2)) if self.everywhere else np.ones(len(rates), np.bool_)
-        return KindPairs(found.kind, found.pairs[kept], rates[kept])
+        """Jobs of one model, gang and speed are one kind; two kinds may share if that was measured."""
+        number: dict[tuple[str, int, tuple[float, ...]], int] = {}
+        keys = [(job.model, job.gpus, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
+        kind = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+        rows: list[Floats] = []
+        pairs: list[tuple[int, int]] = []
+        kinds = list(number)
+        for b, (other, gang, own) in enumerate(kinds):
+            for a, (model, size, theirs) in enumerate(kinds[: b + 1]):
+                found = self._together(model, other, gang) if size == gang else None
+                if found is not None:
+                    pairs.append((a, b))
+                    rows.append(found * ((np.array(own) > 0) & (np.array(theirs) > 0)))
+        table = np.array(rows).reshape(-1, 2, rates.shape[1])
+        kept = (table > 0).all(axis=(1, 2)) if self.everywhere else table.any(axis=(1, 2))
+        return KindPairs(kind, np.array(pairs, np.int64).reshape(-1, 2)[kept], table[kept])
+
+    def _together(self, model: str, other: str, gang: int) -> Floats | None:
+        """(2, types by name): steps per second of either, 0 where the two do not fit; ``None`` if they never do."""
+        key = (model, other, gang)
+        if key not in self._measured:
+            known = [self.perf.throughputs.pair_rate(*key, self.perf.cluster.types[j]) for j in self.columns.tolist()]
+            fits = [pair if pair is not None and min(pair) > 0 else (0.0, 0.0) for pair in known]
+            self._measured[key] = np.array(fits).T if any(map(any, fits)) else None
+        return self._measured[key]
 
 
 def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:

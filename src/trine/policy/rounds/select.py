@@ -75,7 +75,7 @@ def _by_priority(
         by_age = np.lexsort((age[rows], turned))
         turned, rows, kinds = turned[by_age], rows[by_age], kinds[by_age]
     at = (rows, kinds)
-    keys = [-units.share[at], -units.owed_s[at], -units.priority[at]]
+    keys: list[Floats | Ints] = [-units.share[at], -units.owed_s[at], -units.priority[at]]
     if not one_queue:
         keys.append(turned)
     if behind_s is not None:

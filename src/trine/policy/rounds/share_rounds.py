@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trine.core.errors import unknown_name
+from trine.core.errors import InputError, unknown_name
 from trine.core.params import param
 from trine.core.reason import Why
 from trine.perf.model import PerfModel
@@ -21,7 +21,9 @@ from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
+from trine.policy.rounds.line import Line
 from trine.policy.rounds.problem import Question, entities_of
+from trine.policy.rounds.quirks import PassingFifo
 from trine.policy.rounds.select import Candidates, Chosen, apart, faster, in_line, select
 from trine.policy.view import Floats, Ints, View
 
@@ -31,6 +33,9 @@ UNAWARE = ("isolated", "proportional")
 """Policies without a parameter ``aware`` that do not use speeds."""
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
+import os
+STAY = float(os.environ.get("STAY","0"))
+PRICED = ("min-cost",)
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -72,12 +77,14 @@ class ShareRounds(Policy):
 
     def prepare(self, perf: PerfModel) -> None:
         types = perf.cluster.types
+        _check_prices(self.name, perf)
         self.memory = Memory(self.params.rounds_seed)
         self._shuffle = random.Random(self.params.rounds_seed + 5)
         self._ledger = Ledger(len(types), self.round_s / 2)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
         self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
+        self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
         self._capacity: Ints = np.zeros(0, np.int64)
@@ -116,6 +123,8 @@ class ShareRounds(Policy):
             raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
         if self._repeats(view, ledger):
             return self._last[1]
+        if self._line is not None and not view.compat.idle_until_reset:
+            return self._in_line(view, ledger, self._line)
         self._charge(view, ledger)
         stuck = not self._follow(view, ledger) and not self._last[0].rows
         if self._due and (stuck or self._may_reset(view, ledger)):
@@ -124,6 +133,15 @@ class ShareRounds(Policy):
         ranking = _ranking(view, ledger, chosen)
         self._last = (chosen, ranking, view.attained_s)
         return ranking
+
+    def _in_line(self, view: View, ledger: Ledger, line: Line) -> Ranking:
+        """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
+        self._slots, self._capacity, self._due = view.slots, view.capacity, True
+        anew = self._may_reset(view, ledger)
+        if anew:
+            ledger.reset_s, self._due, self._whole = view.now, False, True
+        self._last = (self._last[0], line.rank(view, anew), self._last[2])
+        return self._last[1]
 
     def _repeats(self, view: View, ledger: Ledger) -> bool:
         """The last round is right for this one too; what it gives to whom is booked when that ends."""
@@ -213,13 +231,20 @@ class ShareRounds(Policy):
             may = may & (units.priority > 0)
         free: list[int] = view.capacity.tolist()
         order = self._order(view)
-        behind_s = ledger.behind_s(view.now + self.round_s) if self._by_lag(view) else None
+        behind_s = self._behind_s(view, ledger) if self._by_lag(view) else None
         chosen = select(units, may, free, order, self.params.one_queue, behind_s)
         if not idle:
             chosen = apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
             return chosen if behind_s is None else faster(units, chosen, free, order)
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
+
+    def _behind_s(self, view: View, ledger: Ledger) -> Floats:
+        """How far behind units would be after this round; those that run stay unless others are clearly worse off."""
+        behind_s = ledger.behind_s(view.now + self.round_s)
+        running = np.flatnonzero(view.running)
+        behind_s[running, view.pool[running]] += STAY * self.round_s
+        return behind_s
 
     def _by_lag(self, view: View) -> bool:
         """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
@@ -256,6 +281,19 @@ def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
     speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
     first = [types.index(name.lower()) for name in named]
     return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
+
+
+def _check_prices(name: str, perf: PerfModel) -> None:
+    """A policy that needs prices says so before the first job comes."""
+    prices = perf.cluster.prices_per_gpu_h
+    missing = [gpu_type for gpu_type in perf.cluster.types if not prices.get(gpu_type, 0.0) > 0]
+    if name in PRICED and missing:
+        raise InputError(
+            "cluster",
+            f"no price for {missing[0]}",
+            f"a price for every GPU type: {name} needs it",
+            "prices_per_gpu_hour",
+        )
 
 
 def _since(view: View, slots: Ints, before: Floats, first: Ints) -> Floats:

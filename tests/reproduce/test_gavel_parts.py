@@ -1,0 +1,114 @@
+"""Parts of ``trine reproduce gavel`` that need no trace: entities over time, time to solve, a policy that guesses."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trine.reproduce.gavel_cost import KEPT, Cost
+from trine.reproduce.gavel_data import GavelData
+from trine.reproduce.gavel_entities import ENTITIES, Entities, received
+from trine.reproduce.gavel_estimate import POLICY
+from trine.reproduce.gavel_runs import CONTENDERS, Contender, attempt, run_all, scenario
+from trine.reproduce.gavel_solve import SolveTime
+
+MODELS = {"A3C": (1.0, 2.0, 4.0), "CycleGAN": (0.2, 0.5, 1.0), "LM (batch size 20)": (5.0, 8.0, 30.0)}
+TYPES = ("k80", "p100", "v100")
+SLOWED = {"A3C": 0.9, "CycleGAN": 0.4, "LM (batch size 20)": 0.7}
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> str:
+    """Rates of three models alone and together, where each slows down by a factor of its own."""
+    lines = ["model,gpus,gpu_type,placement,steps_per_s,other,other_steps_per_s"]
+    for model, rates in MODELS.items():
+        lines += [f"{model},1,{t},,{rate},," for t, rate in zip(TYPES, rates, strict=True)]
+    for one, other in combinations_with_replacement(MODELS, 2):
+        for j, t in enumerate(TYPES):
+            beside = (MODELS[one][j] * SLOWED[one], MODELS[other][j] * SLOWED[other])
+            lines.append(f"{one},1,{t},,{beside[0]},{other},{beside[1]}")
+    path = tmp_path / "pairs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    rows = ["job_id,job_type,scale_factor,total_steps,duration_s_on_v100,priority_weight,arrival_s"]
+    for number in range(12):
+        model = list(MODELS)[number % 3]
+        rate = MODELS[model][2]
+        rows.append(f"{number},{model},1,{rate * 7200 * (1 + number % 4)},{7200 * (1 + number % 4)},1.0,{number * 600}")
+    path = tmp_path / "jobs.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+def shared(contender: Contender, pairs: str, trace: str) -> Any:
+    found = attempt(
+        scenario(
+            "gavel-continuous-single",
+            contender,
+            compat=False,
+            throughputs=pairs,
+            trace=trace,
+            cluster="v100=1x1,p100=1x1,k80=1x1",
+            values={"window": ""},
+        )
+    )
+    assert found.failure == ""
+    return found
+
+
+def guessing(pairs: str, **values: Any) -> Contender:
+    return Contender("guessing", str(POLICY), {"table": pairs, **values})
+
+
+def test_who_has_measured_everything_decides_as_who_knows(pairs: str, trace: str) -> None:
+    knows = shared(CONTENDERS["max_min_fairness_packed"], pairs, trace)
+    measured = shared(guessing(pairs, references=3, profiled=1.0), pairs, trace)
+    assert measured.jobs == knows.jobs
+
+
+def test_jobs_run_at_their_true_rates_whatever_is_guessed(pairs: str, trace: str) -> None:
+    for drawing in range(3):
+        found = shared(guessing(pairs, references=1, profiled=0.0, drawing=drawing), pairs, trace)
+        assert len(found.jobs) == 12
+        assert min(job.jct_s for job in found.jobs) >= 7200
+
+
+def test_three_entities_receive_what_was_computed_for_them(tmp_path: Path) -> None:
+    example, data = Entities(), GavelData(tmp_path, tmp_path)
+    asks = example.asks(data, {}, True)
+    outcomes = run_all(asks, example.keep(), 1, lambda: None)
+    levels = {"published": 10.458, "bottlenecks": 10.458, "not_aware": 9.0}
+    in_order = {"published": 9.154, "bottlenecks": 8.697}
+    found = example.judge(data, {"hierarchy": {"fairness": levels, "fifo": in_order}}, outcomes)
+    assert [c.what for c in found.checks if not c.held] == []
+    lines = received(next(iter(outcomes.values())))
+    assert len(lines) == ENTITIES
+    assert sum(values[-1] for _, values in lines.values()) > 9  # what the policy gets that does not know speeds
+
+
+def test_times_to_solve_are_judged_only_where_there_is_a_reference(tmp_path: Path) -> None:
+    table = {
+        "jobs": [32, 64],
+        "published": {"hierarchical": [0.08]},
+        "reference": {"max-min-fairness": [None, 1e-9], "hierarchical": [60.0, 60.0]},
+    }
+    measured = SolveTime(("max-min-fairness", "hierarchical"))
+    found = measured.judge(GavelData(tmp_path, tmp_path), {"solve_s": table}, {})
+    assert [c.held for c in found.checks] == [None, False, True, True]
+    assert [c.published for c in found.checks] == ["-", "-", "80.0 ms (figure)", "-"]
+
+
+def test_costs_and_deadlines_come_from_the_run(tmp_path: Path) -> None:
+    data = GavelData(tmp_path, tmp_path)
+    asks = Cost(jobs=25).asks(data, {}, True)
+    outcomes = run_all(asks, {}, 1, lambda: None)
+    found = Cost(jobs=25).judge(data, {"claims": {"cost_times": 1.4}}, outcomes)
+    assert next(c for c in found.checks if c.what == KEPT).ours.startswith("cost ")
+    assert [c.what for c in found.checks if c.held is False] == []
