@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import live, sdk
+from benchmarks import gavel, live, sdk
 from benchmarks.churn import microseconds
 from trine.config.preset import load_preset
 from trine.core.result import Summary
@@ -90,6 +90,14 @@ def _growth(policy: str) -> Measured:
     return Measured(large / small, _peak_mb(), f"{small * 1e6:.0f} us and {large * 1e6:.0f} us per job")
 
 
+def _gavel(policy: str, **values: Any) -> Measured | str:
+    data = SHARED / "data"
+    if not data.is_dir():
+        return f"public data not found at {data}"
+    s = gavel.continuous(data, policy, **values)
+    return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
+
+
 def _churn(placement: str, nodes: int, nodes_per_rack: int = 0) -> Measured:
     spent = min(microseconds(placement, nodes, nodes_per_rack=nodes_per_rack) for _ in range(3))
     return Measured(spent, _peak_mb(), "catching up with releases, choosing, marking")
@@ -139,6 +147,8 @@ _ALL = (
     Case("growth-fifo", "time per job, 10,240 over 64 GPUs, FIFO", 4.0, lambda: _growth("fifo"), unit="x"),
     Case("growth-las", "time per job, 10,240 over 64 GPUs, LAS", 4.0, lambda: _growth("las"), unit="x"),
     Case("pal-policy", "PAL workload 1, FIFO, pal", 0.05, lambda: _pal("fifo", "pal"), reference_s=48),
+    Case("gavel-fifo", "Gavel, 5,500 jobs on 36:36:36, FIFO with speeds", 1.0, lambda: _gavel("fifo", aware=True), reference_s=74),
+    Case("gavel-max-min", "Gavel, 5,500 jobs on 36:36:36, max-min", 5.0, lambda: _gavel("max-min-fairness"), reference_s=112),
     Case("place-10k", "one pal placement, 10,240 GPUs", 50, lambda: _churn("pal", 1280), unit="us"),
     Case("place-100k", "one pal placement, 102,400 GPUs", 100, lambda: _churn("pal", 12_800), unit="us"),
     Case("place-10k-racks", "the same, 10,240 GPUs in 160 racks", 50, lambda: _churn("pal", 1280, 8), unit="us"),

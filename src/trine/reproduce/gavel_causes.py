@@ -58,7 +58,7 @@ class Quirks:
 
     def _check(self, policy: str, trace: str, metric: str, outcomes: Outcomes) -> Check:
         what = f"{CONTENDERS[policy].label}, change of {metric.replace('_h', '').replace('_', ' ')}"
-        runs = {quirk: outcomes["quirk", policy, trace, quirk] for quirk in ("", *_quirks())}
+        runs = {key[3]: found for key, found in outcomes.items() if key[:3] == ("quirk", policy, trace)}
         lost = first_failure(runs.values())
         if lost:
             return failed(self.name, what, lost)

@@ -69,6 +69,7 @@ def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, di
         settings.compat,
         run.costs,
         quotas=model.quotas,
+        space_sharing=False,  # no executor gives a GPU to two jobs at once yet
     )
     for job in state.jobs.values():
         if job.state == "done":

@@ -142,6 +142,8 @@ def _check_options(options: Options) -> None:
         raise InputError("--truncate", f"{options.truncate}", "the number of the last record to keep, 0 or more")
     if "round_s" in options.settings:
         raise InputError("--set", "round_s", "--round SECONDS")
+    if str(options.settings.get("space_sharing", "false")).lower() in ("true", "yes", "on", "1"):
+        raise InputError("--set", "space_sharing=true", "false: real jobs do not share GPUs yet, simulated ones do")
     if options.job_user and not is_system_user(options.job_user):
         raise InputError("--job-user", f"no user {options.job_user!r} on this machine", "a user that exists")
     if options.tls is not None:

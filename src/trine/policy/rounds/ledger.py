@@ -75,9 +75,9 @@ class Ledger:
         return np.flatnonzero(there.all(axis=1))
 
     def charge(self, rows: list[int], kinds: list[int], seconds: Floats) -> None:
-        """Time that units received since the last look."""
-        np.add.at(self.received_s, (rows, kinds), seconds)
-        np.add.at(self.given_s, kinds, seconds)
+        """Time that units, each once, received since the last look."""
+        self.received_s[rows, kinds] += seconds
+        self.given_s += np.bincount(kinds, seconds, self.types)
 
     def settle(self, now: float, since_s: float) -> None:
         """A reset: carry over what is owed since ``since_s``, and count from the head start again."""

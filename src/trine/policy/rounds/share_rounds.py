@@ -33,8 +33,7 @@ UNAWARE = ("isolated", "proportional")
 """Policies without a parameter ``aware`` that do not use speeds."""
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
-import os
-STAY = float(os.environ.get("STAY","0"))
+EXACTING = ("makespan",)
 PRICED = ("min-cost",)
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
@@ -50,6 +49,12 @@ class RoundParams:
         "auto",
         "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
         ("auto", "ratio", "lag"),
+    )
+    stay_rounds: float | None = param(
+        None,
+        "under the rule lag, a running job gives way only to those further behind by so many rounds; "
+        "none = 1, or 0 where all depends on the shares (makespan)",
+        minimum=0,
     )
     one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
     entities: tuple[str, ...] = param(
@@ -86,6 +91,8 @@ class ShareRounds(Policy):
         self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
+        stay = self.params.stay_rounds
+        self._stay_s = self.round_s * (float(self.name not in EXACTING) if stay is None else stay)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
         self._capacity: Ints = np.zeros(0, np.int64)
         self._due = False
@@ -231,7 +238,7 @@ class ShareRounds(Policy):
             may = may & (units.priority > 0)
         free: list[int] = view.capacity.tolist()
         order = self._order(view)
-        behind_s = self._behind_s(view, ledger) if self._by_lag(view) else None
+        behind_s = self._behind_s(view, ledger, units.members) if self._by_lag(view) else None
         chosen = select(units, may, free, order, self.params.one_queue, behind_s)
         if not idle:
             chosen = apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
@@ -239,11 +246,16 @@ class ShareRounds(Policy):
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
 
-    def _behind_s(self, view: View, ledger: Ledger) -> Floats:
+    def _behind_s(self, view: View, ledger: Ledger, members: Ints) -> Floats:
         """How far behind units would be after this round; those that run stay unless others are clearly worse off."""
         behind_s = ledger.behind_s(view.now + self.round_s)
-        running = np.flatnonzero(view.running)
-        behind_s[running, view.pool[running]] += STAY * self.round_s
+        pool, stay_s = np.where(view.running, view.pool, -1), self._stay_s
+        rows = np.flatnonzero(pool >= 0)
+        behind_s[rows, pool[rows]] += stay_s
+        if len(members) > ledger.singles:
+            one, other = pool[members[ledger.singles :]].T
+            rows = np.flatnonzero((one >= 0) & (one == other))
+            behind_s[rows + ledger.singles, one[rows]] += stay_s
         return behind_s
 
     def _by_lag(self, view: View) -> bool:
