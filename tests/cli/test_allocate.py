@@ -151,12 +151,10 @@ def test_chance_follows_the_seed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("run", "--policy", "allox"), ("compare", "--policies", "fifo,allox")])
-def test_the_simulator_says_who_runs_it(command: tuple[str, ...]) -> None:
-    words = ["sim", *command, "--workload", "pai", "--cluster", "2x4"]
+def test_the_simulator_runs_them_too(command: tuple[str, ...]) -> None:
+    words = ["sim", *command, "--workload", "pai", "--cluster", "2x4", "--set", "workload.jobs=20"]
     done = subprocess.run([sys.executable, "-m", "trine", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and not done.stdout
-    assert len(done.stderr.splitlines()) == 1
-    assert "allox computes shares" in done.stderr and "trine allocate" in done.stderr
+    assert done.returncode == 0 and "allox" in done.stdout
 
 
 def test_policies_are_listed_with_what_they_compute() -> None:

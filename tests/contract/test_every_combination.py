@@ -81,7 +81,7 @@ def assert_sound(result: RunResult, jobs: Sequence[Job], policy: str, placement:
     """Every tracked job is there once and in order, and the summary says what the records say."""
     records, s = result.jobs, result.summary
     assert [r.job_id for r in records] == [j.id for j in jobs if j.tracked]
-    assert list(s.as_dict()) == SUMMARY_KEYS
+    assert list(s.as_dict())[: len(SUMMARY_KEYS)] == SUMMARY_KEYS
     assert (s.policy, s.placement) == (policy, placement)
     assert s.jobs == s.finished == len(records)
     jct = np.array([r.jct_s for r in records])

@@ -127,7 +127,7 @@ def test_a_mistake_in_the_input_is_not_taken_for_a_result(data: GavelData) -> No
 def test_workers_change_nothing(data: GavelData) -> None:
     asks = TINY.asks(data, figures_of(1.0), True)
     one, two = (run_all(asks, TINY.keep(), workers, lambda: None) for workers in (1, 2))
-    assert {k: o.jobs for k, o in one.items()} == {k: o.jobs for k, o in two.items()}
+    assert [(k, o.jobs) for k, o in one.items()] == [(k, o.jobs) for k, o in two.items()]
 
 
 def test_every_source_is_named_and_every_contender_known() -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run the experiments of a paper again and compare.", no_args_is_help=True)
 
+MARKS = {True: "ok", False: "OUTSIDE", None: ""}
 DataDir = Annotated[
     str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/ and hardware/.")
 ]
@@ -60,10 +61,10 @@ def gavel(
         found = reproduce(data, quick=quick, workers=workers, progress=bar)
     if out:
         write_page(found, out)
-    _tell(found, as_json, out)
+    _tell(found, as_json, out, by_experiment=True)
 
 
-def _tell(found: Reproduction, as_json: bool, out: Path | None) -> None:
+def _tell(found: Reproduction, as_json: bool, out: Path | None, *, by_experiment: bool = False) -> None:
     """Print what came out; a figure outside its band makes the command fail."""
     if out:
         typer.echo(f"report: {out / 'report.html'}", err=True)
@@ -72,7 +73,10 @@ def _tell(found: Reproduction, as_json: bool, out: Path | None) -> None:
 
         typer.echo(json.dumps(found.as_dict()))
     else:
-        _print(found)
+        (_print_each if by_experiment else _print)(found)
+        for note in found.notes:
+            typer.echo(f"note: {note}", err=True)
+        typer.echo(found.sentence())
     if not found.held:
         raise typer.Exit(1)
 
@@ -81,9 +85,16 @@ def _print(found: Reproduction) -> None:
     from trine.cli.tables import print_table
 
     rows = [("", "experiment", "what", "published", "reference", "ours")]
-    marks = {True: "ok", False: "OUTSIDE", None: ""}
-    rows += [(marks[c.held], c.experiment, c.what, c.published, c.reference, c.ours) for c in found.checks]
+    rows += [(MARKS[c.held], c.experiment, c.what, c.published, c.reference, c.ours) for c in found.checks]
     print_table(rows, numbers_from=6)
-    for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(found.sentence())
+
+
+def _print_each(found: Reproduction) -> None:
+    """A table for each experiment: what they say is too different in length for one."""
+    from itertools import groupby
+
+    from trine.cli.tables import print_table
+
+    for name, checks in groupby(found.checks, key=lambda c: c.experiment):
+        rows = [(MARKS[c.held], c.what, c.published, c.reference, c.ours) for c in checks]
+        print_table([("", name, "published", "reference", "ours"), *rows], numbers_from=5)

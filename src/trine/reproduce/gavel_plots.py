@@ -35,8 +35,8 @@ class Panel:
     def figure(self) -> dict[str, Any]:
         """As plotly.js wants it."""
         data = [self._trace(i, *line) for i, line in enumerate(self.lines)]
-        scale = {"type": "log"} if self.log else {}
-        across = {"automargin": True, "tickangle": -25} if self.labels else scale
+        scale: dict[str, Any] = {"type": "log", "dtick": 1} if self.log else {}
+        across = {"automargin": True, "tickangle": -25} if self.labels else self._marks()
         layout = {
             "height": 420 if self.labels else 360,
             "barmode": "group",
@@ -46,6 +46,11 @@ class Panel:
             "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
         }
         return {"data": data, "layout": layout}
+
+    def _marks(self) -> dict[str, Any]:
+        """On a logarithmic axis each x has its mark."""
+        every = sorted({at for _, x, _ in self.lines for at in x})
+        return {"type": "log", "tickvals": every, "ticktext": [f"{x:g}" for x in every]} if self.log else {}
 
     def _trace(self, index: int, name: str, x: list[float], y: list[float]) -> dict[str, Any]:
         told = {"name": figures.plotly_text(name)}

@@ -139,7 +139,7 @@ def _kept(result: RunResult, keep: Keep) -> Outcome:
 
 
 def run_all(asks: Asks, keep: Mapping[Key, Keep], workers: int, done: Done) -> dict[Key, Outcome]:
-    """All runs, long ones first as far as the order of ``asks`` says so; the first mistake in the input ends all."""
+    """All runs, in the order of ``asks`` whatever the number of workers; the first mistake in the input ends all."""
     count = min(workers or os.cpu_count() or 1, len(asks))
     if count <= 1:
         return dict(_one_by_one(asks, keep, done))
@@ -148,7 +148,8 @@ def run_all(asks: Asks, keep: Mapping[Key, Keep], workers: int, done: Done) -> d
     with ProcessPoolExecutor(count, mp_context=context, initializer=_ignore_interrupt) as pool:
         futures = {pool.submit(attempt, asked, keep.get(key, Keep())): key for key, asked in asks.items()}
         try:
-            return _collected(futures, done)
+            found = _collected(futures, done)
+            return {key: found[key] for key in asks}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():

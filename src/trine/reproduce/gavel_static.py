@@ -22,7 +22,7 @@ PUBLISHED_BAND = 0.05
 class Static:
     """Makespan of 100 jobs as published and in the reference; by number of jobs for several policies."""
 
-    name: ClassVar[str] = "static, makespan"
+    name: ClassVar[str] = "static workload"
     policies: ClassVar[tuple[str, ...]] = (AWARE, "min_total_duration", "fifo_perf", "fifo")
 
     def asks(self, data: GavelData, figures: dict[str, Any], quick: bool) -> Asks:

@@ -16,48 +16,55 @@ class Line:
     """Who has GPUs of which type. Each job takes the fastest type with room; the first gang without room ends it."""
 
     def __init__(self) -> None:
+        self._jobs: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """GPUs and types, fastest first, of the jobs present, in order of arrival."""
         self._kind: dict[int, int] = {}
-        self._gang: dict[int, int] = {}
         self._capacity: list[int] = []
         self._left: list[int] = []
 
     def rank(self, view: View, anew: bool) -> Ranking:
         """``anew``: everybody chooses again; otherwise who has GPUs keeps them and the others take what is left."""
-        slots: list[int] = view.slots.tolist()
+        self._follow(view)
         capacity: list[int] = view.capacity.tolist()
         if anew or capacity != self._capacity:
-            self._kind, self._gang = {}, {}
+            self._kind = {}
             self._capacity, self._left = capacity, list(capacity)
-        else:
-            self._drop_those_gone(set(slots))
-        self._fill(view, slots)
-        kind = self._kind
-        order = [at for at, slot in enumerate(slots) if slot in kind]
-        pools = [kind[slots[at]] for at in order]
-        return Ranking(np.array(order, np.int64), np.array(pools, np.int64), Why.NOT_DECIDED, exact=True)
+        if any(self._left):
+            self._fill()
+        pools = [self._kind.get(slot, -1) for slot in self._jobs]
+        wanted = np.array(pools, np.int64)
+        order = np.flatnonzero(wanted >= 0)
+        return Ranking(order, wanted[order], Why.NOT_DECIDED, exact=True)
 
-    def _drop_those_gone(self, present: set[int]) -> None:
-        for slot in [slot for slot in self._kind if slot not in present]:
-            self._left[self._kind.pop(slot)] += self._gang.pop(slot)
+    def _follow(self, view: View) -> None:
+        """Forget jobs that left, take note of new ones."""
+        slots: list[int] = view.slots.tolist()
+        jobs = self._jobs
+        for slot in jobs.keys() - set(slots):
+            gang, _ = jobs.pop(slot)
+            if slot in self._kind:
+                self._left[self._kind.pop(slot)] += gang
+        if len(jobs) == len(slots):
+            return
+        known = len(jobs)
+        for at in range(len(slots)):
+            if slots[at] not in jobs:
+                jobs[slots[at]] = (int(view.gpus[at]), view.pools_of(at))
+                if at < known:  # an earlier job stands in line again: back to the order of arrival
+                    self._jobs = jobs = {slot: jobs[slot] for slot in slots if slot in jobs}
 
-    def _fill(self, view: View, slots: list[int]) -> None:
+    def _fill(self) -> None:
         kind, left = self._kind, self._left
         most = max(left)
-        if not most:
-            return
-        gangs: list[int] = view.gpus.tolist()
-        for at, slot in enumerate(slots):
+        for slot, (gang, pools) in self._jobs.items():
             if slot in kind:
                 continue
-            gang = gangs[at]
-            if gang > most:
+            if gang > most or not most:
                 break
             # Who has room only where it cannot run is passed over: nobody takes from it what it could use.
-            for j in view.pools_of(at):
+            for j in pools:
                 if left[j] >= gang:
-                    kind[slot], self._gang[slot] = j, gang
+                    kind[slot] = j
                     left[j] -= gang
                     most = max(left)
                     break
-            if not most:
-                break
