@@ -18,6 +18,8 @@ from trine.core.params import Param, params_of
 from trine.core.plugins import discover
 from trine.placement.base import Placement
 from trine.policy.base import Policy
+from trine.policy.lp.base import SharePolicy
+from trine.policy.rounds.share_rounds import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE
@@ -31,6 +33,7 @@ def pages() -> dict[str, str]:
     """File name to content."""
     return {
         "policies.md": _catalog("Policies", "Who goes next.", discover("trine.policy", Policy)),
+        "share-policies.md": _shares(),
         "placements.md": _catalog(
             "Placements",
             "Where a job goes. Every name also exists with `-sticky` behind it: running jobs then keep their GPUs; "
@@ -47,6 +50,15 @@ def pages() -> dict[str, str]:
 
 def _catalog(title: str, lead: str, found: dict[str, Any]) -> str:
     return f"{MADE}# {title}\n\n{lead}\n\n" + "\n".join(_entry(name, cls) for name, cls in found.items())
+
+
+def _shares() -> str:
+    lead = (
+        "How the time on each GPU type is shared out; the round mechanism turns shares into who runs where. `fifo` is also "
+        "an ordering policy: `aware`, `form` or `space_sharing` select this one. See [policies](../policies.md)."
+    )
+    rounds = f"\n## The round mechanism\n\nParameters of all share policies.\n{_table(params_of(RoundParams))}"
+    return _catalog("Share policies", lead, discover("trine.policy.lp", SharePolicy)) + rounds
 
 
 def _entry(name: str, cls: Any) -> str:

@@ -46,22 +46,6 @@ def allocate(
         typer.echo(f"note: {note}", err=True)
 
 
-def shares_hint(error: InputError) -> str:
-    """What to tell a person who asks the simulator for a policy that computes shares; nothing for other errors."""
-    if error.where != "--policy" or not error.found.startswith("unknown policy "):
-        return ""
-    from trine.core.plugins import discover
-    from trine.policy.lp.base import SharePolicy
-
-    name = error.found.split("'")[1] if "'" in error.found else ""
-    if name not in discover("trine.policy.lp", SharePolicy):
-        return ""
-    return (
-        f"--policy: {name} computes shares of time and cannot order jobs by itself; `trine allocate PROBLEM.json "
-        f"--policy {name}` runs it on one allocation problem"
-    )
-
-
 def _policy(name: str, sets: list[str]) -> SharePolicy:
     from trine.core.params import build
     from trine.core.plugins import find

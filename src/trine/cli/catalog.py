@@ -25,7 +25,7 @@ def policies(as_json: AsJson = False) -> None:
         return
     _show(ordering, as_json=False)
     _show(sharing, as_json=False, mark=" (shares)")
-    typer.echo("(shares): computes shares of time on each GPU type; `trine allocate` runs it on one problem.")
+    typer.echo("(shares): computes shares of time by GPU type; `trine allocate` shows them for one problem.")
 
 
 def placements(as_json: AsJson = False) -> None:

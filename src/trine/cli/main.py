@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
 def _version(wanted: bool) -> None:
     if wanted:
         from trine import __version__
@@ -58,9 +59,7 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        from trine.cli.allocate import shares_hint
-
-        _fail(shares_hint(error) or str(error), 2)
+        _fail(str(error), 2)
     except TrineError as error:
         _fail(str(error), 1)
     except _Interrupted:

@@ -45,6 +45,8 @@ class ExactRound:
         """GPUs by job number as they are to be, of those that ``same`` does not cover."""
         self.same: set[int] = set()
         """Jobs that run as selected already: the bulk of them in most rounds."""
+        self.loose: dict[int, Gpus] = {}
+        """GPUs by job number of those that run and may change."""
 
     def run(self) -> Plan:
         """The stops and starts that turn what runs into what was selected."""
@@ -53,16 +55,18 @@ class ExactRound:
         if not len(changed) and len(self.slots) == len(self.before):
             return self.plan
         # Jobs that the cluster can no longer hold are shown to no policy, but what runs may end.
-        types, alone = self.planner.table.types, self.before.keys() - self.same - self.planner.partners.keys()
-        self.same.update(slot for slot in alone if not types[slot])
+        types, sharing = self.planner.table.types, self.planner.partners
+        same = self.same
+        same.update([s for s in self.before if s not in same and not types[s] and s not in sharing])
+        self.loose = {slot: gpus for slot, gpus in self.before.items() if slot not in same}
         units = self._units(changed)
         if sticky or not self._place_anew(units):
             self._keep_and_place(units)
         before, after = self.before, self.after
-        self.plan.stops = [s for s, gpus in before.items() if s not in self.same and after.get(s) != gpus]
+        self.plan.stops = [slot for slot, gpus in self.loose.items() if after.get(slot) != gpus]
         self.plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
-        kept = {slot: mate for slot, mate in self.planner.partners.items() if slot in self.same}
-        self.plan.partners = kept | self._pairs(units)
+        kept = {slot: mate for slot, mate in sharing.items() if slot in same}
+        self.plan.partners = kept | self._pairs(units) if self.partners else kept
         return self.plan
 
     def fill(self) -> Plan:
@@ -83,13 +87,13 @@ class ExactRound:
     def _changed(self) -> Ints:
         """Positions of the jobs that do not run as selected yet; the others are ``same``."""
         table, slots = self.planner.table, self.slots
-        same = table.running[slots]
+        same = table.running.take(slots)
         if self.pools is not None:
-            same &= (self.pools < 0) | (table.pool[slots] == self.pools)
+            same &= (self.pools < 0) | (table.pool.take(slots) == self.pools)
         if self.partners or self.planner.partners:
             now, then = self.planner.partners, self.partners
             same &= np.array([now.get(slot, -1) == then.get(slot, -1) for slot in slots.tolist()], dtype=np.bool_)
-        changed = np.flatnonzero(~same)
+        changed: Ints = (~same).nonzero()[0]
         if len(changed) or len(slots) != len(self.before):
             self.same = set(slots[same].tolist())
         return changed
@@ -162,7 +166,7 @@ class ExactRound:
 
     def _held(self) -> Iterable[Gpus]:
         """The GPUs of each unit that has some and may change, once."""
-        return dict.fromkeys([gpus for slot, gpus in self.before.items() if slot not in self.same])
+        return dict.fromkeys(self.loose.values())
 
     def _keep(self, unit: Unit, kept: set[int]) -> bool:
         """The unit goes on where one of its members runs, unless a unit before it stays there."""

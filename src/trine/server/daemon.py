@@ -142,8 +142,11 @@ def _check_options(options: Options) -> None:
         raise InputError("--truncate", f"{options.truncate}", "the number of the last record to keep, 0 or more")
     if "round_s" in options.settings:
         raise InputError("--set", "round_s", "--round SECONDS")
-    if str(options.settings.get("space_sharing", "false")).lower() in ("true", "yes", "on", "1"):
-        raise InputError("--set", "space_sharing=true", "false: real jobs do not share GPUs yet, simulated ones do")
+    for name, value in options.settings.items():
+        if name.endswith("space_sharing") and str(value).lower() in ("true", "yes", "on", "1"):
+            raise InputError("--set", f"{name}=true", "false: real jobs do not share GPUs yet, simulated ones do")
+    if options.policy == "gandiva":
+        raise InputError("--policy", "gandiva", "another policy: it shares GPUs, which real jobs do not yet")
     if options.job_user and not is_system_user(options.job_user):
         raise InputError("--job-user", f"no user {options.job_user!r} on this machine", "a user that exists")
     if options.tls is not None:

@@ -303,6 +303,8 @@ def _check_positive(problem: Problem, values: Floats, name: str, where: str) -> 
 
 
 def _check_pairs(problem: Problem, where: str) -> None:
+    if not len(problem.pairs):
+        return
     a, b = problem.pairs.jobs.T
     unequal = problem.gang[a] != problem.gang[b]
     if unequal.any():
@@ -348,8 +350,10 @@ def _check_places(problem: Problem, where: str) -> None:
 
 
 def _floats(values: ArrayLike, n: int) -> Floats:
-    return np.array(np.broadcast_to(np.asarray(values, np.float64), n))
+    found = np.array(values, np.float64)
+    return found if found.shape == (n,) else np.full(n, found)
 
 
 def _ints(values: ArrayLike, n: int) -> NDArray[np.int64]:
-    return np.array(np.broadcast_to(np.asarray(values, np.int64), n))
+    found = np.array(values, np.int64)
+    return found if found.shape == (n,) else np.full(n, found)

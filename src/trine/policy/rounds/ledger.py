@@ -6,10 +6,14 @@ One row per schedulable unit: the single jobs by job number, then the pairs that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trine.policy.view import Flags, Floats, Ints
+
+Value = TypeVar("Value", bound=np.generic)
 
 UNSERVED = 1e9
 """Priority per share of a unit that received nothing at all yet: before everybody, but still by share."""
@@ -47,18 +51,17 @@ class Ledger:
         if len(old) == len(slots) and (old == slots).all():
             return False
         rows = _rows_of(old, slots)
-        self.members, pairs = np.stack((slots, np.full_like(slots, -1)), axis=1), self.members[self.singles :]
+        pairs, self.members = self.members[self.singles :], np.full((len(slots), 2), -1, np.int64)
+        self.members[:, 0] = slots
         if len(pairs):
             kept = self._kept_pairs(old, pairs, slots)
             rows = np.concatenate((rows, kept + len(old)))
             self.members, self.pair_rates = np.concatenate((self.members, pairs[kept])), self.pair_rates[kept]
         self.singles = len(slots)
-        known = rows >= 0
-        taken = rows[known]
-        self.share, self.owed_s = _taken(self.share, known, taken, 0.0), _taken(self.owed_s, known, taken, 0.0)
-        self.received_s = _taken(self.received_s, known, taken, self.head_start_s)
-        fresh, self.fresh = self.fresh, ~known
-        self.fresh[known] = fresh[taken]
+        new = np.flatnonzero(rows < 0)
+        self.share, self.owed_s = _taken(self.share, rows, new, 0.0), _taken(self.owed_s, rows, new, 0.0)
+        self.received_s = _taken(self.received_s, rows, new, self.head_start_s)
+        self.fresh = _taken(self.fresh, rows, new, True)
         return True
 
     def _kept_pairs(self, old: Ints, pairs: Ints, slots: Ints) -> Ints:
@@ -74,7 +77,7 @@ class Ledger:
             self.received_s[own] += np.maximum(0.0, self.received_s[row] - self.head_start_s)
         return np.flatnonzero(there.all(axis=1))
 
-    def charge(self, rows: list[int], kinds: list[int], seconds: Floats) -> None:
+    def charge(self, rows: Ints, kinds: Ints, seconds: Floats) -> None:
         """Time that units, each once, received since the last look."""
         self.received_s[rows, kinds] += seconds
         self.given_s += np.bincount(kinds, seconds, self.types)
@@ -95,7 +98,7 @@ class Ledger:
             return
         before = {(a, b): row for row, (a, b) in enumerate(self.members.tolist()) if b >= 0}
         rows = np.array([before.get((a, b), -1) for a, b in pairs.tolist()], np.int64)
-        owed = _taken(self.owed_s, rows >= 0, rows[rows >= 0], 0.0)
+        owed = _taken(self.owed_s, rows, np.flatnonzero(rows < 0), 0.0)
         self.members = np.concatenate((self.members[:n], pairs.reshape(-1, 2)))
         self.share = np.concatenate((share, pair_share.reshape(-1, self.types)))
         self.owed_s = np.concatenate((self.owed_s[:n], owed))
@@ -109,6 +112,8 @@ class Ledger:
 
     def priority(self, runs: Flags) -> Floats:
         """Share over the part of the type's time received; 0 without share or where a unit cannot run."""
+        if self.head_start_s > 0 and self.given_s.all():  # then everybody has received something
+            return np.where(runs, self.share / (self.received_s / self.given_s), 0.0)
         part = np.divide(self.received_s, self.given_s, out=np.zeros_like(self.received_s), where=self.given_s > 0)
         served = part > 0
         priority = np.divide(self.share, part, out=self.share * UNSERVED, where=served)
@@ -123,8 +128,11 @@ def _rows_of(old: Ints, slots: Ints) -> Ints:
     return np.where(old[at] == slots, at, -1)
 
 
-def _taken(column: Floats, known: Flags, rows: Ints, fill: float) -> Floats:
-    """``column[rows]`` where ``known``, else ``fill``."""
-    found = np.full((len(known), column.shape[1]), fill)
-    found[known] = column[rows]
+def _taken(column: NDArray[Value], rows: Ints, new: Ints, fill: float) -> NDArray[Value]:
+    """``column[rows]``, and ``fill`` at the positions ``new``."""
+    if not len(column):
+        return np.full((len(rows), *column.shape[1:]), fill, column.dtype)
+    found = column.take(rows, axis=0)
+    if len(new):
+        found[new] = fill
     return found

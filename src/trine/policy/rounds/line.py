@@ -29,24 +29,28 @@ class Line:
         if anew or capacity != self._capacity:
             self._kind = {}
             self._capacity, self._left = capacity, list(capacity)
-        if any(self._left):
+        kind, jobs = self._kind, self._jobs
+        if len(kind) < len(jobs) and any(self._left):
             self._fill()
-        pools = [self._kind.get(slot, -1) for slot in self._jobs]
-        wanted = np.array(pools, np.int64)
-        order = np.flatnonzero(wanted >= 0)
-        return Ranking(order, wanted[order], Why.NOT_DECIDED, exact=True)
+        order = np.arange(len(jobs)) if len(kind) == len(jobs) else np.array(self._served(), np.int64)
+        pools = np.array([kind[slot] for slot in jobs if slot in kind], np.int64)
+        return Ranking(order, pools, Why.NOT_DECIDED, exact=True)
+
+    def _served(self) -> list[int]:
+        """Positions of the jobs that have GPUs."""
+        return [at for at, slot in enumerate(self._jobs) if slot in self._kind]
 
     def _follow(self, view: View) -> None:
         """Forget jobs that left, take note of new ones."""
         slots: list[int] = view.slots.tolist()
         jobs = self._jobs
-        for slot in jobs.keys() - set(slots):
+        for slot in jobs.keys() - slots:
             gang, _ = jobs.pop(slot)
             if slot in self._kind:
                 self._left[self._kind.pop(slot)] += gang
-        if len(jobs) == len(slots):
-            return
         known = len(jobs)
+        if known == len(slots):
+            return
         for at in range(len(slots)):
             if slots[at] not in jobs:
                 jobs[slots[at]] = (int(view.gpus[at]), view.pools_of(at))

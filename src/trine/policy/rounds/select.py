@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,13 +42,35 @@ def select(
     ``one_queue``: one order over all types instead of one per type. ``behind_s``: who is behind its share, by so many
     seconds, comes before everybody, on any type.
     """
+    ranked = _by_priority(units, may, order, one_queue, behind_s)
+    if len(units.members) > len(units.rates):
+        return _with_pairs(units, free, ranked)
+    left, waiting = list(free), len(units.rates)
+    taken = [False] * waiting
+    chosen = Chosen([], [])
+    gang: list[int] = units.gang.tolist()
+    for row, kind in ranked:
+        if taken[row] or gang[row] > left[kind]:
+            continue
+        left[kind] -= gang[row]
+        taken[row] = True
+        chosen.rows.append(row)
+        chosen.kinds.append(kind)
+        waiting -= 1
+        if not waiting or not any(left):
+            break
+    return chosen
+
+
+def _with_pairs(units: Candidates, free: Sequence[int], ranked: Iterable[tuple[int, int]]) -> Chosen:
+    """As ``select``, where a unit may have two members."""
     left = list(free)
     taken = [False] * (len(units.rates) + 1)
     chosen = Chosen([], [])
-    members = units.members.tolist() if len(units.members) > len(units.rates) else None
     gang: list[int] = units.gang.tolist()
-    for row, kind in _by_priority(units, may, order, one_queue, behind_s):
-        one, other = (row, -1) if members is None else members[row]
+    members = units.members.tolist()
+    for row, kind in ranked:
+        one, other = members[row]
         # Position -1, no second member, is the last entry of ``taken``, which stays false.
         if gang[row] > left[kind] or taken[one] or taken[other]:
             continue
@@ -66,22 +88,22 @@ def _by_priority(
 ) -> zip[tuple[int, int]]:
     """Units and types: by priority, then by what is owed, then by share; ties in order of arrival."""
     place = np.array(order, np.int64)
-    turned, rows = np.nonzero(may.T[place])
-    kinds = place[turned]
+    turned, rows = may.T.take(place, axis=0).nonzero()
+    kinds = place.take(turned)
     if len(units.members) > len(units.rates):
         # A pair stands right behind the later of its two jobs.
         later = np.lexsort((units.members[:, 0], units.members.max(axis=1)))
         age = np.argsort(later)
         by_age = np.lexsort((age[rows], turned))
         turned, rows, kinds = turned[by_age], rows[by_age], kinds[by_age]
-    at = (rows, kinds)
-    keys: list[Floats | Ints] = [-units.share[at], -units.owed_s[at], -units.priority[at]]
+    at = rows * may.shape[1] + kinds
+    keys: list[Floats | Ints] = [-units.share.take(at), -units.owed_s.take(at), -units.priority.take(at)]
     if not one_queue:
         keys.append(turned)
     if behind_s is not None:
-        keys.append(-np.maximum(behind_s[at], 0.0))
+        keys.append(-np.maximum(behind_s.take(at), 0.0))
     found = np.lexsort(keys)
-    return zip(rows[found].tolist(), kinds[found].tolist(), strict=True)
+    return zip(rows.take(found).tolist(), kinds.take(found).tolist(), strict=True)
 
 
 def in_line(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool) -> Chosen:
@@ -101,11 +123,10 @@ def in_line(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool
     waiting = [row for row in range(len(units.rates)) if row not in taken]
     if not waiting:
         return chosen
-    fastest = np.argsort(-units.rates[waiting], axis=1, kind="stable").tolist()
-    runs = units.runs[waiting].tolist()
+    rates, runs = units.rates.tolist(), units.runs.tolist()
     rows, kinds = list(chosen.rows), list(chosen.kinds)
-    for row, by_speed, possible in zip(waiting, fastest, runs, strict=True):
-        kind = next((j for j in by_speed if possible[j] and left[j] >= gang[row]), -1)
+    for row in waiting:
+        kind = _fastest(rates[row], runs[row], left, gang[row])
         if kind >= 0:
             rows.append(row)
             kinds.append(kind)
@@ -113,6 +134,15 @@ def in_line(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool
         elif (strict and max(left) < gang[row]) or not any(left):
             break
     return Chosen(rows, kinds)
+
+
+def _fastest(rates: list[float], runs: list[bool], left: list[int], gang: int) -> int:
+    """The fastest type with room, the first of equals; -1 if there is none."""
+    found, best = -1, 0.0
+    for j, rate in enumerate(rates):
+        if rate > best and runs[j] and left[j] >= gang:
+            found, best = j, rate
+    return found
 
 
 def apart(units: Candidates, chosen: Chosen, free: Sequence[int], pair_rates: Floats) -> Chosen:
@@ -149,20 +179,24 @@ def _gains(units: Candidates, row: int, kind: int, left: list[int], rates: Float
 
 def faster(units: Candidates, chosen: Chosen, free: Sequence[int], order: Sequence[int]) -> Chosen:
     """``chosen`` with single jobs moved to GPUs nobody uses, where they are faster; most gain first."""
-    left = list(free)
-    for row, kind in zip(chosen.rows, chosen.kinds, strict=True):
-        left[kind] -= int(units.gang[row])
-    rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
-    singles = np.flatnonzero(rows < len(units.rates))
+    left, kinds = list(free), list(chosen.kinds)
+    gang: list[int] = units.gang.tolist()
+    for row, kind in zip(chosen.rows, kinds, strict=True):
+        left[kind] -= gang[row]
+    # Plain numbers: arrays this short cost more to set up than to walk through.
+    rates, runs = units.rates.tolist(), units.runs.tolist()
+    singles = [(at, row) for at, row in enumerate(chosen.rows) if row < len(rates)]
     for to in order:
-        if left[to] <= 0 or not len(singles):
+        if left[to] <= 0:
             continue
-        own = rows[singles]
-        gain = np.where(units.runs[own, to], units.rates[own, to] / units.rates[own, kinds[singles]], 0.0)
-        for at in singles[np.argsort(-gain, kind="stable")][: int((gain > 1).sum())].tolist():
-            gang = int(units.gang[rows[at]])
-            if gang <= left[to]:
-                left[to] -= gang
-                left[kinds[at]] += gang
+        gains = [
+            (rates[row][to] / rates[row][kinds[at]], at, row)
+            for at, row in singles
+            if runs[row][to] and rates[row][to] > rates[row][kinds[at]]
+        ]
+        for _, at, row in sorted(gains, key=lambda gain: -gain[0]):
+            if gang[row] <= left[to]:
+                left[to] -= gang[row]
+                left[kinds[at]] += gang[row]
                 kinds[at] = to
-    return Chosen(rows.tolist(), kinds.tolist())
+    return Chosen(chosen.rows, kinds)

@@ -94,7 +94,7 @@ class ShareRounds(Policy):
         stay = self.params.stay_rounds
         self._stay_s = self.round_s * (float(self.name not in EXACTING) if stay is None else stay)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
-        self._capacity: Ints = np.zeros(0, np.int64)
+        self._capacity: list[int] = []
         self._due = False
         self._whole = False
         """Every share is all or nothing: rounds repeat until something happens."""
@@ -143,7 +143,7 @@ class ShareRounds(Policy):
 
     def _in_line(self, view: View, ledger: Ledger, line: Line) -> Ranking:
         """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
-        self._slots, self._capacity, self._due = view.slots, view.capacity, True
+        self._slots, self._capacity, self._due = view.slots, view.capacity.tolist(), True
         anew = self._may_reset(view, ledger)
         if anew:
             ledger.reset_s, self._due, self._whole = view.now, False, True
@@ -154,16 +154,17 @@ class ShareRounds(Policy):
         """The last round is right for this one too; what it gives to whom is booked when that ends."""
         if not self._whole or view.slots is not self._slots or self._told or view.compat.shuffled_types:
             return False
-        return bool((view.capacity == self._capacity).all()) and not (self._due and self._may_reset(view, ledger))
+        return bool(view.capacity.tolist() == self._capacity) and not (self._due and self._may_reset(view, ledger))
 
     def _follow(self, view: View, ledger: Ledger) -> bool:
         """Jobs or GPUs came or went."""
-        changed = ledger.follow(view.slots)
+        changed = view.slots is not self._slots and ledger.follow(view.slots)
         self._slots = view.slots
         if changed:
             self._known.learn(view)
-        if not np.array_equal(self._capacity, view.capacity):
-            self._capacity, changed = view.capacity, True
+        capacity = view.capacity.tolist()
+        if self._capacity != capacity:
+            self._capacity, changed = capacity, True
         if changed:
             self._due = True
             self._rates = self._known.rates(view.slots)
@@ -172,16 +173,20 @@ class ShareRounds(Policy):
 
     def _charge(self, view: View, ledger: Ledger) -> None:
         """Book what the units of the last round received since, as far as they are still there."""
-        chosen, _, before = self._last
+        chosen, ranking, before = self._last
         if not chosen.rows:
             return
-        first = ledger.members[chosen.rows, 0]
+        rows, kinds = ranking.order, ranking.pools
+        if kinds is None or len(ledger) > ledger.singles:
+            rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
+        first = ledger.members[:, 0].take(rows)
         if self._told:
             seconds = np.array([self._told.get(slot, 0.0) for slot in first.tolist()])
             self._told.clear()
         else:
-            seconds = _since(view, ledger.members[: ledger.singles, 0], before, first)
-        ledger.charge(chosen.rows, chosen.kinds, seconds)
+            at = rows if len(ledger) == ledger.singles else np.searchsorted(self._slots, first)
+            seconds = _since(view, self._slots, before.take(at), first, at)
+        ledger.charge(rows, kinds, seconds)
 
     def _may_reset(self, view: View, ledger: Ledger) -> bool:
         last_s = ledger.reset_s
@@ -249,10 +254,10 @@ class ShareRounds(Policy):
     def _behind_s(self, view: View, ledger: Ledger, members: Ints) -> Floats:
         """How far behind units would be after this round; those that run stay unless others are clearly worse off."""
         behind_s = ledger.behind_s(view.now + self.round_s)
-        pool, stay_s = np.where(view.running, view.pool, -1), self._stay_s
-        rows = np.flatnonzero(pool >= 0)
-        behind_s[rows, pool[rows]] += stay_s
+        (rows,), stay_s = view.running.nonzero(), self._stay_s
+        behind_s[rows, view.pool.take(rows)] += stay_s
         if len(members) > ledger.singles:
+            pool = np.where(view.running, view.pool, -1)
             one, other = pool[members[ledger.singles :]].T
             rows = np.flatnonzero((one >= 0) & (one == other))
             behind_s[rows + ledger.singles, one[rows]] += stay_s
@@ -308,17 +313,16 @@ def _check_prices(name: str, perf: PerfModel) -> None:
         )
 
 
-def _since(view: View, slots: Ints, before: Floats, first: Ints) -> Floats:
-    """Seconds that the jobs ``first`` held GPUs since ``before`` (aligned with ``slots``); 0 for those that left."""
-    was = before[np.searchsorted(slots, first)]
-    if len(view) == len(slots) and np.array_equal(view.slots, slots):
-        return view.attained_s[np.searchsorted(slots, first)] - was
-    at = np.minimum(np.searchsorted(view.slots, first), max(len(view) - 1, 0))
-    seconds = np.zeros(len(first))
-    if len(view):
-        there = view.slots[at] == first
-        seconds[there] = view.attained_s[at[there]] - was[there]
-    return seconds
+def _since(view: View, slots: Ints, was: Floats, first: Ints, at: Ints) -> Floats:
+    """Seconds that the jobs ``first``, at the positions ``at`` in ``slots``, held GPUs since they had held them for
+    ``was``; 0 for those that left.
+    """
+    if view.slots is slots:
+        return np.asarray(view.attained_s.take(at) - was, np.float64)
+    if not len(view):
+        return np.zeros(len(first))
+    at = np.minimum(view.slots.searchsorted(first), len(view) - 1)
+    return np.where(view.slots.take(at) == first, view.attained_s.take(at) - was, 0.0)
 
 
 def _positions(view: View, members: Ints) -> Ints:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from trine.policy.lp.solver.form import Array, Certified, Index, RateProblem
 
 _MAX_BUCKET_BITS = 16
+_FEW = 64
+"""Up to so many rows a dictionary is faster than arrays."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -43,6 +45,8 @@ def find(columns: Iterable[Array], at_most: int | None = None) -> Classes | None
     ``at_most`` classes, which is seen early.
     """
     table = np.concatenate([part.T.reshape(-1, len(part)) for part in columns])
+    if table.shape[1] <= _FEW:
+        return _find_few(table, at_most)
     table += 0.0  # -0.0 and 0.0 are the same rate but not the same bits
     limit = table.shape[1] if at_most is None else at_most
     try:
@@ -56,6 +60,16 @@ def find(columns: Iterable[Array], at_most: int | None = None) -> Classes | None
     number[first] = np.arange(len(first))
     member_of = number[representative]
     return Classes(first, member_of, np.bincount(member_of, minlength=len(first)))
+
+
+def _find_few(table: Array, at_most: int | None) -> Classes | None:
+    number: dict[tuple[float, ...], int] = {}
+    member_of = [number.setdefault(row, len(number)) for row in zip(*table.tolist(), strict=True)]
+    if at_most is not None and len(number) > at_most:
+        return None
+    members = np.array(member_of, dtype=np.intp)
+    first = np.array([member_of.index(k) for k in range(len(number))], dtype=np.intp)
+    return Classes(first, members, np.bincount(members, minlength=len(first)))
 
 
 def _representatives(table: Array, rows: Index, factor: np.uint64, limit: int) -> Index:

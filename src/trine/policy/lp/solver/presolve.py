@@ -45,6 +45,8 @@ def reduce(problem: RateProblem) -> Reduced:
     rows = (problem.demand > 0) | (problem.floor > 0)
     kept = np.flatnonzero(problem.capacity > 0)
     leader = _leaders(problem.rates, kept)
+    if len(kept) == problem.n_types and rows.all() and (leader == kept).all():
+        return Reduced(problem, rows, kept, np.ones(problem.n_types))
     leaders = np.unique(leader)
     capacity = np.bincount(np.searchsorted(leaders, leader), weights=problem.capacity[kept]).astype(np.float64)
     column_of, part = np.zeros(problem.n_types, dtype=np.intp), np.zeros(problem.n_types)
@@ -64,10 +66,11 @@ def reduce(problem: RateProblem) -> Reduced:
 
 def _leaders(rates: Array, kept: Index) -> Index:
     """For each type the first one with the same rates for every job."""
-    leader = kept.copy()
-    for i, column in enumerate(kept):
-        for earlier in kept[:i]:
-            if rates[0, earlier] == rates[0, column] and np.array_equal(rates[:, earlier], rates[:, column]):
+    leader, columns = kept.copy(), kept.tolist()
+    first = rates[0].tolist()
+    for i, column in enumerate(columns):
+        for earlier in columns[:i]:
+            if first[earlier] == first[column] and np.array_equal(rates[:, earlier], rates[:, column]):
                 leader[i] = leader[np.searchsorted(kept, earlier)]
                 break
     return leader
