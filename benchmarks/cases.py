@@ -115,7 +115,9 @@ def _submissions() -> Measured:
 
 
 def _round() -> Measured:
-    spent = {f"{p} {q}": live.large_round(p, q) for p, q in (("fifo", "packed-sticky"), ("las", "packed"), ("srtf", "pal"))}
+    spent = {
+        f"{p} {q}": live.large_round(p, q) for p, q in (("fifo", "packed-sticky"), ("las", "packed"), ("srtf", "pal"))
+    }
     return Measured(max(spent.values()), _peak_mb(), ", ".join(f"{name} {s:.2f}" for name, s in spent.items()))
 
 

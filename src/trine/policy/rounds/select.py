@@ -185,14 +185,18 @@ def faster(units: Candidates, chosen: Chosen, free: Sequence[int], order: Sequen
         left[kind] -= gang[row]
     # Plain numbers: arrays this short cost more to set up than to walk through.
     rates, runs = units.rates.tolist(), units.runs.tolist()
-    singles = [(at, row) for at, row in enumerate(chosen.rows) if row < len(rates)]
+    singles = [
+        (at, row, rates[row])
+        for at, row in enumerate(chosen.rows)
+        if row < len(rates) and rates[row][kinds[at]] < max(rates[row])
+    ]
     for to in order:
         if left[to] <= 0:
             continue
         gains = [
-            (rates[row][to] / rates[row][kinds[at]], at, row)
-            for at, row in singles
-            if runs[row][to] and rates[row][to] > rates[row][kinds[at]]
+            (own[to] / own[kinds[at]], at, row)
+            for at, row, own in singles
+            if own[to] > own[kinds[at]] and runs[row][to]
         ]
         for _, at, row in sorted(gains, key=lambda gain: -gain[0]):
             if gang[row] <= left[to]:
