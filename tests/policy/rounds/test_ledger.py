@@ -19,7 +19,7 @@ def test_what_a_job_did_not_get_is_owed_after_a_reset() -> None:
     ledger.follow(slots(0, 1))
     ledger.settle(0.0, 0.0)
     ledger.grant(np.array([[0.5], [0.5]]), *NO_PAIRS)
-    ledger.charge([0], [0], np.array([1000.0]))
+    ledger.charge(np.array([0]), np.array([0]), np.array([1000.0]))
     ledger.settle(1000.0, 0.0)
     assert ledger.owed_s.ravel() == pytest.approx([-500.0, 500.0])
     assert ledger.received_s.ravel() == pytest.approx([180.0, 180.0])
@@ -32,7 +32,7 @@ def test_who_received_less_of_its_share_comes_first() -> None:
     ledger.grant(np.array([[0.8], [0.2]]), *NO_PAIRS)
     everywhere = np.ones((2, 1), np.bool_)
     assert ledger.priority(everywhere)[0] > ledger.priority(everywhere)[1]
-    ledger.charge([0], [0], np.array([720.0]))
+    ledger.charge(np.array([0]), np.array([0]), np.array([720.0]))
     assert ledger.priority(everywhere)[0] < ledger.priority(everywhere)[1]
     assert not ledger.priority(np.zeros((2, 1), np.bool_)).any()
 
@@ -42,7 +42,7 @@ def test_jobs_that_leave_are_forgotten_and_newcomers_wait_for_a_share() -> None:
     ledger.follow(slots(0, 1, 2))
     ledger.settle(0.0, 0.0)
     ledger.grant(np.array([[0.1], [0.2], [0.3]]), *NO_PAIRS)
-    ledger.charge([2], [0], np.array([360.0]))
+    ledger.charge(np.array([2]), np.array([0]), np.array([360.0]))
     assert ledger.follow(slots(0, 2, 5))
     assert not ledger.follow(slots(0, 2, 5))
     assert ledger.share.ravel() == pytest.approx([0.1, 0.3, 0.0])
@@ -56,7 +56,7 @@ def test_the_share_of_a_pair_goes_to_the_one_that_is_left() -> None:
     ledger.settle(0.0, 0.0)
     pairs = np.array([[0, 1], [1, 2]])
     ledger.grant(np.array([[0.0], [0.0], [0.1]]), pairs, np.array([[0.6], [0.3]]), np.ones((2, 2, 1)))
-    ledger.charge([3], [0], np.array([360.0]))
+    ledger.charge(np.array([3]), np.array([0]), np.array([360.0]))
     ledger.follow(slots(0, 2))
     assert ledger.members.tolist() == [[0, -1], [2, -1]]
     assert ledger.share.ravel() == pytest.approx([0.6, 0.4])

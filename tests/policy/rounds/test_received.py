@@ -56,7 +56,9 @@ def furthest_behind(demand: Demand, by_lag: bool) -> tuple[float, float]:
         behind_s = ledger.behind_s(end_s) if by_lag else None
         chosen = select(units, everywhere, demand.gpus, range(types), False, behind_s)
         assert len(set(chosen.rows)) == len(chosen.rows) == sum(demand.gpus), "GPUs stand idle or a job runs twice"
-        ledger.charge(chosen.rows, chosen.kinds, np.full(len(chosen.rows), ROUND_S))
+        ledger.charge(
+            np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64), np.full(len(chosen.rows), ROUND_S)
+        )
         now = float(ledger.behind_s(end_s).max()) / ROUND_S
         worst = max(worst, now)
     return worst, now
