@@ -41,6 +41,12 @@ def test_large_random_problems_carry_their_proof(problem: RateProblem) -> None:
     _check(problem, solve(problem))
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(rate_problems(most_jobs=700))
+def test_large_random_problems_agree_with_simplex(problem: RateProblem) -> None:
+    assert solve(problem).value == pytest.approx(simplex_value(problem), rel=1e-6)
+
+
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(rate_problems(most_jobs=200))
 def test_classes_change_nothing_but_the_work(problem: RateProblem) -> None:
