@@ -14,7 +14,8 @@ from trine.core.errors import InputError
 from trine.executor.base import GpuInfo, NodeInfo
 from trine.server import daemon
 from trine.server.access import Access, Queue, UserLimits
-from trine.server.daemon import AlreadyUpError, Options, cluster_of, dry_run, quotas_of, write_private
+from trine.server.daemon import AlreadyUpError, Options, cluster_of, dry_run, quotas_of
+from trine.server.private import write_private
 from trine.server.store import DamagedJournalError
 
 

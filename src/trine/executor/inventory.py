@@ -7,13 +7,11 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
 
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
 from trine.executor.base import GpuInfo, NodeInfo
+from trine.profile.nvml import open_nvml
 
 MAX_VIRTUAL_GPUS = 1_000_000
 EXAMPLES = "'4x2' (nodes x GPUs per node) or 'v100=2x2,k80=1x4'"
@@ -77,43 +75,9 @@ def _virtual_gpus(node: Node) -> tuple[GpuInfo, ...]:
 
 def driver_gpus() -> list[GpuInfo]:
     """The GPUs that the driver lists, in PCI bus order."""
-    with _driver() as nvml:
-        if nvml is None:
-            return []
-        handles = [_ask(nvml, "nvmlDeviceGetHandleByIndex", i) for i in range(_ask(nvml, "nvmlDeviceGetCount") or 0)]
-        return [_gpu(nvml, index, handle) for index, handle in enumerate(handles) if handle is not None]
-
-
-@contextmanager
-def _driver() -> Iterator[Any]:
-    """The open library, or ``None`` where there is no driver to talk to."""
-    try:
-        import pynvml
-    except ImportError:
-        yield None
-        return
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
-def _gpu(nvml: Any, index: int, handle: Any) -> GpuInfo:
-    name = _text(_ask(nvml, "nvmlDeviceGetName", handle)) or "unknown GPU"
-    memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    return GpuInfo(
-        index=index,
-        type=gpu_type(name),
-        uuid=_text(_ask(nvml, "nvmlDeviceGetUUID", handle)),
-        name=name,
-        memory_bytes=None if memory is None else int(memory.total),
-    )
+    with open_nvml() as nvml:
+        listed = [] if nvml is None else nvml.gpus()
+    return [GpuInfo(gpu.index, gpu_type(gpu.name), gpu.uuid, gpu.name, gpu.memory_bytes) for gpu in listed]
 
 
 def gpu_type(name: str) -> str:
@@ -123,18 +87,6 @@ def gpu_type(name: str) -> str:
     if match:
         return match[1].lower().replace(" ", "")
     return "-".join(re.findall(r"[a-z0-9]+", plain.lower())) or "gpu"
-
-
-def _ask(nvml: Any, question: str, *args: Any) -> Any:
-    try:
-        return getattr(nvml, question)(*args)
-    except (nvml.NVMLError, AttributeError):
-        return None
-
-
-def _text(value: Any) -> str:
-    """Old versions of the binding answer with bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
 def cpu_count() -> int:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trine.core.errors import InputError
+from trine.server.private import create_private, write_private
 from trine.server.service import Caller
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
@@ -154,22 +155,13 @@ def _stamp(path: Path) -> _Stamp | None:
 def _create_token(path: Path) -> None:
     """Complete or not at all: a crash in between leaves no half token, and an existing one is never replaced."""
     draft = path.with_name(f".{TOKEN_FILE}.{os.getpid()}")
-    _write_private(draft, secrets.token_hex(32) + "\n")
+    create_private(draft, secrets.token_hex(32) + "\n")
     try:
         os.link(draft, path)
     except FileExistsError:
         pass
     finally:
         draft.unlink()
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as stream:
-        os.fchmod(stream.fileno(), 0o600)
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _read_private(path: Path) -> str:
@@ -218,8 +210,6 @@ def _changing(state: Path) -> Iterator[dict[str, str]]:
         fcntl.flock(directory, fcntl.LOCK_EX)
         users = _read_users(path)
         yield users
-        draft = path.with_name(f".{USER_TOKENS_FILE}.{os.getpid()}")
-        _write_private(draft, json.dumps(users, indent=1, sort_keys=True) + "\n")
-        draft.replace(path)
+        write_private(path, json.dumps(users, indent=1, sort_keys=True) + "\n")
     finally:
         os.close(directory)

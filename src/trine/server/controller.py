@@ -104,10 +104,6 @@ class Controller:
         """The record as it would be written if it happened now, with the orders decided anew."""
         return self._enter(_without_orders(record))
 
-    def follow(self, record: rec.Record) -> None:
-        """Take over a record from the journal with the orders as they were decided; the engine is built later."""
-        self.state.apply(record)
-
     def rebuild(self, now: float) -> None:
         """A new engine from the state as it is."""
         self.engine, self.slots = build_engine(self.state, self.model, now)

@@ -40,6 +40,7 @@ from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.desk import Setup
 from trine.server.leases import Leases
+from trine.server.private import write_private
 from trine.server.scheduler import Scheduler, check_settings
 from trine.server.state import LiveState
 from trine.server.store import Store
@@ -297,14 +298,6 @@ def _steady_clock() -> Callable[[], float]:
     """Unix time that is not moved by corrections of the system's clock while the daemon runs."""
     wall, steady = time.time(), time.monotonic()
     return lambda: wall + time.monotonic() - steady
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file for its owner only, in one step."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        stream.write(text)
-    draft.replace(path)
 
 
 class _Lock:
