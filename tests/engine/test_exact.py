@@ -20,7 +20,7 @@ from trine.engine.invariants import check
 from trine.engine.quotas import Quotas
 from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement
-from trine.policy.base import Policy, PolicyError, Ranking
+from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.view import View
 from trine.sim.settings import resolve
 
@@ -38,7 +38,7 @@ class Chosen(Policy):
     jobs: list[Job] = field(default_factory=list)
     """By job number."""
 
-    def rank(self, view: View) -> Ranking:
+    def rank(self, view: View) -> Selection:
         position = {self.jobs[slot].id: i for i, slot in enumerate(view.slots.tolist())}
         order: list[int] = []
         pools: list[int] = []
@@ -51,7 +51,7 @@ class Chosen(Policy):
             pools += [int(pool or -1)] * len(members)
             partners += [first + 1, first] if len(members) == 2 else [-1] * len(members)
         arrays = [np.array(column, dtype=np.int64) for column in (order, pools, partners)]
-        return Ranking(arrays[0], arrays[1], exact=True, partners=arrays[2])
+        return Selection.of(view.slots[arrays[0]], arrays[1], arrays[2])
 
 
 class ChosenWorld(LiveWorld):
@@ -274,11 +274,11 @@ class TakingTurns(Policy):
     title: ClassVar[str] = "for tests"
     rounds: int = 0
 
-    def rank(self, view: View) -> Ranking:
+    def rank(self, view: View) -> Selection:
         self.rounds += 1
         order = np.flatnonzero(view.slots % 2 == self.rounds % 2)
         pools = (view.slots[order] // 2 + self.rounds // 2) % 2
-        return Ranking(order, pools.astype(np.int64), exact=True)
+        return Selection.of(view.slots[order], pools.astype(np.int64))
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -15,7 +15,7 @@ from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Event, Start
-from trine.policy.base import Policy, Ranking
+from trine.policy.base import Policy, Selection
 from trine.policy.view import View
 from trine.sim.settings import resolve
 
@@ -28,10 +28,10 @@ class Pairs(Policy):
     title: ClassVar[str] = "for tests"
     changes_with_time: ClassVar[bool] = False
 
-    def rank(self, view: View) -> Ranking:
+    def rank(self, view: View) -> Selection:
         order = np.arange(len(view))
         partners = np.where(order ^ 1 < len(view), order ^ 1, -1)
-        return Ranking(order, exact=True, partners=partners)
+        return Selection.of(view.slots, partners=partners)
 
 
 class Told(Engine):

@@ -20,7 +20,7 @@ from tests.property.test_every_run import (
     the_cluster_is_not_overfull,
 )
 from tests.sim.tiny import Outcome, simulate
-from trine.policy.base import Policy, Ranking
+from trine.policy.base import Policy, Selection
 from trine.policy.view import View
 from trine.sim.settings import resolve
 
@@ -39,7 +39,7 @@ class AnyPairs(Policy):
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
 
-    def rank(self, view: View) -> Ranking:
+    def rank(self, view: View) -> Selection:
         order = [i for i in range(len(view)) if self.rng.random() < 0.8]
         self.rng.shuffle(order)
         partners = [-1] * len(order)
@@ -48,7 +48,7 @@ class AnyPairs(Policy):
             if alike and self.rng.random() < 0.7:
                 partners[i] = self.rng.choice(alike)
                 partners[partners[i]] = i
-        return Ranking(np.array(order, np.int64), exact=True, partners=np.array(partners, np.int64))
+        return Selection.of(view.slots[np.array(order, np.int64)], partners=np.array(partners, np.int64))
 
 
 def run(case: Case, placement: str, seed: int, patch: pytest.MonkeyPatch, **values: Any) -> Outcome:

@@ -6,7 +6,7 @@ It never asks for the time and never touches the world: the simulator and the ex
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,8 @@ from trine.perf.model import PerfModel, Speed
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex
 from trine.placement.shaped import gives_way
-from trine.policy.base import Policy
-from trine.policy.view import Ints, View
+from trine.policy.base import Policy, Ranking, Selection
+from trine.policy.view import Flags, Ints, View
 
 _STORY_LENGTH = 20_000
 
@@ -79,10 +79,11 @@ class Engine:
         self.over_quota: set[int] = set()
         self.withheld: set[int] = set()
         """GPUs out of service."""
-        self._ranks: tuple[Ints, dict[int, int]] | None = None
         self.reported: set[int] = set()
         """Jobs that told their progress, some of which may be lost when they stop."""
-        self.considered: Ints = np.zeros(0, dtype=np.int64)
+        self._order: Ints | Mapping[int, int] = {}
+        """Job numbers in the order of the last round."""
+        self._ranks: tuple[Ints | Mapping[int, int], dict[int, int]] | None = None
         self.ranked = 0
         """Jobs from this number on arrived after the last round."""
         self._active: Ints = np.zeros(0, dtype=np.int64)
@@ -148,46 +149,52 @@ class Engine:
         if not len(self._active):
             self.settled = True
             return []
-        view = self.view(now)
-        ranking = self.policy.rank(view)
-        slots, pools = self._active[ranking.order], ranking.pools
-        if self.quotas:
-            slots, pools = self._within_quotas(slots, pools)
-        if ranking.exact:
-            plan = self._realise(now, slots, pools, sharing.partners_of(ranking, self._active[ranking.order]), fill)
-        else:
-            plan = self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
-        self.exact = ranking.exact
-        self.blocked_by, self.held_back, self.refusals = plan.blocked_by, ranking.held_back, plan.refusals
-        self.considered, self.ranked = slots, len(self.table)
+        chosen = self.policy.rank(self.view(now))
+        plan = self._realise(now, chosen, fill) if isinstance(chosen, Selection) else self._serve(now, chosen, fill)
+        self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table)
         # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
         patient = any(gives_way(self.table.jobs[slot].shape, now) for slot in plan.refusals)
         # A selection once realised by a sticky placement stays as it is.
-        repeats = self.placement.sticky and not self.policy.changes_with_time if ranking.exact else self._repeats
+        repeats = self.placement.sticky and not self.policy.changes_with_time if self.exact else self._repeats
         self.settled = not fill and not patient and (repeats or (not plan.stops and not plan.starts))
         if patient:
             self._planner.forget()
+        if not plan.stops and not plan.starts and plan.partners is None:
+            return []
         stops, elsewhere = self._stop_decisions(now, plan), sharing.adopt(self, plan)
         return stops + self._start_decisions(now, plan) + sharing.claim_again(self, now, elsewhere)
 
-    def _realise(self, now: float, slots: Ints, pools: Ints | None, partners: dict[int, int], fill: bool) -> Plan:
+    def _serve(self, now: float, ranking: Ranking, fill: bool) -> Plan:
+        """GPUs in order of rank."""
+        slots, pools = self._active[ranking.order], ranking.pools
+        if self.quotas:
+            kept = self._within_quotas(slots.tolist())
+            slots, pools = slots[kept], None if pools is None else pools[kept]
+        self.exact, self.held_back, self._order = False, ranking.held_back, slots
+        return self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
+
+    def _realise(self, now: float, selection: Selection, fill: bool) -> Plan:
+        """GPUs for exactly the jobs selected."""
+        if self.quotas:
+            slots = list(selection.wanted)
+            allowed = {slots[at] for at in np.flatnonzero(self._within_quotas(slots)).tolist()}
+            selection = selection.among(allowed)
+        self.exact, self.held_back, self._order = True, Why.NOT_DECIDED, selection.wanted
         self._planner.space_sharing = self.space_sharing
-        realised = ExactRound(self._planner, now, slots, pools, sharing.among(partners, slots))
+        realised = ExactRound(self._planner, now, selection)
         return realised.fill() if fill else realised.run()
 
-    def _within_quotas(self, slots: Ints, pools: Ints | None) -> tuple[Ints, Ints | None]:
-        """The order without the jobs that would exceed a quota; those that run stay in it."""
-        jobs = self.table.jobs
-        waits = ~self.table.running[slots]
+    def _within_quotas(self, slots: list[int]) -> Flags:
+        """Which of the jobs do not exceed a quota if served in this order; those that run do not."""
+        jobs, running = self.table.jobs, self.table.running
+        waits = [at for at, slot in enumerate(slots) if not running[slot]]
         leaving = [slot for slot in self.handover.holding if slot not in self.assigned]
-        running = [jobs[slot] for slot in slots[~waits].tolist() + leaving]
-        over = self.quotas.exceeded(running, [jobs[slot] for slot in slots[waits].tolist()])
-        self.over_quota = set(slots[waits][over].tolist())
-        if not self.over_quota:
-            return slots, pools
+        holding = [jobs[slot] for slot in [*(s for s in slots if running[s]), *leaving]]
+        over = self.quotas.exceeded(holding, [jobs[slots[at]] for at in waits])
         kept = np.ones(len(slots), dtype=np.bool_)
-        kept[np.flatnonzero(waits)[over]] = False
-        return slots[kept], None if pools is None else pools[kept]
+        kept[np.array(waits, np.int64)[over]] = False
+        self.over_quota = {slots[at] for at in np.flatnonzero(~kept).tolist()}
+        return kept
 
     def _started(self, event: Started) -> list[Decision]:
         slot, table = event.slot, self.table
@@ -317,10 +324,15 @@ class Engine:
             return True
         return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
 
+    @property
+    def considered(self) -> list[int]:
+        """Job numbers in the order of the last round."""
+        return list(self._order) if isinstance(self._order, Mapping) else self._order.tolist()
+
     def rank_of(self, slot: int) -> int | None:
         """Position of the job in the order of the last round, from 0; ``None`` if it was left out."""
-        if self._ranks is None or self._ranks[0] is not self.considered:
-            self._ranks = (self.considered, {slot: i for i, slot in enumerate(self.considered.tolist())})
+        if self._ranks is None or self._ranks[0] is not self._order:
+            self._ranks = (self._order, {slot: i for i, slot in enumerate(self.considered)})
         return self._ranks[1].get(slot)
 
     def reason(self, decision: Decision) -> Reason:

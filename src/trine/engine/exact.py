@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from trine.core.reason import Reason, Why
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.sharing import in_service, may_share, suits_shape
-from trine.policy.base import PolicyError
-from trine.policy.view import Ints
+from trine.policy.base import PolicyError, Selection
 
 
 class Unit(NamedTuple):
@@ -33,48 +30,43 @@ class Unit(NamedTuple):
 
 
 class ExactRound:
-    """One round. ``partners``: the other job on the same GPUs by job number, both ways."""
+    """One round: what it takes to go from what runs to ``selection``."""
 
-    def __init__(self, planner: Planner, now: float, slots: Ints, pools: Ints | None, partners: dict[int, int]) -> None:
+    def __init__(self, planner: Planner, now: float, selection: Selection) -> None:
         planner.now = now
         planner.forget()
-        self.planner, self.slots, self.pools, self.partners = planner, slots, pools, partners
+        self.planner, self.wanted, self.partners = planner, selection.wanted, selection.partners
         self.plan = Plan()
         self.before = planner.assigned
         self.after: dict[int, Gpus] = {}
-        """GPUs by job number as they are to be, of those that ``same`` does not cover."""
-        self.same: set[int] = set()
-        """Jobs that run as selected already: the bulk of them in most rounds."""
+        """GPUs by job number as they are to be, of those that may change."""
         self.loose: dict[int, Gpus] = {}
         """GPUs by job number of those that run and may change."""
 
     def run(self) -> Plan:
         """The stops and starts that turn what runs into what was selected."""
-        sticky = self.planner.placement.sticky
-        changed = self._changed() if sticky else np.arange(len(self.slots))
-        if not len(changed) and len(self.slots) == len(self.before):
+        before, sticky = self.before, self.planner.placement.sticky
+        changed = self._changed() if sticky else dict(self.wanted)
+        leaving = self._leaving()
+        if not changed and not leaving:
             return self.plan
-        # Jobs that the cluster can no longer hold are shown to no policy, but what runs may end.
-        types, sharing = self.planner.table.types, self.planner.partners
-        same = self.same
-        same.update([s for s in self.before if s not in same and not types[s] and s not in sharing])
-        self.loose = {slot: gpus for slot, gpus in self.before.items() if slot not in same}
+        self.loose = {slot: gpus for slot, gpus in before.items() if slot in changed or slot in leaving}
         units = self._units(changed)
         if sticky or not self._place_anew(units):
             self._keep_and_place(units)
-        before, after = self.before, self.after
+        after = self.after
         self.plan.stops = [slot for slot, gpus in self.loose.items() if after.get(slot) != gpus]
         self.plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
-        kept = {slot: mate for slot, mate in sharing.items() if slot in same}
-        self.plan.partners = kept | self._pairs(units) if self.partners else kept
+        sharing = self.planner.partners
+        if sharing or self.partners:
+            kept = {slot: mate for slot, mate in sharing.items() if slot not in self.loose}
+            self.plan.partners = kept | self._pairs(units)
         return self.plan
 
     def fill(self) -> Plan:
         """Only units that have nothing yet, on GPUs that nobody has."""
-        waiting = np.flatnonzero(~self.planner.table.running[self.slots])
-        if self.partners:
-            mates = [self.partners.get(slot, -1) for slot in self.slots[waiting].tolist()]
-            waiting = waiting[[mate not in self.before for mate in mates]]
+        before, mate_of = self.before, self.partners
+        waiting = {s: pool for s, pool in self.wanted.items() if s not in before and mate_of.get(s) not in before}
         units = self._units(waiting)
         for unit in self._larger_first(units):
             self._place(unit)
@@ -84,27 +76,27 @@ class ExactRound:
 
     # -- what is asked for ---------------------------------------------------------------------------------------
 
-    def _changed(self) -> Ints:
-        """Positions of the jobs that do not run as selected yet; the others are ``same``."""
-        table, slots = self.planner.table, self.slots
-        same = table.running.take(slots)
-        if self.pools is not None:
-            same &= (self.pools < 0) | (table.pool.take(slots) == self.pools)
-        if self.partners or self.planner.partners:
-            now, then = self.planner.partners, self.partners
-            same &= np.array([now.get(slot, -1) == then.get(slot, -1) for slot in slots.tolist()], dtype=np.bool_)
-        changed: Ints = (~same).nonzero()[0]
-        if len(changed) or len(slots) != len(self.before):
-            self.same = set(slots[same].tolist())
+    def _changed(self) -> dict[int, int]:
+        """The jobs that do not run as selected yet, with the types they want."""
+        before, pool_of = self.before, self.planner.free.pool_of_gpu
+        changed = {
+            slot: pool
+            for slot, pool in self.wanted.items()
+            if slot not in before or (pool != pool_of[before[slot][0]] and pool >= 0)
+        }
+        now, then = self.planner.partners, self.partners
+        if now or then:
+            paired = {slot for slot in now.keys() | then.keys() if now.get(slot, -1) != then.get(slot, -1)}
+            changed = {slot: pool for slot, pool in self.wanted.items() if slot in changed or slot in paired}
         return changed
 
-    def _units(self, positions: Ints) -> list[Unit]:
-        """The jobs at these positions, partners together."""
-        order: list[int] = self.slots[positions].tolist()
-        wanted: list[int] = [-1] * len(order) if self.pools is None else self.pools[positions].tolist()
-        pool_of = dict(zip(order, wanted, strict=True))
-        if len(pool_of) != len(order):
-            raise PolicyError("a policy selected the same job twice for one round")
+    def _leaving(self) -> set[int]:
+        """Jobs that run and were not selected, but for those the cluster can no longer hold: what runs may end."""
+        types, sharing = self.planner.table.types, self.planner.partners
+        return {slot for slot in self.before.keys() - self.wanted.keys() if types[slot] or slot in sharing}
+
+    def _units(self, pool_of: dict[int, int]) -> list[Unit]:
+        """The jobs of ``pool_of`` with the types they want, partners together."""
         if not self.partners:
             return [Unit(slot, -1, pool) for slot, pool in pool_of.items()]
         units: list[Unit] = []

@@ -8,34 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from trine.core.cluster import Tier
 from trine.core.job import Job
 from trine.engine.events import Decision
 from trine.engine.table import State
-from trine.policy.base import PolicyError, Ranking
-from trine.policy.view import Ints
 
 if TYPE_CHECKING:
     from trine.engine.engine import Engine
     from trine.engine.plan import Gpus, Plan, Planner
-
-
-def partners_of(ranking: Ranking, slots: Ints) -> dict[int, int]:
-    """Whom each job is to share its GPUs with, both ways, by job number."""
-    if ranking.partners is None:
-        return {}
-    if not ranking.exact or len(ranking.partners) != len(slots) or (ranking.partners >= len(slots)).any():
-        raise PolicyError("a policy names partners outside an exact ranking, or not one for each job it lists")
-    at = np.flatnonzero(ranking.partners >= 0)
-    return dict(zip(slots[at].tolist(), slots[ranking.partners[at]].tolist(), strict=True))
-
-
-def among(partners: dict[int, int], slots: Ints) -> dict[int, int]:
-    """The pairs of which both members are in ``slots``."""
-    listed = set(slots.tolist()) if partners else set()
-    return {slot: mate for slot, mate in partners.items() if slot in listed and mate in listed}
 
 
 # -- may they? ---------------------------------------------------------------------------------------------------

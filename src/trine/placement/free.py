@@ -137,12 +137,11 @@ class FreeIndex:
     def __init__(self, cluster: Cluster) -> None:
         self.pools = [FreePool(cluster, t) for t in cluster.types]
         position = {t: i for i, t in enumerate(cluster.types)}
-        self._pool_of_node = [position[n.gpu_type] for n in cluster.nodes]
-        self._node_of = cluster.node_of
+        self.pool_of_gpu = [position[n.gpu_type] for n in cluster.nodes for _ in range(n.gpus)]
 
     def type_of(self, gpus: Sequence[int]) -> int:
         """Pool index of a gang, which keeps to one type."""
-        return self._pool_of_node[self._node_of[gpus[0]]]
+        return self.pool_of_gpu[gpus[0]]
 
     def take(self, gpus: Sequence[int]) -> None:
         self.pools[self.type_of(gpus)].take(gpus)

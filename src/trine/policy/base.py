@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -28,10 +29,35 @@ class Ranking:
     """Index of the wanted GPU type, aligned with ``order``; -1 or ``None`` leaves it to the performance model."""
     held_back: Why = Why.NOT_DECIDED
     """Why the jobs that are left out wait."""
-    exact: bool = False
-    """The jobs in ``order``, and no others, run now, each on its type in ``pools``; those that run there stay put."""
-    partners: Ints | None = None
-    """Position in ``order`` of the job that shares a job's GPUs, or -1; aligned with ``order``, both ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The jobs that run now, and no others. Those that run as selected already stay put."""
+
+    wanted: Mapping[int, int]
+    """Index of the GPU type by job number, -1 for any that suits; in the order in which equal gangs are placed."""
+    partners: Mapping[int, int] = field(default_factory=dict)
+    """The job on the same GPUs by job number, both ways."""
+
+    @classmethod
+    def of(cls, slots: Ints, pools: Ints | None = None, partners: Ints | None = None) -> Selection:
+        """From columns: job numbers, types, and the position in ``slots`` of each partner or -1."""
+        order: list[int] = slots.tolist()
+        wanted = dict.fromkeys(order, -1) if pools is None else dict(zip(order, pools.tolist(), strict=True))
+        if len(wanted) != len(order):
+            raise PolicyError("a policy selected the same job twice for one round")
+        if partners is None:
+            return cls(wanted)
+        if len(partners) != len(order) or (partners >= len(order)).any():
+            raise PolicyError("a policy names partners that it did not select")
+        return cls(wanted, {order[at]: order[mate] for at, mate in enumerate(partners.tolist()) if mate >= 0})
+
+
+    def among(self, slots: Collection[int]) -> Selection:
+        """Only the jobs in ``slots``, and only the pairs of which both are."""
+        pairs = {slot: mate for slot, mate in self.partners.items() if slot in slots and mate in slots}
+        return Selection({slot: pool for slot, pool in self.wanted.items() if slot in slots}, pairs)
 
 
 class Policy(ABC):
@@ -56,8 +82,8 @@ class Policy(ABC):
         return math.inf
 
     @abstractmethod
-    def rank(self, view: View) -> Ranking:
-        """The order in which jobs are offered GPUs now."""
+    def rank(self, view: View) -> Ranking | Selection:
+        """The order in which jobs are offered GPUs now, or exactly who runs where."""
 
     def ran(self, slot: int, seconds: float) -> None:  # noqa: B027 - most count from the view
         """The world's own count of the time a job ran since the last round, where it keeps one; 0 = it failed."""

@@ -57,7 +57,7 @@ def positions(controller: Controller) -> dict[str, int]:
     """Rank of every waiting job as of the last round, from 1; new arrivals stand at the end."""
     engine, live = controller.deciding, controller.state.live
     jobs = engine.table.jobs
-    ranked = [jobs[slot].id for slot in engine.considered.tolist()]
+    ranked = [jobs[slot].id for slot in engine.considered]
     seen = set(ranked)
     order = [*ranked, *(job_id for job_id in live if job_id not in seen)]
     waiting = [job_id for job_id in order if (job := live.get(job_id)) is not None and job.state == "waiting"]

@@ -37,9 +37,7 @@ class Floor:
         return View(0.0, np.array(slots, np.int64), self.table, self.capacity, self.capacity, Compat())
 
     def asked(self, line: Line, slots: list[int], anew: bool = False) -> dict[int, int]:
-        ranking = line.rank(self.view(slots), anew)
-        assert ranking.pools is not None and ranking.exact
-        return {slots[at]: kind for at, kind in zip(ranking.order.tolist(), ranking.pools.tolist(), strict=True)}
+        return dict(line.rank(self.view(slots), anew).wanted)
 
 
 jobs = st.tuples(

@@ -5,10 +5,7 @@ Gives what ``quirks.PassingFifo`` and the general choice of a round give togethe
 
 from __future__ import annotations
 
-import numpy as np
-
-from trine.core.reason import Why
-from trine.policy.base import Ranking
+from trine.policy.base import Selection
 from trine.policy.view import View
 
 
@@ -22,23 +19,16 @@ class Line:
         self._capacity: list[int] = []
         self._left: list[int] = []
 
-    def rank(self, view: View, anew: bool) -> Ranking:
+    def rank(self, view: View, anew: bool) -> Selection:
         """``anew``: everybody chooses again; otherwise who has GPUs keeps them and the others take what is left."""
         self._follow(view)
         capacity: list[int] = view.capacity.tolist()
         if anew or capacity != self._capacity:
             self._kind = {}
             self._capacity, self._left = capacity, list(capacity)
-        kind, jobs = self._kind, self._jobs
-        if len(kind) < len(jobs) and any(self._left):
+        if len(self._kind) < len(self._jobs) and any(self._left):
             self._fill()
-        order = np.arange(len(jobs)) if len(kind) == len(jobs) else np.array(self._served(), np.int64)
-        pools = np.array([kind[slot] for slot in jobs if slot in kind], np.int64)
-        return Ranking(order, pools, Why.NOT_DECIDED, exact=True)
-
-    def _served(self) -> list[int]:
-        """Positions of the jobs that have GPUs."""
-        return [at for at, slot in enumerate(self._jobs) if slot in self._kind]
+        return Selection(dict(self._kind))
 
     def _follow(self, view: View) -> None:
         """Forget jobs that left, take note of new ones."""

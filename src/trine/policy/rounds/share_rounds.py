@@ -13,9 +13,8 @@ import numpy as np
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import param
-from trine.core.reason import Why
 from trine.perf.model import PerfModel
-from trine.policy.base import Policy, PolicyError, Ranking
+from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
@@ -100,8 +99,7 @@ class ShareRounds(Policy):
         """Every share is all or nothing: rounds repeat until something happens."""
         self._told: dict[int, float] = {}
         self._slots: Ints = np.zeros(0, np.int64)
-        nobody = Ranking(self._slots, self._slots, exact=True)
-        self._last: tuple[Chosen, Ranking, Floats] = (Chosen([], []), nobody, np.zeros(0))
+        self._last: tuple[Chosen, Selection, Floats] = (Chosen([], []), Selection({}), np.zeros(0))
         """What the last round chose, and the time its jobs had held GPUs by then."""
 
     # -- what the engine asks between rounds ---------------------------------------------------------------------
@@ -124,7 +122,7 @@ class ShareRounds(Policy):
 
     # -- a round -------------------------------------------------------------------------------------------------
 
-    def rank(self, view: View) -> Ranking:
+    def rank(self, view: View) -> Selection:
         ledger = self._ledger
         if ledger is None:
             raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
@@ -137,11 +135,10 @@ class ShareRounds(Policy):
         if self._due and (stuck or self._may_reset(view, ledger)):
             self._reset(view, ledger)
         chosen = self._choose(view, ledger)
-        ranking = _ranking(view, ledger, chosen)
-        self._last = (chosen, ranking, view.attained_s)
-        return ranking
+        self._last = (chosen, _selection(view, ledger, chosen), view.attained_s)
+        return self._last[1]
 
-    def _in_line(self, view: View, ledger: Ledger, line: Line) -> Ranking:
+    def _in_line(self, view: View, ledger: Ledger, line: Line) -> Selection:
         """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
         self._slots, self._capacity, self._due = view.slots, view.capacity.tolist(), True
         anew = self._may_reset(view, ledger)
@@ -173,12 +170,10 @@ class ShareRounds(Policy):
 
     def _charge(self, view: View, ledger: Ledger) -> None:
         """Book what the units of the last round received since, as far as they are still there."""
-        chosen, ranking, before = self._last
+        chosen, _, before = self._last
         if not chosen.rows:
             return
-        rows, kinds = ranking.order, ranking.pools
-        if kinds is None or len(ledger) > ledger.singles:
-            rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
+        rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
         first = ledger.members[:, 0].take(rows)
         if self._told:
             seconds = np.array([self._told.get(slot, 0.0) for slot in first.tolist()])
@@ -330,16 +325,20 @@ def _positions(view: View, members: Ints) -> Ints:
     return np.where(members >= 0, np.searchsorted(view.slots, members), -1)
 
 
-def _ranking(view: View, ledger: Ledger, chosen: Chosen) -> Ranking:
+def _selection(view: View, ledger: Ledger, chosen: Chosen) -> Selection:
     """In the order of choice; the jobs of a pair one after the other."""
-    rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
     if len(ledger) == ledger.singles:
-        return Ranking(rows, kinds, Why.NOT_DECIDED, exact=True)
-    members = _positions(view, ledger.members[rows])
-    there = members >= 0
-    place = np.cumsum(there.ravel()).reshape(-1, 2) - 1
-    partners = np.where(there.all(axis=1, keepdims=True), place[:, ::-1], -1)[there]
-    return Ranking(members[there], np.repeat(kinds, there.sum(axis=1)), exact=True, partners=partners)
+        slots: list[int] = view.slots.tolist()
+        return Selection({slots[row]: kind for row, kind in zip(chosen.rows, chosen.kinds, strict=True)})
+    members: list[list[int]] = ledger.members[chosen.rows].tolist()
+    wanted: dict[int, int] = {}
+    partners: dict[int, int] = {}
+    for (one, other), kind in zip(members, chosen.kinds, strict=True):
+        wanted[one] = kind
+        if other >= 0:
+            wanted[other] = kind
+            partners |= {one: other, other: one}
+    return Selection(wanted, partners)
 
 
 def _clean(share: Floats) -> Floats:
