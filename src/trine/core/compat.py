@@ -39,6 +39,8 @@ class Compat:
     """Each job of a pair pays for all of the GPUs they share (Gavel)."""
     fifo_last_type: bool = False
     """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
+    centre_of_optima: bool = False
+    """Of all shares that are equally good, the middle, as an interior point finds it (Gavel)."""
     finalise_all: bool = False
     """Water filling freezes every job after each pass (Gavel)."""
     makespan_bisection: bool = False

@@ -53,7 +53,6 @@ class Selection:
             raise PolicyError("a policy names partners that it did not select")
         return cls(wanted, {order[at]: order[mate] for at, mate in enumerate(partners.tolist()) if mate >= 0})
 
-
     def among(self, slots: Collection[int]) -> Selection:
         """Only the jobs in ``slots``, and only the pairs of which both are."""
         pairs = {slot: mate for slot, mate in self.partners.items() if slot in slots and mate in slots}

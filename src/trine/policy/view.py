@@ -59,6 +59,17 @@ class View:
         self._columns = columns
         self._free, self._capacity = free, capacity
 
+    @property
+    def gpus_by_type(self) -> list[int]:
+        """All GPUs by type, as plain numbers."""
+        capacity = self._capacity
+        return capacity if isinstance(capacity, list) else list(map(int, capacity))
+
+    def of(self, slot: int) -> tuple[int, tuple[int, ...], tuple[float, ...]]:
+        """GPUs, types that can hold it (fastest first) and seconds per step by type, of a job by its number."""
+        columns = self._columns
+        return int(columns.gpus[slot]), columns.types[slot], columns.step_s[slot]
+
     def __len__(self) -> int:
         return len(self.slots)
 

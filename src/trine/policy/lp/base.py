@@ -17,6 +17,7 @@ from trine.policy.lp.solver.form import InfeasibleError, UnservableError
 from trine.policy.view import Floats
 
 if TYPE_CHECKING:
+    from trine.policy.lp.solver.generous import Generous
     from trine.policy.lp.solver.highs import Session
     from trine.policy.lp.solver.start import Warm
 
@@ -32,6 +33,9 @@ class Memory:
     """
 
     seed: int = 0
+    generous: bool = False
+    """Among shares that are equally good, those that leave no time unused that would help somebody; otherwise the
+    middle of them all."""
     held: dict[str, str] = field(default_factory=dict)
     """GPU type a job keeps (AlloX, FIFO that does not know speeds)."""
     partners: dict[str, str] = field(default_factory=dict)
@@ -53,6 +57,16 @@ class Memory:
         if "start" not in self.warm:
             self.warm["start"] = Warm()
         found: Warm = self.warm["start"]
+        return found
+
+    @property
+    def vertices(self) -> Generous:
+        """The simplex solver of levels, which starts from where its rows were."""
+        from trine.policy.lp.solver.generous import Generous
+
+        if "generous" not in self.warm:
+            self.warm["generous"] = Generous()
+        found: Generous = self.warm["generous"]
         return found
 
     @property

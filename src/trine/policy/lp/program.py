@@ -5,6 +5,7 @@ Chooses between the structured solver and the program with pairs. No policy is s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ from trine.policy.view import Floats
 
 PROVEN = 1e-6
 """An answer with a larger gap is given to the simplex method."""
+VERTEX_ROWS = 300
+"""Up to so many jobs a vertex is found in a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,25 @@ def space_of(problem: Problem, rates: Floats, with_pairs: bool) -> packed.Space:
     return packed.Space(rates, gang, problem.capacity, problem.pair_rows.jobs, problem.pair_rows.rates)
 
 
-def highest_level(space: packed.Space, demand: Floats, memory: Memory) -> Solved:
-    """The largest t with throughput >= demand t for every job."""
+def highest_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequence[str] = ()) -> Solved:
+    """The largest t with throughput >= demand t for every job; ``ids`` name the rows from call to call."""
     if len(space.jobs):
         return Solved.of_packed(packed.level(space, demand, session=memory.session))
     from trine.policy.lp.solver import maxmin
 
     form = RateProblem(rates=space.rates, demand=demand, gang=space.gang, capacity=space.capacity)
-    return Solved.of_certified(maxmin.solve(form, memory.start))
+    found = _generous_level(form, memory, ids) if memory.generous and ids else None
+    return Solved.of_certified(maxmin.solve(form, memory.start) if found is None else found)
+
+
+def _generous_level(form: RateProblem, memory: Memory, ids: Sequence[str]) -> Certified | None:
+    """A vertex in which what the level leaves over goes to those who gain most; none where that takes too long."""
+    if form.n_jobs > VERTEX_ROWS or not form.capacity.all():
+        return None
+    fair = form.rates @ (form.capacity / form.capacity.sum())
+    if not (fair > 0).all() or not (form.demand > 0).all():
+        return None
+    return memory.vertices.solve(form, form.rates / fair[:, None], ids)
 
 
 def lowest_makespan(space: packed.Space, steps_left: Floats, memory: Memory) -> Solved:

@@ -40,7 +40,6 @@ class Ledger:
         self.singles = 0
         self.given_s: Floats = np.zeros(self.types)
         """Time all units received by type."""
-        self.reset_s: float | None = None
 
     def __len__(self) -> int:
         return len(self.members)
@@ -87,7 +86,6 @@ class Ledger:
         self.owed_s += self.share * (now - since_s) - (self.received_s - self.head_start_s)
         self.received_s[:] = self.head_start_s
         self.given_s[:] = len(self) * self.head_start_s
-        self.reset_s = now
 
     def grant(self, share: Floats, pairs: Ints, pair_share: Floats, pair_rates: Floats) -> None:
         """New shares, by single job and by pair (job numbers); what pairs are owed is kept where they stay."""
@@ -104,11 +102,6 @@ class Ledger:
         self.owed_s = np.concatenate((self.owed_s[:n], owed))
         self.received_s = np.full((len(self.members), self.types), self.head_start_s)
         self.fresh = np.zeros(len(self.members), np.bool_)
-
-    def behind_s(self, now: float) -> Floats:
-        """Seconds by which units lag behind their shares since the last reset."""
-        elapsed_s = now - (now if self.reset_s is None else self.reset_s)
-        return self.share * elapsed_s - (self.received_s - self.head_start_s)
 
     def priority(self, runs: Flags) -> Floats:
         """Share over the part of the type's time received; 0 without share or where a unit cannot run."""

@@ -6,59 +6,21 @@ Gives what ``quirks.PassingFifo`` and the general choice of a round give togethe
 from __future__ import annotations
 
 from trine.policy.base import Selection
+from trine.policy.rounds.seats import Seats
 from trine.policy.view import View
 
 
 class Line:
-    """Who has GPUs of which type. Each job takes the fastest type with room; the first gang without room ends it."""
+    """Each job takes the fastest type with room; the first gang without room ends it."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, tuple[int, tuple[int, ...]]] = {}
-        """GPUs and types, fastest first, of the jobs present, in order of arrival."""
-        self._kind: dict[int, int] = {}
-        self._capacity: list[int] = []
-        self._left: list[int] = []
+        self._seats = Seats()
 
     def rank(self, view: View, anew: bool) -> Selection:
         """``anew``: everybody chooses again; otherwise who has GPUs keeps them and the others take what is left."""
-        self._follow(view)
-        capacity: list[int] = view.capacity.tolist()
-        if anew or capacity != self._capacity:
-            self._kind = {}
-            self._capacity, self._left = capacity, list(capacity)
-        if len(self._kind) < len(self._jobs) and any(self._left):
-            self._fill()
-        return Selection(dict(self._kind))
-
-    def _follow(self, view: View) -> None:
-        """Forget jobs that left, take note of new ones."""
-        slots: list[int] = view.slots.tolist()
-        jobs = self._jobs
-        for slot in jobs.keys() - slots:
-            gang, _ = jobs.pop(slot)
-            if slot in self._kind:
-                self._left[self._kind.pop(slot)] += gang
-        known = len(jobs)
-        if known == len(slots):
-            return
-        for at in range(len(slots)):
-            if slots[at] not in jobs:
-                jobs[slots[at]] = (int(view.gpus[at]), view.pools_of(at))
-                if at < known:  # an earlier job stands in line again: back to the order of arrival
-                    self._jobs = jobs = {slot: jobs[slot] for slot in slots if slot in jobs}
-
-    def _fill(self) -> None:
-        kind, left = self._kind, self._left
-        most = max(left)
-        for slot, (gang, pools) in self._jobs.items():
-            if slot in kind:
-                continue
-            if gang > most or not most:
-                break
-            # Who has room only where it cannot run is passed over: nobody takes from it what it could use.
-            for j in pools:
-                if left[j] >= gang:
-                    kind[slot] = j
-                    left[j] -= gang
-                    most = max(left)
-                    break
+        seats = self._seats
+        seats.follow(view)
+        if anew or view.gpus_by_type != seats.capacity:
+            seats.clear(view)
+        seats.fill(strict=True)
+        return Selection(dict(seats.kind))

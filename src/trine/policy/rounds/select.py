@@ -34,15 +34,12 @@ class Chosen:
     kinds: list[int]
 
 
-def select(
-    units: Candidates, may: Flags, free: Sequence[int], order: Sequence[int], one_queue: bool, behind_s: Floats | None
-) -> Chosen:
+def select(units: Candidates, may: Flags, free: Sequence[int], order: Sequence[int], one_queue: bool) -> Chosen:
     """Units for the GPUs ``free`` by type, out of those that ``may`` run there; types in ``order``.
 
-    ``one_queue``: one order over all types instead of one per type. ``behind_s``: who is behind its share, by so many
-    seconds, comes before everybody, on any type.
+    ``one_queue``: one order over all types instead of one per type.
     """
-    ranked = _by_priority(units, may, order, one_queue, behind_s)
+    ranked = _by_priority(units, may, order, one_queue)
     if len(units.members) > len(units.rates):
         return _with_pairs(units, free, ranked)
     left, waiting = list(free), len(units.rates)
@@ -83,9 +80,7 @@ def _with_pairs(units: Candidates, free: Sequence[int], ranked: Iterable[tuple[i
     return chosen
 
 
-def _by_priority(
-    units: Candidates, may: Flags, order: Sequence[int], one_queue: bool, behind_s: Floats | None
-) -> zip[tuple[int, int]]:
+def _by_priority(units: Candidates, may: Flags, order: Sequence[int], one_queue: bool) -> zip[tuple[int, int]]:
     """Units and types: by priority, then by what is owed, then by share; ties in order of arrival."""
     place = np.array(order, np.int64)
     turned, rows = may.T.take(place, axis=0).nonzero()
@@ -100,8 +95,6 @@ def _by_priority(
     keys: list[Floats | Ints] = [-units.share.take(at), -units.owed_s.take(at), -units.priority.take(at)]
     if not one_queue:
         keys.append(turned)
-    if behind_s is not None:
-        keys.append(-np.maximum(behind_s.take(at), 0.0))
     found = np.lexsort(keys)
     return zip(rows.take(found).tolist(), kinds.take(found).tolist(), strict=True)
 
@@ -175,32 +168,3 @@ def _gains(units: Candidates, row: int, kind: int, left: list[int], rates: Float
     room = np.array(left) >= units.gang[row]
     alone = np.where(room & units.runs[units.members[row]], units.rates[units.members[row]], 0.0)
     return np.asarray(alone / rates[:, kind][:, None])
-
-
-def faster(units: Candidates, chosen: Chosen, free: Sequence[int], order: Sequence[int]) -> Chosen:
-    """``chosen`` with single jobs moved to GPUs nobody uses, where they are faster; most gain first."""
-    left, kinds = list(free), list(chosen.kinds)
-    gang: list[int] = units.gang.tolist()
-    for row, kind in zip(chosen.rows, kinds, strict=True):
-        left[kind] -= gang[row]
-    # Plain numbers: arrays this short cost more to set up than to walk through.
-    rates, runs = units.rates.tolist(), units.runs.tolist()
-    singles = [
-        (at, row, rates[row])
-        for at, row in enumerate(chosen.rows)
-        if row < len(rates) and rates[row][kinds[at]] < max(rates[row])
-    ]
-    for to in order:
-        if left[to] <= 0:
-            continue
-        gains = [
-            (own[to] / own[kinds[at]], at, row)
-            for at, row, own in singles
-            if own[to] > own[kinds[at]] and runs[row][to]
-        ]
-        for _, at, row in sorted(gains, key=lambda gain: -gain[0]):
-            if gang[row] <= left[to]:
-                left[to] -= gang[row]
-                left[kinds[at]] += gang[row]
-                kinds[at] = to
-    return Chosen(chosen.rows, kinds)

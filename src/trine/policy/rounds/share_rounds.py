@@ -23,7 +23,8 @@ from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
 from trine.policy.rounds.problem import Question, entities_of
 from trine.policy.rounds.quirks import PassingFifo
-from trine.policy.rounds.select import Candidates, Chosen, apart, faster, in_line, select
+from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
+from trine.policy.rounds.turns import Turns
 from trine.policy.view import Floats, Ints, View
 
 HEAD_OF_LINE = ("fifo",)
@@ -34,6 +35,7 @@ NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
 EXACTING = ("makespan",)
 PRICED = ("min-cost",)
+STAY_ROUNDS = 1.0
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -54,6 +56,11 @@ class RoundParams:
         "under the rule lag, a running job gives way only to those further behind by so many rounds; "
         "none = 1, or 0 where all depends on the shares (makespan)",
         minimum=0,
+    )
+    leftover: str = param(
+        "gain",
+        "time that the highest level leaves over: to the jobs that gain most, or the middle of all that reach it",
+        ("gain", "centre"),
     )
     one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
     entities: tuple[str, ...] = param(
@@ -84,15 +91,17 @@ class ShareRounds(Policy):
         _check_prices(self.name, perf)
         self.memory = Memory(self.params.rounds_seed)
         self._shuffle = random.Random(self.params.rounds_seed + 5)
-        self._ledger = Ledger(len(types), self.round_s / 2)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
         self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
-        stay = self.params.stay_rounds
-        self._stay_s = self.round_s * (float(self.name not in EXACTING) if stay is None else stay)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
+        self._ledger = Ledger(len(types), self.round_s / 2)
+        self._turns: Turns | None = None
+        """Where shares are realised by accounts of seconds; the ledger is empty then."""
+        self._reset_s: float | None = None
+        """When shares were computed last."""
         self._capacity: list[int] = []
         self._due = False
         self._whole = False
@@ -106,14 +115,15 @@ class ShareRounds(Policy):
 
     @property
     def changes_with_time(self) -> bool:  # type: ignore[override]
-        """Not while every share is all or nothing: then each round repeats the last until ``wakes_s``."""
-        return self._ledger is None or not self._whole
+        """Not while each round repeats the last until ``wakes_s``."""
+        return not self._whole and self._turns is None
 
     @property
     def wakes_s(self) -> float:
-        if self._ledger is None or not self._due or self._ledger.reset_s is None:
-            return math.inf
-        return self._ledger.reset_s + self.params.reset_gap_s
+        turn_s = math.inf if self._turns is None else self._turns.turn_s
+        if not self._due or self._reset_s is None:
+            return turn_s
+        return min(turn_s, self._reset_s + self.params.reset_gap_s)
 
     def ran(self, slot: int, seconds: float) -> None:
         self._told[slot] = seconds
@@ -123,50 +133,93 @@ class ShareRounds(Policy):
     # -- a round -------------------------------------------------------------------------------------------------
 
     def rank(self, view: View) -> Selection:
-        ledger = self._ledger
-        if ledger is None:
+        if self._ledger is None:
             raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
-        if self._repeats(view, ledger):
+        if self._reset_s is None:
+            self._begin(view)
+        if self._repeats(view):
             return self._last[1]
+        if self._turns is not None:
+            self._last = (self._last[0], self._take_turns(view, self._turns), self._last[2])
+        elif self._line is not None and not view.compat.idle_until_reset:
+            self._last = (self._last[0], self._in_line(view, self._line), self._last[2])
+        else:
+            chosen = self._choose_anew(view, self._ledger)
+            self._last = (chosen, _selection(view, self._ledger, chosen), view.attained_s)
+        return self._last[1]
+
+    def _begin(self, view: View) -> None:
+        """The first round: how shares are realised from now on."""
+        self.memory.generous = self.params.leftover == "gain" and not view.compat.centre_of_optima
         if self._line is not None and not view.compat.idle_until_reset:
-            return self._in_line(view, ledger, self._line)
+            return
+        if self._by_turns(view):
+            stay = self.params.stay_rounds
+            rounds = STAY_ROUNDS * float(self.name not in EXACTING) if stay is None else stay
+            upgrades = self.name not in PRICED
+            self._turns = Turns(len(self._types), self._types, rounds * self.round_s, self.round_s, upgrades)
+
+    def _by_turns(self, view: View) -> bool:
+        """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
+        if view.compat.ratio_priority or view.compat.idle_until_reset or self.params.rule == "ratio":
+            return False
+        return self.params.rule == "lag" or not (self._blind or self._question.everywhere)
+
+    def _take_turns(self, view: View, turns: Turns) -> Selection:
+        came = turns.follow(view)
+        moved = self._moved(view, came)
+        turns.charge(view)
+        if self._due and self._may_reset(view):
+            turns.grant(*self._new_shares(view))
+        elif not moved and view.now < turns.turn_s - NOISE * self.round_s:
+            return turns.go_on()
+        return turns.choose(view, self._runs)
+
+    def _in_line(self, view: View, line: Line) -> Selection:
+        """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
+        self._slots, self._capacity, self._due = view.slots, view.gpus_by_type, True
+        anew = self._may_reset(view)
+        if anew:
+            self._reset_s, self._due, self._whole = view.now, False, True
+        return line.rank(view, anew)
+
+    def _choose_anew(self, view: View, ledger: Ledger) -> Chosen:
+        """By share over time received."""
         self._charge(view, ledger)
         stuck = not self._follow(view, ledger) and not self._last[0].rows
-        if self._due and (stuck or self._may_reset(view, ledger)):
-            self._reset(view, ledger)
-        chosen = self._choose(view, ledger)
-        self._last = (chosen, _selection(view, ledger, chosen), view.attained_s)
-        return self._last[1]
+        if self._due and (stuck or self._may_reset(view)):
+            ledger.settle(view.now, self._reset_s or 0.0)
+            ledger.grant(*self._new_shares(view))
+            self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
+        return self._choose(view, ledger)
 
-    def _in_line(self, view: View, ledger: Ledger, line: Line) -> Selection:
-        """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
-        self._slots, self._capacity, self._due = view.slots, view.capacity.tolist(), True
-        anew = self._may_reset(view, ledger)
-        if anew:
-            ledger.reset_s, self._due, self._whole = view.now, False, True
-        self._last = (self._last[0], line.rank(view, anew), self._last[2])
-        return self._last[1]
-
-    def _repeats(self, view: View, ledger: Ledger) -> bool:
+    def _repeats(self, view: View) -> bool:
         """The last round is right for this one too; what it gives to whom is booked when that ends."""
-        if not self._whole or view.slots is not self._slots or self._told or view.compat.shuffled_types:
+        turns = self._turns
+        if turns is None:
+            slots, quiet = self._slots, self._whole and not self._told and not view.compat.shuffled_types
+        else:
+            slots, quiet = turns.slots, view.now < turns.turn_s - NOISE * self.round_s
+        if not quiet or view.slots is not slots or view.gpus_by_type != self._capacity:
             return False
-        return bool(view.capacity.tolist() == self._capacity) and not (self._due and self._may_reset(view, ledger))
+        return not (self._due and self._may_reset(view))
+
+    def _moved(self, view: View, came: bool) -> bool:
+        """Capacity changed; after that, or after jobs came or left, shares are due and speeds are looked up again."""
+        capacity = view.gpus_by_type
+        moved = capacity != self._capacity
+        if came or moved:
+            self._capacity, self._due = capacity, True
+            self._known.learn(view)
+            self._rates = self._known.rates(view.slots)
+            self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
+        return moved
 
     def _follow(self, view: View, ledger: Ledger) -> bool:
         """Jobs or GPUs came or went."""
-        changed = view.slots is not self._slots and ledger.follow(view.slots)
+        came = view.slots is not self._slots and ledger.follow(view.slots)
         self._slots = view.slots
-        if changed:
-            self._known.learn(view)
-        capacity = view.capacity.tolist()
-        if self._capacity != capacity:
-            self._capacity, changed = capacity, True
-        if changed:
-            self._due = True
-            self._rates = self._known.rates(view.slots)
-            self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
-        return changed
+        return self._moved(view, came) or came
 
     def _charge(self, view: View, ledger: Ledger) -> None:
         """Book what the units of the last round received since, as far as they are still there."""
@@ -183,28 +236,27 @@ class ShareRounds(Policy):
             seconds = _since(view, self._slots, before.take(at), first, at)
         ledger.charge(rows, kinds, seconds)
 
-    def _may_reset(self, view: View, ledger: Ledger) -> bool:
-        last_s = ledger.reset_s
-        if last_s is None or (view.compat.reset_at_zero and last_s == 0):
+    def _may_reset(self, view: View) -> bool:
+        if self._reset_s is None or (view.compat.reset_at_zero and self._reset_s == 0):
             return True
-        return view.now - last_s >= self.params.reset_gap_s
+        return view.now - self._reset_s >= self.params.reset_gap_s
 
-    def _reset(self, view: View, ledger: Ledger) -> None:
-        ledger.settle(view.now, ledger.reset_s or 0.0)
-        types = ledger.types
+    def _new_shares(self, view: View) -> tuple[Floats, Ints, Floats, Floats]:
+        """Shares by job, pairs (job numbers, the lower first), their shares, and the speed of either."""
+        self._reset_s, self._due = view.now, False
+        types = len(self._types)
         share, pairs = np.zeros((len(view), types)), np.zeros((0, 2), np.int64)
         pair_share, pair_rates = np.zeros((0, types)), np.zeros((0, 2, types))
         able = self._able(view)
         if len(able):
             found = self._solve(view, able)
-            used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
-            at = np.sort(able[found.pair_jobs[used]], axis=1)
             share[able] = self._question.by_cluster(_clean(found.shares))
-            pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
-            pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at)
-        ledger.grant(share, pairs, pair_share, pair_rates)
-        self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
-        self._due = False
+            used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
+            if len(used):
+                at = np.sort(able[found.pair_jobs[used]], axis=1)
+                pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
+                pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at)
+        return share, pairs, pair_share, pair_rates
 
     def _able(self, view: View) -> Ints:
         """Positions of the jobs that the policy can give a share now; the others get what is left."""
@@ -218,9 +270,8 @@ class ShareRounds(Policy):
 
     def fluid(self, view: View) -> tuple[Floats, Floats]:
         """What the shares mean without rounds: steps per second of each job, and its part of the time on each type."""
-        ledger = self._ledger
-        assert ledger is not None
-        self._follow(view, ledger)
+        assert self._ledger is not None
+        self._follow(view, self._ledger)
         rate, total = np.zeros(len(view)), np.zeros(self._rates.shape)
         able = self._able(view)
         if len(able):
@@ -236,33 +287,12 @@ class ShareRounds(Policy):
         may = units.runs if idle else units.runs & ~ledger.fresh[:, None]
         if strict:
             may = may & (units.priority > 0)
-        free: list[int] = view.capacity.tolist()
-        order = self._order(view)
-        behind_s = self._behind_s(view, ledger, units.members) if self._by_lag(view) else None
-        chosen = select(units, may, free, order, self.params.one_queue, behind_s)
+        free = view.gpus_by_type
+        chosen = select(units, may, free, self._order(view), self.params.one_queue)
         if not idle:
-            chosen = apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
-            return chosen if behind_s is None else faster(units, chosen, free, order)
+            return apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
-
-    def _behind_s(self, view: View, ledger: Ledger, members: Ints) -> Floats:
-        """How far behind units would be after this round; those that run stay unless others are clearly worse off."""
-        behind_s = ledger.behind_s(view.now + self.round_s)
-        (rows,), stay_s = view.running.nonzero(), self._stay_s
-        behind_s[rows, view.pool.take(rows)] += stay_s
-        if len(members) > ledger.singles:
-            pool = np.where(view.running, view.pool, -1)
-            one, other = pool[members[ledger.singles :]].T
-            rows = np.flatnonzero((one >= 0) & (one == other))
-            behind_s[rows + ledger.singles, one[rows]] += stay_s
-        return behind_s
-
-    def _by_lag(self, view: View) -> bool:
-        """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
-        if self._whole or view.compat.ratio_priority or self.params.rule == "ratio":
-            return False
-        return self.params.rule == "lag" or not (self._blind or self._question.everywhere)
 
     def _candidates(self, view: View, ledger: Ledger) -> Candidates:
         members, gang, runs = ledger.members, view.gpus, self._runs
