@@ -80,19 +80,22 @@ def highest_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequ
         return Solved.of_packed(packed.level(space, demand, session=memory.session))
     from trine.policy.lp.solver import maxmin
 
-    form = RateProblem(rates=space.rates, demand=demand, gang=space.gang, capacity=space.capacity)
-    found = _generous_level(form, memory, ids) if memory.generous and ids else None
-    return Solved.of_certified(maxmin.solve(form, memory.start) if found is None else found)
+    found = _generous_level(space, demand, memory, ids) if memory.generous and ids else None
+    if found is None:
+        form = RateProblem(rates=space.rates, demand=demand, gang=space.gang, capacity=space.capacity)
+        found = maxmin.solve(form, memory.start)
+    return Solved.of_certified(found)
 
 
-def _generous_level(form: RateProblem, memory: Memory, ids: Sequence[str]) -> Certified | None:
+def _generous_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequence[str]) -> Certified | None:
     """A vertex in which what the level leaves over goes to those who gain most; none where that takes too long."""
-    if form.n_jobs > VERTEX_ROWS or not form.capacity.all():
+    if len(ids) > VERTEX_ROWS or not space.capacity.all():
         return None
-    fair = form.rates @ (form.capacity / form.capacity.sum())
-    if not (fair > 0).all() or not (form.demand > 0).all():
+    fair = space.rates @ (space.capacity / space.capacity.sum())
+    if not (fair * demand).all():
         return None
-    return memory.vertices.solve(form, form.rates / fair[:, None], ids)
+    form = RateProblem.unchecked(space.rates, demand, space.gang, space.capacity)
+    return memory.vertices.solve(form, space.rates / fair[:, None], ids)
 
 
 def lowest_makespan(space: packed.Space, steps_left: Floats, memory: Memory) -> Solved:

@@ -21,6 +21,7 @@ class Line:
         seats = self._seats
         seats.follow(view)
         if anew or view.gpus_by_type != seats.capacity:
-            seats.clear(view)
+            seats.look_up(view)
+            seats.clear(view.gpus_by_type)
         seats.fill(strict=True)
         return Selection(dict(seats.kind))

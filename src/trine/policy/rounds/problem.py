@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,23 +39,39 @@ class Question:
 
     def problem(self, view: View, known: Known, able: Ints) -> Problem:
         """The jobs at the positions ``able``, types by name; ids are job numbers."""
-        cluster, slots = self.perf.cluster, view.slots[able]
+        slots = view.slots if len(able) == len(view) else view.slots[able]
         rates = known.rates(slots)[:, self.columns]
         jobs = [view.job(at) for at in able.tolist()] if self.grouped or self.space_sharing else []
-        entity, entities = self._entities(jobs) if self.grouped else (-1, [])
-        return Problem.of(
-            {cluster.types[j]: int(view.capacity[j]) for j in self.columns.tolist()},
-            rates,
-            ids=slots.tolist(),
+        entity, entities = self._entities(jobs) if self.grouped else ([-1] * len(slots), [])
+        labels = tuple(slots.tolist())
+        # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
+        return replace(
+            self._frame,
+            capacity=view.capacity[self.columns].astype(np.float64),
+            ids=tuple(map(str, labels)),
+            labels=labels,
+            throughput=rates,
             gang=view.gpus[able],
             weight=known.weight(slots),
             steps_left=np.maximum(view.steps_left[able], 1e-9),
             elapsed_s=view.now - view.submit_s[able],
+            isolated_s=np.zeros(len(slots)),
             deadline_s=known.deadline_s(slots) - view.now,
-            entity=entity,
-            entities=entities,
-            prices=cluster.prices_per_gpu_h,
+            arrival=np.arange(len(slots)),
+            entity=np.array(entity, np.int64),
+            entities=tuple(entities),
             kind_pairs=self._pairs(jobs, rates) if self.space_sharing else None,
+        )
+
+    @cached_property
+    def _frame(self) -> Problem:
+        """What all problems of this cluster have in common."""
+        cluster = self.perf.cluster
+        names = [cluster.types[j] for j in self.columns.tolist()]
+        return Problem.of(
+            {name: cluster.gpus_by_type[name] for name in names},
+            np.zeros((0, len(names))),
+            prices=cluster.prices_per_gpu_h,
         )
 
     def by_cluster(self, shares: Floats) -> Floats:

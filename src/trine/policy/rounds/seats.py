@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trine.policy.view import View
 
@@ -20,8 +20,8 @@ class Seats:
         self.capacity: list[int] = []
         self.left: list[int] = []
 
-    def follow(self, view: View) -> bool:
-        """Forget jobs that left, take note of new ones; whether there were any."""
+    def follow(self, view: View) -> tuple[set[int], list[int]]:
+        """Forget jobs that left, take note of new ones; returns both."""
         slots: list[int] = view.slots.tolist()
         jobs = self.jobs
         gone = jobs.keys() - slots
@@ -30,14 +30,15 @@ class Seats:
             del jobs[slot]
         missing = len(slots) - len(jobs)
         if not missing:
-            return bool(gone)
+            return gone, []
         new = slots[-missing:]
-        if jobs.keys().isdisjoint(new):
-            for slot in new:
-                jobs[slot] = view.of(slot)
-        else:  # an earlier job stands in line again: back to the order of arrival
+        if not jobs.keys().isdisjoint(new):  # an earlier job stands in line again: back to the order of arrival
+            new = [slot for slot in slots if slot not in jobs]
             self.jobs = {slot: jobs[slot] if slot in jobs else view.of(slot) for slot in slots}
-        return True
+            return gone, new
+        for slot in new:
+            jobs[slot] = view.of(slot)
+        return gone, new
 
     def leave(self, slot: int) -> None:
         """Give up the GPUs; a partner keeps them."""
@@ -50,12 +51,14 @@ class Seats:
         else:
             del self.mates[mate]
 
-    def clear(self, view: View) -> None:
-        """Everybody gets up; what is known of the jobs is looked up again."""
+    def look_up(self, view: View) -> None:
+        """Speeds, and the types that can hold a job, may have changed."""
         self.jobs = {slot: view.of(slot) for slot in self.jobs}
+
+    def clear(self, capacity: list[int]) -> None:
+        """Everybody gets up."""
         self.kind, self.mates = {}, {}
-        self.capacity = view.gpus_by_type
-        self.left = list(self.capacity)
+        self.capacity, self.left = capacity, list(capacity)
 
     def sit(self, slot: int, kind: int, mate: int = -1) -> None:
         self.kind[slot] = kind
@@ -88,25 +91,25 @@ class Seats:
                     most = max(left)
                     break
 
-    def upgrade(self, order: Iterable[int]) -> None:
-        """Single jobs move to GPUs nobody has, where they are faster; most gain first, types in ``order``."""
-        kind, left, jobs, mates = self.kind, self.left, self.jobs, self.mates
+    def upgrade(self, order: Iterable[int], before: Mapping[int, int]) -> None:
+        """Single jobs move to GPUs nobody has, where they are faster, types in ``order``.
+
+        Those that were there ``before`` first, then those that gain most.
+        """
+        kind, left, jobs = self.kind, self.left, self.jobs
+        slow = [slot for slot, now in kind.items() if now != jobs[slot][1][0] and slot not in self.mates]
         for to in order:
-            room = left[to]
-            if room <= 0:
+            if not slow or left[to] <= 0:
                 continue
-            gains: list[tuple[float, int, int]] = []
-            for slot, now in kind.items():
-                gang, _, step_s = jobs[slot]
-                if now != to and step_s[to] < step_s[now] and gang <= room and slot not in mates:
-                    gains.append((step_s[now] / step_s[to], slot, gang))
-            gains.sort(key=_most_gain)
-            for _, slot, gang in gains:
-                if gang <= left[to] and to in jobs[slot][1]:
+            gains = [
+                (before.get(slot) != to, step_s[to] / step_s[kind[slot]], slot)
+                for slot in slow
+                if (step_s := jobs[slot][2])[to] < step_s[kind[slot]] and to in jobs[slot][1]
+            ]
+            gains.sort()
+            for _, _, slot in gains:
+                gang = jobs[slot][0]
+                if gang <= left[to]:
                     left[kind[slot]] += gang
                     left[to] -= gang
                     kind[slot] = to
-
-
-def _most_gain(gain: tuple[float, int, int]) -> float:
-    return -gain[0]

@@ -35,7 +35,7 @@ NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
 EXACTING = ("makespan",)
 PRICED = ("min-cost",)
-STAY_ROUNDS = 1.0
+STAY_ROUNDS = 2.0
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -54,7 +54,7 @@ class RoundParams:
     stay_rounds: float | None = param(
         None,
         "under the rule lag, a running job gives way only to those further behind by so many rounds; "
-        "none = 1, or 0 where all depends on the shares (makespan)",
+        "none = 2, or 0 where all depends on the shares (makespan)",
         minimum=0,
     )
     leftover: str = param(
@@ -166,14 +166,16 @@ class ShareRounds(Policy):
         return self.params.rule == "lag" or not (self._blind or self._question.everywhere)
 
     def _take_turns(self, view: View, turns: Turns) -> Selection:
-        came = turns.follow(view)
-        moved = self._moved(view, came)
+        came = view.slots is not self._slots and turns.follow(view)
+        moved = view.gpus_by_type != self._capacity
+        self._slots, self._capacity, self._due = view.slots, view.gpus_by_type, self._due or came or moved
         turns.charge(view)
         if self._due and self._may_reset(view):
-            turns.grant(*self._new_shares(view))
+            self._look_up(view)
+            turns.grant(view, *self._new_shares(view))
         elif not moved and view.now < turns.turn_s - NOISE * self.round_s:
             return turns.go_on()
-        return turns.choose(view, self._runs)
+        return turns.choose(view)
 
     def _in_line(self, view: View, line: Line) -> Selection:
         """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
@@ -197,10 +199,10 @@ class ShareRounds(Policy):
         """The last round is right for this one too; what it gives to whom is booked when that ends."""
         turns = self._turns
         if turns is None:
-            slots, quiet = self._slots, self._whole and not self._told and not view.compat.shuffled_types
+            quiet = self._whole and not self._told and not view.compat.shuffled_types
         else:
-            slots, quiet = turns.slots, view.now < turns.turn_s - NOISE * self.round_s
-        if not quiet or view.slots is not slots or view.gpus_by_type != self._capacity:
+            quiet = view.now < turns.turn_s - NOISE * self.round_s
+        if not quiet or view.slots is not self._slots or view.gpus_by_type != self._capacity:
             return False
         return not (self._due and self._may_reset(view))
 
@@ -210,10 +212,14 @@ class ShareRounds(Policy):
         moved = capacity != self._capacity
         if came or moved:
             self._capacity, self._due = capacity, True
-            self._known.learn(view)
-            self._rates = self._known.rates(view.slots)
-            self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
+            self._look_up(view)
         return moved
+
+    def _look_up(self, view: View) -> None:
+        """Speeds of the jobs present."""
+        self._known.learn(view)
+        self._rates = self._known.rates(view.slots)
+        self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
 
     def _follow(self, view: View, ledger: Ledger) -> bool:
         """Jobs or GPUs came or went."""
@@ -263,7 +269,6 @@ class ShareRounds(Policy):
         return np.flatnonzero(self._runs.any(axis=1) & ((view.gpus == 1) | (self.name not in NO_GANGS)))
 
     def _solve(self, view: View, able: Ints) -> Allocation:
-        self._known.learn(view)
         self.problem = self._question.problem(view, self._known, able)
         self.allocation = self.shares.allocate(self.problem, self.memory)
         return self.allocation

@@ -43,6 +43,14 @@ class RateProblem:
             object.__setattr__(self, "floor", np.zeros(len(self.demand)))
         self._check()
 
+    @classmethod
+    def unchecked(cls, rates: Array, demand: Array, gang: Array, capacity: Array) -> RateProblem:
+        """From arrays known to be good, without floors, for callers in a hurry."""
+        made = object.__new__(cls)
+        floor = np.zeros(len(demand))
+        made.__dict__.update(rates=rates, demand=demand, gang=gang, capacity=capacity, floor=floor)
+        return made
+
     def _check(self) -> None:
         rows = (self.n_jobs,)
         if self.rates.ndim != 2 or self.capacity.shape != (self.n_types,):

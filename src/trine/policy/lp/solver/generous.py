@@ -3,48 +3,57 @@
 Where many shares reach the level, the interior point answers with the middle of them: every job on every type for a
 part of the time. A vertex gives most jobs a single type, so that fewer have to take turns, and no time is left that
 would have helped anybody. Meant for a few hundred rows.
+
+The program is kept in HiGHS from problem to problem, in blocks of one row: rows that stay cost nothing, rows that come
+take over the block of one that left, and the last basis is the start of the next run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trine.policy.lp.solver.certificate import certify
+from trine.policy.lp.solver.certificate import relative_gap, repair
 from trine.policy.lp.solver.closed import solve_closed
 from trine.policy.lp.solver.form import Array, Certified, RateProblem
-from trine.policy.lp.solver.highs import INFINITY
+from trine.policy.lp.solver.highs import INFINITY, Program
 
 LEFTOVER = 1e-2
 """What all that is left over counts at most, next to the level: small enough for the level to come first."""
-PROVEN = 1e-9
-"""The level may miss its bound by so much, relatively, before it is fixed in a program of its own."""
+PROVEN = 1e-7
+"""An answer with a larger gap is not given."""
+FIRST_BLOCKS = 32
+NEAR_ONE = 100.0
+"""Levels within this factor of 1 are not scaled, so that rows stay as they are from problem to problem."""
 
 
 class Generous:
-    """One HiGHS object that is kept from problem to problem: rows that stay start from where they were."""
+    """Solves similar problems one after the other."""
 
     def __init__(self) -> None:
         import highspy
 
-        self._highspy: Any = highspy
+        self._optimal = highspy.HighsModelStatus.kOptimal
         self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        options = {"output_flag": False, "threads": 1, "presolve": "off", "solver": "simplex"}
-        tolerances = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
-        for name, value in (options | tolerances).items():
-            self._highs.setOptionValue(name, value)
-        status = highspy.HighsBasisStatus
-        self._basic, self._lower, self._upper = status.kBasic, status.kLower, status.kUpper
+        self._highs.setOptionValue("output_flag", False)
+        self._highs.setOptionValue("threads", 1)
+        for name, choice in (("presolve", "off"), ("solver", "simplex")):
+            self._highs.setOptionValue(name, choice)
+        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            self._highs.setOptionValue(name, 1e-9)
+        self._capacity: list[float] = []
+        self._blocks = 0
         self._place: dict[Hashable, int] = {}
-        self._columns: list[Any] = []
-        self._rows: list[Any] = []
+        """Block of each row."""
+        self._rows: dict[Hashable, list[float]] = {}
+        """Its rates, for a demand of 1; worth and gang are the same as long as these are."""
+        self._empty: list[int] = []
 
     def solve(self, problem: RateProblem, worth: Array, keys: Sequence[Hashable]) -> Certified | None:
-        """Shares of the highest level that, among those, make the largest sum of ``worth * share``.
+        """Shares of the highest level that, among those, make the largest sum of ``worth * share``, worth being
+        somewhere near 1.
 
         ``keys`` name the rows from one problem to the next. ``None`` if no proof was found. All types have GPUs, all
         rows a rate and a demand, no row a floor.
@@ -52,86 +61,97 @@ class Generous:
         closed = solve_closed(problem)
         if closed is not None:
             return closed
-        n, types = problem.rates.shape
-        self._pass(problem, -LEFTOVER / float(worth.max() * n) * worth)
-        if self._place:
-            self._highs.setBasis(self._basis(problem, keys))
-        found = self._run(problem)
-        if found is not None:
-            basis = self._highs.getBasis()
-            self._place = {key: at for at, key in enumerate(keys)}
-            self._columns, self._rows = basis.col_status, basis.row_status
-        return found
-
-    def _pass(self, problem: RateProblem, cost: Array) -> None:
-        n, types = problem.rates.shape
-        layout = _layout(n, types)
-        value = np.empty(n * types * 3 + n)
-        entries = value[: n * types * 3].reshape(n, types, 3)
-        entries[:, :, 0] = problem.rates
-        entries[:, :, 1] = 1.0
-        entries[:, :, 2] = problem.gang[:, None]
-        value[n * types * 3 :] = -problem.demand
-        upper = layout.row_upper.copy()
-        upper[2 * n :] = problem.capacity
-        self._highs.passModel(
-            n * types + 1, 2 * n + types, len(value), 1, 1, 0.0, np.append(cost, -1.0), layout.col_lower,
-            layout.col_upper, layout.row_lower, upper, layout.start, layout.index, value, layout.integrality,
-        )  # fmt: skip
-
-    def _basis(self, problem: RateProblem, keys: Sequence[Hashable]) -> Any:
-        """The last basis for rows that stay; a new row begins on its fastest type all the time."""
-        types, before = problem.n_types, len(self._place)
-        basic, lower = self._basic, self._lower
-        columns: list[Any] = []
-        rates: list[Any] = []
-        times: list[Any] = []
-        fastest: list[int] = problem.rates.argmax(axis=1).tolist()
-        for at, key in enumerate(keys):
-            place = self._place.get(key)
-            if place is None:
-                columns += [basic if j == fastest[at] else lower for j in range(types)]
-                rates.append(basic)
-                times.append(self._upper)
-            else:
-                columns += self._columns[place * types : (place + 1) * types]
-                rates.append(self._rows[place])
-                times.append(self._rows[before + place])
-        basis = self._highspy.HighsBasis()
-        basis.col_status = [*columns, self._columns[-1]]
-        basis.row_status = rates + times + self._rows[2 * before :]
-        basis.valid = basis.alien = True
-        return basis
-
-    def _run(self, problem: RateProblem) -> Certified | None:
-        highs, (n, types) = self._highs, problem.rates.shape
-        highs.run()
-        if highs.getModelStatus() != self._highspy.HighsModelStatus.kOptimal:
+        unit = _unit(problem)
+        rates = problem.rates / (problem.demand * unit)[:, None]
+        self._follow(problem, rates, worth, keys)
+        self._highs.run()
+        if self._highs.getModelStatus() != self._optimal:
+            self._capacity = []
             return None
-        x = np.array(highs.getSolution().col_value[: n * types]).reshape(n, types)
-        # The duals of the level alone: without what is left over, the same basis is optimal for it.
-        variables = highs.getBasicVariables()[1]
-        (level,) = np.flatnonzero(variables == n * types)
-        y = highs.getBasisInverseRow(int(level))[1]
-        found = certify(problem, x, -y[:n], y[2 * n :], "highs", highs.getInfo().simplex_iteration_count)
-        return found
+        return self._read(problem, unit, [self._place[key] for key in keys])
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    def _follow(self, problem: RateProblem, rates: Array, worth: Array, keys: Sequence[Hashable]) -> None:
+        """Bring the blocks up to date."""
+        capacity = problem.capacity.tolist()
+        if capacity != self._capacity or len(keys) > self._blocks:
+            self._build(capacity, max(FIRST_BLOCKS, len(keys) + len(keys) // 4))
+        for key in self._place.keys() - set(keys):
+            self._close(self._place.pop(key))
+            del self._rows[key]
+        known = self._rows
+        for at, (key, row) in enumerate(zip(keys, rates.tolist(), strict=True)):
+            if known.get(key) != row:
+                if key not in self._place:
+                    self._place[key] = self._empty.pop()
+                self._open(self._place[key], row, worth[at].tolist(), float(problem.gang[at]))
+                known[key] = row
+
+    def _build(self, capacity: list[float], blocks: int) -> None:
+        """Empty blocks: shares fixed at 0, rows without bounds. The level is the first column."""
+        types = len(capacity)
+        block, kind = np.repeat(np.arange(blocks), types), np.tile(np.arange(types), blocks)
+        column, rate = 1 + np.arange(blocks * types), types + 2 * block
+        entries = (
+            (types + 2 * np.arange(blocks), rate, rate + 1, kind),
+            (np.zeros(blocks, np.int64), column, column, column),
+            (np.full(blocks, -1.0), np.ones(blocks * types), np.ones(blocks * types), np.ones(blocks * types)),
+        )
+        lower = np.full(types + 2 * blocks, -INFINITY)
+        upper = np.concatenate((capacity, np.tile([INFINITY, 1.0], blocks)))
+        most = np.zeros(1 + blocks * types)
+        most[0] = INFINITY
+        cost = np.zeros(len(most))
+        cost[0] = -1.0
+        made = Program.of(cost, entries, lower, upper, col_upper=most)
+        self._highs.clearModel()
+        self._highs.passModel(
+            len(cost), len(lower), len(made.value), 1, 1, 0.0, cost, np.zeros(len(cost)), most, lower, upper,
+            made.start[:-1], made.index, made.value, np.zeros(len(cost), np.int32),
+        )  # fmt: skip
+        self._capacity, self._blocks, self._place, self._rows = capacity, blocks, {}, {}
+        self._empty = list(range(blocks))[::-1]
+
+    def _close(self, block: int) -> None:
+        highs, types = self._highs, len(self._capacity)
+        first, row = 1 + block * types, types + 2 * block
+        for column in range(first, first + types):
+            highs.changeColBounds(column, 0.0, 0.0)
+        highs.changeRowBounds(row, -INFINITY, INFINITY)
+        self._empty.append(block)
+
+    def _open(self, block: int, rates: list[float], worth: list[float], gang: float) -> None:
+        highs, types = self._highs, len(self._capacity)
+        first, row = 1 + block * types, types + 2 * block
+        for kind in range(types):
+            highs.changeColBounds(first + kind, 0.0, INFINITY)
+            highs.changeColCost(first + kind, -LEFTOVER / FIRST_BLOCKS * worth[kind])
+            highs.changeCoeff(row, first + kind, rates[kind])
+            highs.changeCoeff(kind, first + kind, gang)
+        highs.changeRowBounds(row, 0.0, INFINITY)
+
+    # -- the answer ----------------------------------------------------------------------------------------------
+
+    def _read(self, problem: RateProblem, unit: float, blocks: list[int]) -> Certified | None:
+        highs, types, rates, gang = self._highs, problem.n_types, problem.rates, problem.gang[:, None]
+        # Duals of the level alone: without what is left over, the same basis is optimal for it.
+        at = np.flatnonzero(highs.getBasicVariables()[1] == 0)
+        if len(at) != 1:
+            return None
+        y = highs.getBasisInverseRow(int(at[0]))[1]
+        duals, prices = np.maximum(-y[types::2][blocks] / problem.demand, 0.0), np.maximum(y[:types] * unit, 0.0)
+        duals /= float(duals @ problem.demand) or 1.0
+        x = np.array(highs.getSolution().col_value)[1:].reshape(-1, types)[blocks]
+        x = repair(x, problem.gang, problem.capacity)
+        value = float(((rates * x).sum(axis=1) / problem.demand).min())
+        profit = (duals[:, None] * rates - gang * prices).max(axis=1)
+        bound = float(np.maximum(profit, 0.0).sum() + problem.capacity @ prices)
+        gap, steps = relative_gap(value, bound), highs.getInfo().simplex_iteration_count
+        return Certified(x, value, bound, gap, duals, prices, "highs", steps) if gap <= PROVEN else None
 
 
-class _Layout:
-    """What only depends on the numbers of rows and types."""
-
-    def __init__(self, n: int, types: int) -> None:
-        job, kind = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
-        single = np.stack((job, n + job, 2 * n + kind), axis=1).ravel()
-        self.index: NDArray[np.int32] = np.concatenate((single, np.arange(n))).astype(np.int32)
-        self.start: NDArray[np.int32] = (np.arange(n * types + 1) * 3).astype(np.int32)
-        self.col_lower = np.zeros(n * types + 1)
-        self.col_upper = np.full(n * types + 1, INFINITY)
-        self.row_lower = np.concatenate((np.zeros(n), np.full(n + types, -INFINITY)))
-        self.row_upper = np.concatenate((np.full(n, INFINITY), np.ones(n + types)))
-        self.integrality: NDArray[np.int32] = np.zeros(n * types + 1, np.int32)
-
-
-@lru_cache(maxsize=256)
-def _layout(n: int, types: int) -> _Layout:
-    return _Layout(n, types)
+def _unit(problem: RateProblem) -> float:
+    """What levels are counted in, so that the program's numbers stay near 1."""
+    level = float((problem.rates.max(axis=1) / problem.demand).min())
+    return 1.0 if 1.0 / NEAR_ONE < level < NEAR_ONE else level
