@@ -46,7 +46,7 @@ def test_a_reset_at_time_0_may_count_as_none() -> None:
 
 
 def test_two_equal_jobs_take_turns_on_the_fast_type() -> None:
-    out = rounds([job("a", 0.0, 1500.0), job("b", 0.0, 1500.0)], "max-min-fairness")
+    out = rounds([job("a", 0.0, 1500.0), job("b", 0.0, 1500.0)], "max-min-fairness", stay_rounds=0)
     fast_s = {
         name: sum(s.end_s - s.start_s for s in out.segments if s.job_id == name and s.gpus == (0,)) for name in "ab"
     }

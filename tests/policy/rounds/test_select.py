@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trine.policy.rounds.select import Candidates, Chosen, apart, faster, in_line, select
+from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
 
 Rows = list[list[float]]
 
@@ -26,7 +26,7 @@ def chosen(found: Chosen) -> dict[int, int]:
 
 
 def pick(candidates: Candidates, free: list[int]) -> dict[int, int]:
-    return chosen(select(candidates, candidates.runs, free, range(len(free)), False, None))
+    return chosen(select(candidates, candidates.runs, free, range(len(free)), False))
 
 
 def test_the_highest_priority_first_and_a_gang_that_does_not_fit_is_skipped() -> None:
@@ -48,12 +48,6 @@ def test_nobody_runs_where_it_cannot() -> None:
 def test_a_pair_and_its_members_exclude_each_other() -> None:
     priority = [[1.0], [1.0], [0.5], [2.0]]
     assert pick(units(priority, gang=[1, 1, 1, 1], pairs=[[0, 1]]), [2]) == {3: 0, 2: 0}
-
-
-def test_who_is_behind_goes_before_higher_priorities_on_earlier_types() -> None:
-    candidates = units([[9.0, 1.0], [8.0, 0.0]], gang=[1, 1])
-    behind_s = np.array([[-10.0, 30.0], [-5.0, 0.0]])
-    assert chosen(select(candidates, candidates.runs, [1, 1], (0, 1), False, behind_s)) == {0: 1, 1: 0}
 
 
 def test_the_line_takes_what_is_left_each_job_on_its_fastest_type() -> None:
@@ -80,8 +74,3 @@ def test_a_pair_is_split_when_gpus_are_left_over() -> None:
     rates = np.array([[[2.0, 1.0], [2.0, 1.0]]])
     assert chosen(apart(candidates, Chosen([2], [0]), [1, 1], rates)) == {0: 0, 1: 1}
     assert chosen(apart(candidates, Chosen([2], [0]), [1, 0], rates)) == {2: 0}
-
-
-def test_jobs_move_to_faster_gpus_that_nobody_uses() -> None:
-    candidates = units([[0.0, 1.0], [0.0, 1.0]], gang=[1, 1], rates=[[2.0, 1.0], [5.0, 1.0]])
-    assert chosen(faster(candidates, Chosen([0, 1], [1, 1]), [1, 2], (0, 1))) == {0: 1, 1: 0}

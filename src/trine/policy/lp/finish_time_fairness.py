@@ -52,7 +52,8 @@ class FinishTimeFairness(SharePolicy):
             return allocation(problem, problem.isolated_share, exact(0.0))
         space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
         ideal_s = np.where(steps > 0, isolated_s + steps / isolated_rate, 1.0)
-        found = lowest_slowdown(space, steps, problem.elapsed_s, ideal_s, memory)
+        ids = problem.ids if self.aware else ()
+        found = lowest_slowdown(space, steps, problem.elapsed_s, ideal_s, memory, ids)
         # Prices are those of the level that rho leaves; its slope by rho turns them into what rho gains.
         spare_s = np.maximum(found.value * ideal_s - problem.elapsed_s, 1e-12)
         slope = float(found.duals @ (steps * ideal_s / spare_s**2))

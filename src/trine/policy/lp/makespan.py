@@ -46,7 +46,7 @@ class Makespan(SharePolicy):
             return allocation(problem, problem.isolated_share, exact(0.0))
         rates = problem.rates if self.aware else reference_rates(problem, self.reference_type)
         space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        found = lowest_makespan(space, steps, memory)
+        found = lowest_makespan(space, steps, memory, problem.ids if self.aware else ())
         seconds = 1.0 / found.value
         return found.allocation(problem, seconds, 1.0 / found.bound, price_scale=seconds**2)
 

@@ -35,7 +35,8 @@ class MaxMinFairness(SharePolicy):
         demand, sharing = self._demand(problem, rates), self.aware and shares_space(problem, self.space_sharing)
         if sharing and problem.kind_pairs is not None:
             return level_by_kinds(problem, problem.kind_pairs, demand, memory)
-        return highest_level(space_of(problem, rates, sharing), demand, memory, problem.ids).allocation(problem)
+        ids = problem.ids if self.aware else ()
+        return highest_level(space_of(problem, rates, sharing), demand, memory, ids).allocation(problem)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         rates = problem.rates if self.aware else equal_rates(problem)

@@ -6,7 +6,7 @@ Chooses between the structured solver and the program with pairs. No policy is s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,17 +98,22 @@ def _generous_level(space: packed.Space, demand: Floats, memory: Memory, ids: Se
     return memory.vertices.solve(form, space.rates / fair[:, None], ids)
 
 
-def lowest_makespan(space: packed.Space, steps_left: Floats, memory: Memory) -> Solved:
+def lowest_makespan(space: packed.Space, steps_left: Floats, memory: Memory, ids: Sequence[str] = ()) -> Solved:
     """The smallest time in which all steps can be made; the value is its inverse."""
-    if len(space.jobs):
-        return highest_level(space, steps_left, memory)
+    if len(space.jobs) or (memory.generous and ids):
+        return highest_level(space, steps_left, memory, ids)
     from trine.policy.lp.solver.makespan import solve_makespan
 
     return Solved.of_certified(solve_makespan(space.rates, steps_left, space.gang, space.capacity, memory.start))
 
 
 def lowest_slowdown(
-    space: packed.Space, steps_left: Floats, elapsed_s: Floats, ideal_s: Floats, memory: Memory
+    space: packed.Space,
+    steps_left: Floats,
+    elapsed_s: Floats,
+    ideal_s: Floats,
+    memory: Memory,
+    ids: Sequence[str] = (),
 ) -> Solved:
     """The smallest rho with elapsed + steps / throughput <= rho ideal for every job."""
     from trine.policy.lp.packed_slowdown import Finish, slowdown
@@ -120,6 +125,11 @@ def lowest_slowdown(
     found = Solved.of_certified(
         solve_finish_time(space.rates, steps_left, elapsed_s, ideal_s, space.gang, space.capacity, memory.start)
     )
+    if found.gap <= PROVEN and memory.generous and ids:
+        spare_s = found.value * ideal_s - elapsed_s
+        demand = np.divide(steps_left, spare_s, out=np.zeros_like(spare_s), where=spare_s > 0)
+        level = _generous_level(space, demand, memory, ids)
+        return found if level is None or level.value < 1 - PROVEN else replace(found, x=level.x)
     if found.gap <= PROVEN:
         return found
     return min(found, slowdown(space, finish, memory.session), key=lambda answer: answer.gap)

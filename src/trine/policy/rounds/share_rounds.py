@@ -33,9 +33,7 @@ UNAWARE = ("isolated", "proportional")
 """Policies without a parameter ``aware`` that do not use speeds."""
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
-EXACTING = ("makespan",)
 PRICED = ("min-cost",)
-STAY_ROUNDS = 2.0
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -51,10 +49,9 @@ class RoundParams:
         "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
         ("auto", "ratio", "lag"),
     )
-    stay_rounds: float | None = param(
-        None,
-        "under the rule lag, a running job gives way only to those further behind by so many rounds; "
-        "none = 2, or 0 where all depends on the shares (makespan)",
+    stay_rounds: float = param(
+        1.0,
+        "under the rule lag, a running job gives way only to those further behind by so many rounds",
         minimum=0,
     )
     leftover: str = param(
@@ -154,10 +151,8 @@ class ShareRounds(Policy):
         if self._line is not None and not view.compat.idle_until_reset:
             return
         if self._by_turns(view):
-            stay = self.params.stay_rounds
-            rounds = STAY_ROUNDS * float(self.name not in EXACTING) if stay is None else stay
-            upgrades = self.name not in PRICED
-            self._turns = Turns(len(self._types), self._types, rounds * self.round_s, self.round_s, upgrades)
+            upgrades, stay_s = self.name not in PRICED, self.params.stay_rounds * self.round_s
+            self._turns = Turns(len(self._types), self._types, stay_s, self.round_s, upgrades)
 
     def _by_turns(self, view: View) -> bool:
         """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""

@@ -198,32 +198,33 @@ class Turns:
 
     def _next_turn_s(self) -> float:
         """Seconds until a unit is so far behind that its jobs would rather run as it than as they do."""
-        stay_s, soon_s = self._stay_s, math.inf
+        stay_s, round_s, soon_s = self._stay_s, self._round_s, math.inf
         by_job: dict[int, Account] = {}
-        moving = []
+        asking = []
         for account in self._all():
             due = account.due
             if due >= 0:
-                account.seat_s = account.lag_s[due] + stay_s
+                account.seat_s = account.lag_s[due] + account.share[due] * round_s + stay_s
                 by_job[account.unit[0]] = account
                 if account.unit[1] >= 0:
                     by_job[account.unit[1]] = account
             if len(account.asks) > (due >= 0):
-                moving.append(account)
-        for account in moving:
+                asking.append(account)
+        for account in asking:
             has = [by_job[slot] for slot in account.unit if slot in by_job]
             harder = max(has, key=_seat_s) if has else None
             for kind in account.asks:
                 if kind == account.due:
                     continue
-                lag_s, rises = account.lag_s[kind], account.share[kind]
-                if harder is not None and harder.seat_s > lag_s:
-                    soon_s = min(soon_s, (harder.seat_s - lag_s) / (rises + harder.falls))
+                rises = account.share[kind]
+                behind_s = account.lag_s[kind] + rises * round_s
+                if harder is not None and harder.seat_s >= behind_s:
+                    soon_s = min(soon_s, (harder.seat_s - behind_s) / (rises + harder.falls))
                     continue
                 # It finds no room now: it will try again when it has passed one of those that have.
                 for other in by_job.values():
-                    if other.due == kind and other.seat_s > lag_s:
-                        soon_s = min(soon_s, (other.seat_s - lag_s) / (rises + other.falls))
+                    if other.due == kind and other.seat_s >= behind_s:
+                        soon_s = min(soon_s, (other.seat_s - behind_s) / (rises + other.falls))
         return soon_s
 
 
