@@ -54,7 +54,7 @@ class Question:
             deadline_s=known.deadline_s(slots) - view.now,
             entity=entity,
             entities=entities,
-            prices=cluster.prices_per_gpu_h,
+            prices=cluster.prices.now(cluster.types, view.now),
             kind_pairs=self._pairs(jobs, rates) if self.space_sharing else None,
         )
 

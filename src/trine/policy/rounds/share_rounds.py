@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trine.core.errors import InputError, unknown_name
+from trine.core.errors import unknown_name
 from trine.core.params import param
 from trine.core.reason import Why
 from trine.perf.model import PerfModel
@@ -25,6 +25,7 @@ from trine.policy.rounds.line import Line
 from trine.policy.rounds.problem import Question, entities_of
 from trine.policy.rounds.quirks import PassingFifo
 from trine.policy.rounds.select import Candidates, Chosen, apart, faster, in_line, select
+from trine.policy.rounds.tariff import Tariff
 from trine.policy.view import Floats, Ints, View
 
 HEAD_OF_LINE = ("fifo",)
@@ -34,7 +35,6 @@ UNAWARE = ("isolated", "proportional")
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
 EXACTING = ("makespan",)
-PRICED = ("min-cost",)
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -82,7 +82,7 @@ class ShareRounds(Policy):
 
     def prepare(self, perf: PerfModel) -> None:
         types = perf.cluster.types
-        _check_prices(self.name, perf)
+        self._tariff = Tariff(self.name, perf.cluster)
         self.memory = Memory(self.params.rounds_seed)
         self._shuffle = random.Random(self.params.rounds_seed + 5)
         self._ledger = Ledger(len(types), self.round_s / 2)
@@ -113,9 +113,15 @@ class ShareRounds(Policy):
 
     @property
     def wakes_s(self) -> float:
-        if self._ledger is None or not self._due or self._ledger.reset_s is None:
+        if self._ledger is None:
             return math.inf
-        return self._ledger.reset_s + self.params.reset_gap_s
+        last_s = self._ledger.reset_s
+        return self._tariff.next_s if last_s is None or not self._due else self._next_reset_s(last_s)
+
+    def _next_reset_s(self, last_s: float) -> float:
+        """The first moment that ``_may_reset`` accepts, whatever rounding makes of the sum."""
+        soon_s = last_s + self.params.reset_gap_s
+        return soon_s if soon_s - last_s >= self.params.reset_gap_s else math.nextafter(soon_s, math.inf)
 
     def ran(self, slot: int, seconds: float) -> None:
         self._told[slot] = seconds
@@ -128,6 +134,7 @@ class ShareRounds(Policy):
         ledger = self._ledger
         if ledger is None:
             raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
+        self._due |= self._tariff.changed(view.now)
         if self._repeats(view, ledger):
             return self._last[1]
         if self._line is not None and not view.compat.idle_until_reset:
@@ -226,6 +233,7 @@ class ShareRounds(Policy):
         ledger = self._ledger
         assert ledger is not None
         self._follow(view, ledger)
+        self._tariff.changed(view.now)
         rate, total = np.zeros(len(view)), np.zeros(self._rates.shape)
         able = self._able(view)
         if len(able):
@@ -298,19 +306,6 @@ def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
     speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
     first = [types.index(name.lower()) for name in named]
     return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
-
-
-def _check_prices(name: str, perf: PerfModel) -> None:
-    """A policy that needs prices says so before the first job comes."""
-    prices = perf.cluster.prices_per_gpu_h
-    missing = [gpu_type for gpu_type in perf.cluster.types if not prices.get(gpu_type, 0.0) > 0]
-    if name in PRICED and missing:
-        raise InputError(
-            "cluster",
-            f"no price for {missing[0]}",
-            f"a price for every GPU type: {name} needs it",
-            "prices_per_gpu_hour",
-        )
 
 
 def _since(view: View, slots: Ints, was: Floats, first: Ints, at: Ints) -> Floats:
