@@ -30,6 +30,10 @@ def flow(
         raise InputError(
             "--set", f"ideal with the policy {engine.policy.name}", "a policy that computes shares", "ideal"
         )
+    if engine.policy.estimates is not None:
+        raise InputError(
+            "--set", "references with ideal", "one of the two: only what runs in rounds is observed", "ideal"
+        )
     fluid = _Fluid(engine, engine.policy, recorder)
     coming = next(jobs, None)
     fluid.now = coming.submit_s if coming else 0.0

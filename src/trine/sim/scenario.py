@@ -92,7 +92,7 @@ def run(
         placement=scenario.placement,
         seed=scenario.seed,
     )
-    all_notes = [*cluster.notes, *notes, *chip_notes, *refused]
+    all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
     return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), all_notes)
 
 

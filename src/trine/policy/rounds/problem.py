@@ -73,6 +73,10 @@ class Question:
         ]
         return np.array(rates, np.float64).reshape(-1, 2, len(kinds))
 
+    def forget_pairs(self) -> None:
+        """The rates of pairs are others from now on."""
+        self._measured.clear()
+
     def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
         number: dict[str, int] = {}
         entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]

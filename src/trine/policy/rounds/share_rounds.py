@@ -19,6 +19,7 @@ from trine.policy.base import Policy, PolicyError, Ranking
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
+from trine.policy.rounds.estimates import Estimates
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
@@ -60,7 +61,15 @@ class RoundParams:
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
     )
-    rounds_seed: int = param(0, "random stream of the order of types and of policies that draw")
+    rounds_seed: int = param(0, "random stream of the order of types, of policies that draw, and of the references")
+    references: int = param(
+        0,
+        "0 = rates of pairs are known; otherwise so many models are measured in full and other pairs are estimated",
+        minimum=0,
+    )
+    profiled: float = param(
+        0.6, "with references, the part of their pairs with other models that is measured", minimum=0, maximum=1
+    )
 
 
 @dataclass
@@ -88,7 +97,10 @@ class ShareRounds(Policy):
         self._ledger = Ledger(len(types), self.round_s / 2)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
-        self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
+        wanted, told = sharing and self.params.references > 0, self.params
+        self.estimates = Estimates(perf, told.references, told.profiled, told.rounds_seed) if wanted else None
+        seen = perf if self.estimates is None else self.estimates.believed
+        self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
         stay = self.params.stay_rounds
@@ -103,6 +115,11 @@ class ShareRounds(Policy):
         nobody = Ranking(self._slots, self._slots, exact=True)
         self._last: tuple[Chosen, Ranking, Floats] = (Chosen([], []), nobody, np.zeros(0))
         """What the last round chose, and the time its jobs had held GPUs by then."""
+
+    def notes(self) -> list[str]:
+        if self.estimates is None and self.params.references:
+            return [f"references={self.params.references} changed nothing: {self.name} formed no pairs of jobs."]
+        return [] if self.estimates is None else self.estimates.notes()
 
     # -- what the engine asks between rounds ---------------------------------------------------------------------
 
@@ -146,6 +163,9 @@ class ShareRounds(Policy):
         chosen = self._choose(view, ledger)
         ranking = _ranking(view, ledger, chosen)
         self._last = (chosen, ranking, view.attained_s)
+        if self.estimates is not None and self.estimates.watch(view, ranking):
+            self._question.forget_pairs()
+            self._due = True
         return ranking
 
     def _in_line(self, view: View, ledger: Ledger, line: Line) -> Ranking:
