@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.sim.test_skipping import Restless
 from tests.sim.tiny import Outcome, simulate
 from trine.cli.main import app
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.prices import Prices
+from trine.engine.engine import Engine
 from trine.perf.throughput import ThroughputTable
 from trine.sim.scenario import Scenario, run
 
@@ -117,10 +121,40 @@ def test_time_goes_on_whatever_rounding_makes_of_the_next_reset() -> None:
     assert max(out.finish("x"), out.finish("y")) < math.inf
 
 
+def changes() -> st.SearchStrategy[tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Of one type: from 0 on, and up to three times later."""
+    later = st.dictionaries(st.integers(1, 4000), st.sampled_from((0.5, 1.0, 2.0, 3.0)), max_size=3)
+    rows = later.map(lambda found: sorted({0: 1.5, **found}.items()))
+    return rows.map(lambda found: (tuple(float(t) for t, _ in found), tuple(price for _, price in found)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    changes(),
+    changes(),
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(50, 3000)), min_size=1, max_size=4),
+    st.sampled_from((0.0, 700.0)),
+    st.booleans(),
+)
+def test_no_change_is_slept_through(a: Any, b: Any, rows: list[tuple[int, int]], gap_s: float, one_queue: bool) -> None:
+    """Deciding in every single round comes to the same, and the cost is that of the GPUs held."""
+    prices = Prices({"a": a, "b": b})
+    jobs = [job(f"j{i}", float(submit), float(steps)) for i, (submit, steps) in enumerate(sorted(rows))]
+    told: dict[str, Any] = {"round_s": 100.0, "reset_gap_s": gap_s, "one_queue": one_queue}
+    cluster = replace(TWO_TYPES, changing_prices=prices)
+    out, restless = (
+        simulate(jobs, cluster, "min-cost", throughputs=ALIKE, engine=kind, **told) for kind in (Engine, Restless)
+    )
+    assert stretches(out) == stretches(restless)
+    paid = [prices.cost("ab"[gpu], 1, since, until) or 0.0 for since, until, gpu in stretches(out)]
+    assert out.summary.cost == pytest.approx(sum(paid), abs=1e-12)
+
+
 # -- from the outside ------------------------------------------------------------------------------------------------
 
 WORKLOAD = {"workload.jobs": 15, "workload.jobs_per_h": 4.0, "round_s": 360}
 MIXED = "v100=1x1,p100=1x1,k80=1x1"
+SPOT = ["--prices", "gavel-spot"]
 
 
 def scenario(prices: str, cluster: str = MIXED, policy: str = "min-cost") -> Scenario:
@@ -162,4 +196,11 @@ def test_prices_from_the_command_line_and_from_a_preset(tmp_path: Path) -> None:
     assert costs[0] > 3 * costs[1] > 0
 
 
-SPOT = ["--prices", "gavel-spot"]
+def test_costs_are_shown_where_there_are_prices() -> None:
+    common = ["--workload", "gavel-continuous-single", "--cluster", MIXED, "--throughputs", "gavel-simulation"]
+    common += ["--set", "workload.jobs=4", "--round", "360"]
+    for more, there in (([], False), (SPOT, True)):
+        alone = CliRunner().invoke(app, ["sim", "run", *common, *more])
+        beside = CliRunner().invoke(app, ["sim", "compare", *common, *more, "--policies", "fifo,las", "--workers", "1"])
+        assert (alone.exit_code, beside.exit_code) == (0, 0)
+        assert ("cost " in alone.stdout, "cost" in beside.stdout) == (there, there)
