@@ -46,9 +46,20 @@ def test_a_new_gpu_type(rates: str) -> None:
     assert "estimated" in estimate("--throughputs", rates, "--measured", "k80=2").stdout
 
 
+def test_a_table_with_the_new_model(rates: str, tmp_path: Path) -> None:
+    out = tmp_path / "more.csv"
+    told = ("--throughputs", rates, "--measured", "k80=2,v100=20")
+    assert estimate(*told, "--model", "new", "--out", str(out)).exit_code == 0
+    found, shown = load_throughputs(str(out)), json.loads(estimate(*told, "--json").stdout)["steps_per_s"]
+    assert found.rates == {**made_up().rates, ("new", 1): shown} and found.pairs == load_throughputs(rates).pairs
+    assert "measured on k80, v100; the rest estimated" in out.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--measured", "v100=3", "--out", "never.csv"), "--model NAME"),
+        (("--measured", "v100=3", "--model", "model1", "--out", "never.csv"), "model1 is in the table already"),
         (("--references", "40"), "from 1 to 12"),
         (("--measured", "h100=3"), "unknown GPU type 'h100'"),
         (("--measured", "v100=fast"), "'v100=fast'"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.policy.base import Policy
+from trine.policy.base import Policy, Ranking
 from trine.policy.view import View
 
 
@@ -59,4 +59,6 @@ def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View
 
 def order(policy: Policy, now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> str:
     """Ids in order of rank, as one word."""
-    return "".join(jobs[i].id for i in policy.rank(view(now, jobs, compat)).order.tolist())
+    ranking = policy.rank(view(now, jobs, compat))
+    assert isinstance(ranking, Ranking)
+    return "".join(jobs[i].id for i in ranking.order.tolist())

@@ -1,4 +1,4 @@
-"""Parts of ``trine reproduce gavel`` that need no trace: entities over time, time to solve, a policy that guesses."""
+"""Parts of ``trine reproduce gavel`` that need no trace: entities over time, time to solve, estimated pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from trine.reproduce.gavel_cost import KEPT, Cost
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_entities import ENTITIES, Entities, received
-from trine.reproduce.gavel_estimate import POLICY
 from trine.reproduce.gavel_runs import CONTENDERS, Contender, attempt, run_all, scenario
 from trine.reproduce.gavel_solve import SolveTime
 
@@ -63,19 +62,19 @@ def shared(contender: Contender, pairs: str, trace: str) -> Any:
     return found
 
 
-def guessing(pairs: str, **values: Any) -> Contender:
-    return Contender("guessing", str(POLICY), {"table": pairs, **values})
+def guessing(**values: Any) -> Contender:
+    return Contender("guessing", "max-min-fairness", {"space_sharing": True, **values})
 
 
 def test_who_has_measured_everything_decides_as_who_knows(pairs: str, trace: str) -> None:
     knows = shared(CONTENDERS["max_min_fairness_packed"], pairs, trace)
-    measured = shared(guessing(pairs, references=3, profiled=1.0), pairs, trace)
+    measured = shared(guessing(references=3, profiled=1.0), pairs, trace)
     assert measured.jobs == knows.jobs
 
 
 def test_jobs_run_at_their_true_rates_whatever_is_guessed(pairs: str, trace: str) -> None:
-    for drawing in range(3):
-        found = shared(guessing(pairs, references=1, profiled=0.0, drawing=drawing), pairs, trace)
+    for seed in range(3):
+        found = shared(guessing(references=1, profiled=0.0, rounds_seed=seed), pairs, trace)
         assert len(found.jobs) == 12
         assert min(job.jct_s for job in found.jobs) >= 7200
 

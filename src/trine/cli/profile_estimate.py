@@ -27,6 +27,9 @@ def estimate(
             "--measured", metavar="TYPE=RATE,...", help="Instead: rates of a new model, to estimate the rest."
         ),
     ] = "",
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="With --measured and --out: what the new model is called.")
+    ] = "",
     gang: Annotated[int, typer.Option("--gpus", min=1, help="Size of the gang.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of what is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="CSV", help="Write the estimated table.")] = None,
@@ -37,16 +40,31 @@ def estimate(
 
     table = load_throughputs(throughputs)
     if measured:
-        _alone(table, measured, gang, seed, as_json)
+        _alone(table, measured, gang, seed, as_json, _target(table, model, gang, out))
     else:
         _pairs(table, references, profiled, gang, seed, out, as_json)
 
 
-def _alone(table: ThroughputTable, measured: str, gang: int, seed: int, as_json: bool) -> None:
+def _target(table: ThroughputTable, model: str, gang: int, out: Path | None) -> tuple[str, Path] | None:
+    """The name of a new model and the file for the table with it, if one is wanted."""
+    if out is None:
+        return None
+    if not model:
+        raise InputError("--out", "a new model without a name", "--model NAME beside --measured")
+    if (model, gang) in table.rates:
+        raise InputError("--model", f"{model} is in the table already, with {gang} GPUs", "a new name")
+    return model, out
+
+
+def _alone(
+    table: ThroughputTable, measured: str, gang: int, seed: int, as_json: bool, target: tuple[str, Path] | None
+) -> None:
     from trine.perf.estimate_alone import estimated_rates
 
     told = _rates(measured, table.types)
     found = estimated_rates(table, told, gang, seed)
+    if target is not None:
+        _write_with(table, target, gang, found, f"measured on {', '.join(sorted(told))}; the rest estimated")
     if as_json:
         _echo_json({"steps_per_s": found, "measured": sorted(told)})
         return
@@ -54,6 +72,19 @@ def _alone(table: ThroughputTable, measured: str, gang: int, seed: int, as_json:
 
     rows = [[t, f"{rate:.4g}", "measured" if t in told else "estimated"] for t, rate in found.items()]
     print_table([["gpu type", "steps/s", "from"], *rows])
+
+
+def _write_with(
+    table: ThroughputTable, target: tuple[str, Path], gang: int, rates: dict[str, float], source: str
+) -> None:
+    """The table with the new model below the others, and where its rates come from."""
+    from trine.config.throughput_csv import table_csv
+    from trine.perf.throughput import ThroughputTable
+    from trine.profile.atomic import write_atomically
+
+    model, out = target
+    below = table_csv(ThroughputTable({(model, gang): rates}), source).splitlines(keepends=True)[1:]
+    write_atomically(out, table_csv(table) + "".join(below))
 
 
 def _pairs(

@@ -42,6 +42,14 @@ Variability = Annotated[
 Throughputs = Annotated[
     str, typer.Option("--throughputs", metavar="JSON", help="Steps per second by model and GPU type.")
 ]
+Prices = Annotated[
+    str,
+    typer.Option(
+        "--prices",
+        metavar="SPEC",
+        help="Per GPU and hour, instead of those of the cluster: v100=2.5,k80=0.5, gavel-spot, or a CSV of changes.",
+    ),
+]
 Round = Annotated[float | None, typer.Option("--round", metavar="S", help="Seconds between decisions.")]
 EventDriven = Annotated[
     bool, typer.Option("--event-driven", help="Decide at every arrival and completion instead of in rounds.")
@@ -75,6 +83,7 @@ def run_one(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")] = 0,
     variability: Variability = "",
     throughputs: Throughputs = "",
+    prices: Prices = "",
     locality_penalty: Penalty = None,
     sets: Sets = None,
     out: Out = None,
@@ -93,7 +102,7 @@ def run_one(
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)
-    scenario = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs)
+    scenario = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs, prices)
     scenario = _with(
         scenario, policy=policy or chosen.policy or "fifo", placement=placement or chosen.placement, seed=seed
     )
@@ -121,6 +130,7 @@ def compare(
     event_driven: EventDriven = False,
     variability: Variability = "",
     throughputs: Throughputs = "",
+    prices: Prices = "",
     locality_penalty: Penalty = None,
     sets: Sets = None,
     out: Out = None,
@@ -134,7 +144,7 @@ def compare(
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)
-    base = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs)
+    base = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs, prices)
     sweep = Sweep(
         base,
         _different("--policies", policies) or chosen.policies or (chosen.policy or "fifo",),
@@ -237,6 +247,7 @@ def _scenario(
     cluster: str,
     variability: str,
     throughputs: str,
+    prices: str,
 ) -> Scenario:
     """The preset with the flags on top; a trace given by flag replaces the preset's workload and vice versa."""
     from trine.core.errors import InputError
@@ -257,6 +268,7 @@ def _scenario(
         workload=workload if given else preset.workload,
         variability=variability,
         throughputs=throughputs or preset.throughputs,
+        prices=prices or preset.prices,
         authors=preset.authors,
         values=preset.settings | values,
     )

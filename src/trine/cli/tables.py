@@ -26,7 +26,7 @@ def print_table(rows: Sequence[Sequence[str]], numbers_from: int = 2) -> None:
 
 def run_lines(result: RunResult) -> list[str]:
     """The summary of one run, one number a line."""
-    from trine.report.text import duration, share
+    from trine.report.text import duration, number, share
 
     s = result.summary
     values = {
@@ -39,6 +39,7 @@ def run_lines(result: RunResult) -> list[str]:
         "makespan": duration(s.makespan_s),
         "utilization": share(s.utilization),
         "preemptions": f"{s.preemptions}, migrations {s.migrations}, lost work {duration(s.lost_work_s)}",
+        **({"cost": number(s.cost, 4)} if s.cost > 0 else {}),
         "simulated": f"{s.rounds} rounds in {s.sim_cpu_s:.2f} s of processor time",
     }
     return [f"{name:<12} {value}" for name, value in values.items()]

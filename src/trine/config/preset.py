@@ -11,7 +11,7 @@ from trine.core.errors import unknown_name
 
 SHIPPED = Path(__file__).parent / "presets"
 WHAT = "a preset file"
-_TEXTS = ("trace", "format", "workload", "cluster", "throughputs", "policy", "placement", "seeds")
+_TEXTS = ("trace", "format", "workload", "cluster", "throughputs", "prices", "policy", "placement", "seeds")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Preset:
     workload: str = ""
     cluster: str = ""
     throughputs: str = ""
+    prices: str = ""
     policy: str = ""
     placement: str = ""
     policies: tuple[str, ...] = ()

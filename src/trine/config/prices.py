@@ -1,82 +1,25 @@
-"""What a GPU costs per hour, by type and time: named tables, ``TYPE=PRICE`` lists, or a CSV of price changes.
-
-No job and no currency in here: a price is a number per GPU and hour, whatever it is counted in.
-"""
+"""Reads what a GPU costs per hour: named tables, ``TYPE=PRICE`` lists, or a CSV of price changes."""
 
 from __future__ import annotations
 
-import bisect
 import csv
 import io
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from trine.config.text_file import read_text
 from trine.core.errors import InputError, unknown_name
+from trine.core.prices import Prices
 
 COLUMNS = ("time_s", "gpu_type", "price_per_h")
 WHAT = f"a CSV with the columns {','.join(COLUMNS)}"
 EXPECTED = f"TYPE=PRICE,..., the name of a table, or {WHAT}"
-HOUR_S = 3600.0
 
 PUBLISHED: dict[str, dict[str, float]] = {
     # Cloud prices per GPU and hour as used in the cost experiments of Gavel (OSDI 2020).
     "gavel-spot": {"v100": 0.74, "p100": 0.43, "k80": 0.135},
     "gavel-on-demand": {"v100": 2.85, "p100": 1.68, "k80": 0.52},
 }
-
-
-@dataclass(frozen=True)
-class Prices:
-    """``steps[gpu_type]`` = times (s, ascending) and the prices per GPU and hour from each on; types in lower case.
-
-    Before its first time a type costs what it costs then.
-    """
-
-    steps: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
-
-    @classmethod
-    def constant(cls, by_type: Mapping[str, float]) -> Prices:
-        return cls({name.lower(): ((0.0,), (price,)) for name, price in by_type.items()})
-
-    def at(self, gpu_type: str, time_s: float) -> float | None:
-        """Per GPU and hour; ``None`` if no price of the type is known."""
-        known = self.steps.get(gpu_type.lower())
-        if known is None:
-            return None
-        times, prices = known
-        return prices[max(bisect.bisect_right(times, time_s) - 1, 0)]
-
-    def cost(self, gpu_type: str, gpus: float, start_s: float, end_s: float) -> float | None:
-        """What ``gpus`` GPUs cost from ``start_s`` to ``end_s``; ``None`` if no price of the type is known."""
-        known = self.steps.get(gpu_type.lower())
-        if known is None:
-            return None
-        times, prices = known
-        if len(times) == 1:
-            return prices[0] * gpus * (end_s - start_s) / HOUR_S
-        first = max(bisect.bisect_right(times, start_s) - 1, 0)
-        last = max(bisect.bisect_left(times, end_s) - 1, first)
-        edges = (start_s, *times[first + 1 : last + 1], end_s)
-        spans = zip(prices[first : last + 1], edges[:-1], edges[1:], strict=True)
-        return math.fsum(price * (until - since) for price, since, until in spans) * gpus / HOUR_S
-
-    def next_change_s(self, after_s: float) -> float:
-        """When the next price changes; infinite if none does."""
-        changes = [times[at] for times, _ in self.steps.values() if (at := _next(times, after_s)) < len(times)]
-        return min(changes, default=math.inf)
-
-    def now(self, types: tuple[str, ...], time_s: float) -> dict[str, float]:
-        """Price by type, for those types that have one."""
-        found = {gpu_type: self.at(gpu_type, time_s) for gpu_type in types}
-        return {gpu_type: price for gpu_type, price in found.items() if price is not None}
-
-
-def _next(times: tuple[float, ...], after_s: float) -> int:
-    """Position of the first change after ``after_s``; the first time of a type is where it starts, not a change."""
-    return max(bisect.bisect_right(times, after_s), 1)
 
 
 def load_prices(spec: str) -> Prices:

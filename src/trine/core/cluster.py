@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
+from trine.core.prices import Prices
+
 
 class Tier(IntEnum):
     """How far apart the GPUs of a placement are: the smallest unit that holds them all."""
@@ -50,10 +52,13 @@ class Cluster:
     type_links: dict[str, Links] = field(default_factory=dict)
     """Links that differ by GPU type (mostly the one inside a node)."""
     prices_per_gpu_h: dict[str, float] = field(default_factory=dict)
+    """Prices that hold all the time."""
     scores: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Slowdown per GPU id and application class, where the description carries them."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Sentences a reader must know: what the description left open and was assumed, what was left out."""
+    changing_prices: Prices | None = None
+    """Prices by type and time, in place of ``prices_per_gpu_h``."""
 
     @classmethod
     def uniform(cls, nodes: int, gpus_per_node: int, gpu_type: str = "gpu", nodes_per_rack: int = 0) -> Cluster:
@@ -103,6 +108,11 @@ class Cluster:
     def gpus_per_node(self) -> int:
         """GPUs of the largest node."""
         return max((n.gpus for n in self.nodes), default=0)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What GPUs of each type cost, and when that changes."""
+        return Prices.constant(self.prices_per_gpu_h) if self.changing_prices is None else self.changing_prices
 
     def type_of(self, gpu: int) -> str:
         return self.nodes[self.node_of[gpu]].gpu_type

@@ -12,9 +12,16 @@ from typing import Any
 from trine.core.errors import InputError, unknown_name
 
 
-def param(default: Any, doc: str, choices: tuple[str, ...] = (), minimum: float | None = None) -> Any:
+def param(
+    default: Any,
+    doc: str,
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
     """A dataclass field with a sentence for people, and optionally the values it may take."""
-    return field(default=default, metadata={"doc": doc, "choices": choices, "minimum": minimum})
+    told = {"doc": doc, "choices": choices, "minimum": minimum, "maximum": maximum}
+    return field(default=default, metadata=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,7 @@ class Param:
     doc: str
     choices: tuple[str, ...]
     minimum: float | None
+    maximum: float | None = None
 
     @property
     def kind_name(self) -> str:
@@ -44,6 +52,7 @@ def params_of(owner: type) -> dict[str, Param]:
             f.metadata["doc"],
             f.metadata["choices"],
             f.metadata["minimum"],
+            f.metadata["maximum"],
         )
         for f in fields(owner)
         if "doc" in f.metadata
@@ -69,6 +78,8 @@ def convert(p: Param, value: Any, where: str, prefix: str = "") -> Any:
         raise InputError(where, f"{value!r}", f"one of {', '.join(p.choices)}", prefix + p.name)
     if p.minimum is not None and result is not None and any(v < p.minimum for v in _flat(result)):
         raise InputError(where, f"{value!r}", f"at least {p.minimum:g}", prefix + p.name)
+    if p.maximum is not None and result is not None and any(v > p.maximum for v in _flat(result)):
+        raise InputError(where, f"{value!r}", f"at most {p.maximum:g}", prefix + p.name)
     return result
 
 

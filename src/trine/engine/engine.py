@@ -312,6 +312,11 @@ class Engine:
         return len(self.table) - self._finished - len(self.assigned)
 
     @property
+    def has_jobs(self) -> bool:
+        """Jobs run or wait."""
+        return len(self.table) > self._finished
+
+    @property
     def can_wait(self) -> bool:
         """Deciding again before the next event would change nothing."""
         if not self.settled:

@@ -147,11 +147,19 @@ class EstimatedPairs:
         self.version += 1
         self.asked.clear()
 
+    def measured(self, model: str, other: str, gang: int, gpu_type: str) -> bool:
+        """The pair needs no estimate: it was profiled, or both models were found to be references themselves."""
+        one, two, gpu_type = self.match(model), self.match(other), gpu_type.lower()
+        if gang == 1 and ((gpu_type, other) in one.measured or (gpu_type, model) in two.measured):
+            return True
+        themselves = one.reference == model and two.reference == other
+        return themselves and self.references.table.pair_rate(model, other, gang, gpu_type) is not None
+
     def _estimate(self, model: str, other: str, gang: int, gpu_type: str) -> tuple[float, float] | None:
         table = self.references.table
+        if self.measured(model, other, gang, gpu_type):
+            return table.pair_rate(model, other, gang, gpu_type)
         one, two = self.match(model), self.match(other)
-        if gang == 1 and ((gpu_type, other) in one.measured or (gpu_type, model) in two.measured):
-            return table.pair_rate(model, other, 1, gpu_type)
         alone = table.rate(model, gang, gpu_type), table.rate(other, gang, gpu_type)
         parts = self._parts(one.reference, two.reference, gang, gpu_type)
         if alone[0] is None or alone[1] is None or parts is None:

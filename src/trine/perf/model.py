@@ -110,6 +110,10 @@ class PerfModel:
             known = self._next_to[key] = 0.5 / self.step_s_by_type(job)[pool] if pair is None else pair[0]
         return known
 
+    def forget_pairs(self) -> None:
+        """The table tells other rates of pairs from now on, as estimates do after an observation."""
+        self._next_to.clear()
+
     def can_share(self, one: Job, other: Job, pool: int) -> bool:
         """Both get on with their work on the same GPUs of the type with index ``pool``."""
         return self.rate_next_to(one, other, pool) > 0 and self.rate_next_to(other, one, pool) > 0

@@ -90,6 +90,10 @@ class Policy(ABC):
     def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
         """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""
 
+    def notes(self) -> list[str]:
+        """Sentences that whoever reads the results should know, asked for when the run is over."""
+        return []
+
 
 class KeyPolicy(Policy):
     """A policy that is a sort key: smallest first, ties in order of arrival, the job's priority before everything."""

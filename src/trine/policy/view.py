@@ -87,6 +87,10 @@ class View:
         """The job itself; for what has no column."""
         return self._columns.jobs[int(self.slots[position])]
 
+    def job_of(self, slot: int) -> Job:
+        """The job with this number."""
+        return self._columns.jobs[slot]
+
     def step_s(self) -> list[tuple[float, ...]]:
         """Seconds per step by GPU type, for each job."""
         known = self._columns.step_s

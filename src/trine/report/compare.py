@@ -92,6 +92,7 @@ METRICS = (
     Metric("preemptions", "Preemptions", "count"),
 )
 SHORT_TITLES = ("JCT mean", "JCT p50", "JCT p99", "makespan", "wait", "utilisation", "preemptions")
+COST = Metric("cost", "Cost", "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +186,22 @@ def _percent(e: Estimate) -> str:
     return text if text == MISSING else f"{text} %"
 
 
+def columns_of(comparison: Comparison) -> dict[Metric, str]:
+    """What is compared, with its short title; the cost only where GPUs have prices."""
+    found = dict(zip(METRICS, SHORT_TITLES, strict=True))
+    priced = any(row.results.get(COST.key, 0.0) > 0 for row in comparison.rows)
+    return found | {COST: "cost"} if priced else found
+
+
 def comparison_table(comparison: Comparison) -> list[tuple[str, ...]]:
     """A header and one line per policy and placement, as plain text; the best of each column ends in ``" *"``."""
-    contenders = comparison.contenders
+    contenders, titles = comparison.contenders, columns_of(comparison)
     columns = []
-    for metric in METRICS:
+    for metric in titles:
         estimates = [metric_estimate(comparison, c, metric) for c in contenders]
         write, winners = formatter(estimates, metric), best(estimates, metric)
         columns.append([write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
-    header = ("policy", "placement", "seeds", *SHORT_TITLES)
+    header = ("policy", "placement", "seeds", *titles.values())
     lines = [
         (*contender, str(len(comparison.rows_of(contender))), *(column[i] for column in columns))
         for i, contender in enumerate(contenders)
@@ -242,12 +250,12 @@ def _names(contender: Contender) -> dict[str, str]:
 
 def _means(comparison: Comparison, contender: Contender) -> dict[str, Any]:
     seeds = [r.seed for r in comparison.rows_of(contender)]
-    values = {m.key: _interval(metric_estimate(comparison, contender, m)) for m in METRICS}
+    values = {m.key: _interval(metric_estimate(comparison, contender, m)) for m in columns_of(comparison)}
     return {**_names(contender), "seeds": seeds, **values}
 
 
 def _differences(comparison: Comparison, contender: Contender) -> dict[str, Any]:
-    found = {m.key: paired_difference(comparison, contender, m) for m in METRICS}
+    found = {m.key: paired_difference(comparison, contender, m) for m in columns_of(comparison)}
     return {**_names(contender), **{k: None if d is None else _interval(d) for k, d in found.items()}}
 
 

@@ -10,12 +10,12 @@ from trine.core.result import RunResult
 from trine.report import figures, page, series
 from trine.report.compare import (
     METRICS,
-    SHORT_TITLES,
     Comparison,
     Contender,
     Estimate,
     Metric,
     best,
+    columns_of,
     formatter,
     metric_estimate,
     paired_difference,
@@ -105,9 +105,9 @@ def _unfinished(comparison: Comparison) -> str:
 
 
 def _table(comparison: Comparison) -> str:
-    contenders = comparison.contenders
-    columns = [_column(comparison, metric) for metric in METRICS]
-    header = [Cell("policy", False), Cell("placement", False), Cell("seeds"), *(Cell(t) for t in SHORT_TITLES)]
+    contenders, titles = comparison.contenders, columns_of(comparison)
+    columns = [_column(comparison, metric) for metric in titles]
+    header = [Cell("policy", False), Cell("placement", False), Cell("seeds"), *(Cell(t) for t in titles.values())]
     rows = [
         [
             Cell(c[0], False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from trine.reproduce.checks import Check
@@ -12,7 +11,6 @@ from trine.reproduce.gavel_plots import Found
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Contender, Keep, Key, Outcomes, scenario
 from trine.reproduce.gavel_tables import failed
 
-POLICY = Path(__file__).parent / "gavel_guessing.py"
 REFERENCES, PROFILED = 16, 0.6
 BAND = 0.10
 SEEDS = 5
@@ -29,8 +27,9 @@ class Estimator:
         del figures
         found: Asks = {ORACLE: self._scenario(data, CONTENDERS["max_min_fairness_packed"], quick)}
         for seed in range(1 if quick else SEEDS):
-            told = {"references": REFERENCES, "profiled": PROFILED, "drawing": seed, "table": data.pairs("simulation")}
-            found["estimate", seed] = self._scenario(data, Contender("estimated", str(POLICY), told), quick)
+            told = {"space_sharing": True, "references": REFERENCES, "profiled": PROFILED, "rounds_seed": seed}
+            contender = Contender("estimated", "max-min-fairness", told, pairs=True)
+            found["estimate", seed] = self._scenario(data, contender, quick)
         return found
 
     def _scenario(self, data: GavelData, contender: Contender, quick: bool) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.core.prices import HOUR_S
 from trine.engine.engine import Engine
 from trine.engine.table import JobTable
 from trine.policy.rounds.share_rounds import ShareRounds
@@ -28,6 +29,10 @@ def flow(
     if not isinstance(engine.policy, ShareRounds):
         raise InputError(
             "--set", f"ideal with the policy {engine.policy.name}", "a policy that computes shares", "ideal"
+        )
+    if engine.policy.estimates is not None:
+        raise InputError(
+            "--set", "references with ideal", "one of the two: only what runs in rounds is observed", "ideal"
         )
     fluid = _Fluid(engine, engine.policy, recorder)
     coming = next(jobs, None)
@@ -55,7 +60,6 @@ class _Fluid:
         self.solved = 0
         cluster = engine.cluster
         self.capacity = list(cluster.gpus_by_type.values())
-        self.prices = np.array([cluster.prices_per_gpu_h.get(t, 0.0) for t in cluster.types]) / 3600.0
 
     def add(self, job: Job) -> None:
         perf = self.engine.perf
@@ -73,10 +77,11 @@ class _Fluid:
             self.solved += 1
 
     def advance(self, until_s: float) -> int:
-        """On to the next arrival or completion; returns how many tracked jobs ended."""
+        """On to the next arrival, completion or change of prices; returns how many tracked jobs ended."""
         slots = np.array(self.active, np.int64)
         left = self.table.steps[slots] - self.table.done[slots]
         lasts = np.divide(left, self.rate, out=np.full(len(slots), np.inf), where=self.rate > 0)
+        until_s = min(until_s, self.policy.wakes_s if self.active else math.inf)
         wait_s = min(float(lasts.min(initial=np.inf)), until_s - self.now)
         if wait_s == math.inf:
             raise InputError("sim", "jobs that get no share although nothing else happens", "another policy", "ideal")
@@ -86,7 +91,13 @@ class _Fluid:
         over = self.table.steps[slots] - self.table.done[slots] <= DONE * self.table.steps[slots]
         return sum(self._finish(slot) for slot in slots[over].tolist())
 
+    def _prices_per_s(self, wait_s: float) -> Floats:
+        """Per GPU and second by type, on average over the next ``wait_s`` seconds."""
+        prices, types = self.engine.cluster.prices, self.engine.cluster.types
+        return np.array([prices.mean(t, self.now, self.now + wait_s) or 0.0 for t in types]) / HOUR_S
+
     def _book(self, slots: list[int], wait_s: float) -> None:
+        prices = self._prices_per_s(wait_s)
         for slot, rate, part in zip(slots, self.rate.tolist(), self.part if slots else (), strict=True):
             life = self.recorder.lives[slot]
             if rate > 0 and life.start_s < 0:
@@ -94,7 +105,7 @@ class _Fluid:
             held_s = float(part.sum()) * wait_s
             life.held_s += held_s
             self.recorder.busy_gpu_s += held_s * life.job.gpus
-            cost = float(part @ self.prices) * wait_s * life.job.gpus
+            cost = float(part @ prices) * wait_s * life.job.gpus
             life.cost += cost
             self.recorder.cost += cost
 

@@ -75,9 +75,10 @@ class Recorder:
         if run.speed.network > 1.0:
             worked_s = max(0.0, end_s - run.work_from_s)
             self.comm_gpu_s += worked_s * life.job.gpus * (1.0 - 1.0 / run.speed.network)
-        if self.cluster.prices_per_gpu_h:
-            price = self.cluster.prices_per_gpu_h.get(self.cluster.type_of(run.gpus[0]), 0.0)
-            cost = gpu_s / 3600.0 * price * (self.pair_part if run.shared else 1.0)
+        if self.cluster.prices:
+            gpu_type = self.cluster.type_of(run.gpus[0])
+            whole = self.cluster.prices.cost(gpu_type, life.job.gpus, run.start_s, end_s) or 0.0
+            cost = whole * (self.pair_part if run.shared else 1.0)
             self.cost += cost
             life.cost += cost
         if self.keep_segments and held_s > 0:

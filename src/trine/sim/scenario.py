@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trine.config.cluster import load_cluster
+from trine.config.prices import load_prices
 from trine.config.throughput_check import check_jobs
 from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster
@@ -49,6 +50,8 @@ class Scenario:
     seed: int = 0
     variability: str = ""
     throughputs: str = ""
+    prices: str = ""
+    """In place of those of the cluster: a table by name, TYPE=PRICE,... or a CSV of changes."""
     authors: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     """Other policies and placements of the same sweep; parameters of theirs among the values are passed over."""
@@ -65,7 +68,7 @@ def run(
 ) -> RunResult:
     """Simulate one scenario from its files to its result; ``log`` is told every decision with its reason."""
     settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others)
-    cluster = load_cluster(scenario.cluster)
+    cluster = _priced(load_cluster(scenario.cluster), scenario.prices)
     jobs, notes = load_jobs(scenario, settings, cluster)
     table, chip_notes = chips(
         scenario.variability, cluster, settings.variability, scenario.seed, {job.app_class for job in jobs}
@@ -89,8 +92,19 @@ def run(
         placement=scenario.placement,
         seed=scenario.seed,
     )
-    all_notes = [*cluster.notes, *notes, *chip_notes, *refused]
+    all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
     return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), all_notes)
+
+
+def _priced(cluster: Cluster, spec: str) -> Cluster:
+    """The cluster with the prices that ``spec`` names; every type needs one, or costs would be too low."""
+    if not spec:
+        return cluster
+    prices = load_prices(spec)
+    missing = [gpu_type for gpu_type in cluster.types if prices.lowest(gpu_type) is None]
+    if missing:
+        raise InputError("--prices", f"no price for {missing[0]} in {spec}", "one for every GPU type of the cluster")
+    return replace(cluster, changing_prices=prices)
 
 
 def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:

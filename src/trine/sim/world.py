@@ -142,7 +142,8 @@ class World:
             return self._next_slices_s(self._slices.end_s)
         upcoming = self._next_event_s()
         if self.engine.can_wait:
-            upcoming = min(upcoming, self.engine.policy.wakes_s)
+            # With no job there the policy is not asked: what it wakes for stays due and must not stop the clock.
+            upcoming = min(upcoming, self.engine.policy.wakes_s if self.engine.has_jobs else math.inf)
         else:
             upcoming = min(upcoming, self._next_round_s())
         if upcoming == math.inf:

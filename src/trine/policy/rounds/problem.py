@@ -60,6 +60,7 @@ class Question:
             arrival=np.arange(len(slots)),
             entity=np.array(entity, np.int64),
             entities=tuple(entities),
+            prices=self._prices(view.now),
             kind_pairs=self._pairs(jobs, rates) if self.space_sharing else None,
         )
 
@@ -71,8 +72,13 @@ class Question:
         return Problem.of(
             {name: cluster.gpus_by_type[name] for name in names},
             np.zeros((0, len(names))),
-            prices=cluster.prices_per_gpu_h,
         )
+
+    def _prices(self, now: float) -> Floats:
+        """Per GPU and hour, types by name; NaN where not known."""
+        types = self.perf.cluster.types
+        known = self.perf.cluster.prices.now(types, now)
+        return np.array([known.get(types[j], np.nan) for j in self.columns.tolist()])
 
     def by_cluster(self, shares: Floats) -> Floats:
         """Columns of an answer in the order of the cluster."""
@@ -88,6 +94,10 @@ class Question:
             for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
         ]
         return np.array(rates, np.float64).reshape(-1, 2, len(kinds))
+
+    def forget_pairs(self) -> None:
+        """The rates of pairs are others from now on."""
+        self._measured.clear()
 
     def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
         number: dict[str, int] = {}

@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trine.core.errors import InputError, unknown_name
+from trine.core.errors import unknown_name
 from trine.core.params import param
 from trine.perf.model import PerfModel
 from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
+from trine.policy.rounds.estimates import Estimates
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
 from trine.policy.rounds.problem import Question, entities_of
 from trine.policy.rounds.quirks import PassingFifo
 from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
+from trine.policy.rounds.tariff import PRICED, Tariff
 from trine.policy.rounds.turns import Turns
 from trine.policy.view import Floats, Ints, View
 
@@ -33,7 +35,6 @@ UNAWARE = ("isolated", "proportional")
 """Policies without a parameter ``aware`` that do not use speeds."""
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
-PRICED = ("min-cost",)
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -63,7 +64,15 @@ class RoundParams:
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
     )
-    rounds_seed: int = param(0, "random stream of the order of types and of policies that draw")
+    rounds_seed: int = param(0, "random stream of the order of types, of policies that draw, and of the references")
+    references: int = param(
+        0,
+        "0 = rates of pairs are known; otherwise so many models are measured in full and other pairs are estimated",
+        minimum=0,
+    )
+    profiled: float = param(
+        0.6, "with references, the part of their pairs with other models that is measured", minimum=0, maximum=1
+    )
 
 
 @dataclass
@@ -85,12 +94,15 @@ class ShareRounds(Policy):
 
     def prepare(self, perf: PerfModel) -> None:
         types = perf.cluster.types
-        _check_prices(self.name, perf)
+        self._tariff = Tariff(self.name, perf.cluster)
         self.memory = Memory(self.params.rounds_seed)
         self._shuffle = random.Random(self.params.rounds_seed + 5)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
-        self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
+        wanted, told = sharing and self.params.references > 0, self.params
+        self.estimates = Estimates(perf, told.references, told.profiled, told.rounds_seed) if wanted else None
+        seen = perf if self.estimates is None else self.estimates.believed
+        self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
@@ -108,6 +120,11 @@ class ShareRounds(Policy):
         self._last: tuple[Chosen, Selection, Floats] = (Chosen([], []), Selection({}), np.zeros(0))
         """What the last round chose, and the time its jobs had held GPUs by then."""
 
+    def notes(self) -> list[str]:
+        if self.estimates is None and self.params.references:
+            return [f"references={self.params.references} changed nothing: {self.name} formed no pairs of jobs."]
+        return [] if self.estimates is None else self.estimates.notes()
+
     # -- what the engine asks between rounds ---------------------------------------------------------------------
 
     @property
@@ -117,10 +134,15 @@ class ShareRounds(Policy):
 
     @property
     def wakes_s(self) -> float:
-        turn_s = math.inf if self._turns is None else self._turns.turn_s
+        turn_s = self._tariff.next_s if self._turns is None else min(self._turns.turn_s, self._tariff.next_s)
         if not self._due or self._reset_s is None:
             return turn_s
-        return min(turn_s, self._reset_s + self.params.reset_gap_s)
+        return min(turn_s, self._next_reset_s(self._reset_s))
+
+    def _next_reset_s(self, last_s: float) -> float:
+        """The first moment that ``_may_reset`` accepts, whatever rounding makes of the sum."""
+        soon_s = last_s + self.params.reset_gap_s
+        return soon_s if soon_s - last_s >= self.params.reset_gap_s else math.nextafter(soon_s, math.inf)
 
     def ran(self, slot: int, seconds: float) -> None:
         self._told[slot] = seconds
@@ -134,6 +156,7 @@ class ShareRounds(Policy):
             raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
         if self._reset_s is None:
             self._begin(view)
+        self._due |= self._tariff.changed(view.now)
         if self._repeats(view):
             return self._last[1]
         if self._turns is not None:
@@ -143,6 +166,9 @@ class ShareRounds(Policy):
         else:
             chosen = self._choose_anew(view, self._ledger)
             self._last = (chosen, _selection(view, self._ledger, chosen), view.attained_s)
+        if self.estimates is not None and self.estimates.watch(view, self._last[1]):
+            self._question.forget_pairs()
+            self._due = True
         return self._last[1]
 
     def _begin(self, view: View) -> None:
@@ -272,6 +298,7 @@ class ShareRounds(Policy):
         """What the shares mean without rounds: steps per second of each job, and its part of the time on each type."""
         assert self._ledger is not None
         self._follow(view, self._ledger)
+        self._tariff.changed(view.now)
         rate, total = np.zeros(len(view)), np.zeros(self._rates.shape)
         able = self._able(view)
         if len(able):
@@ -323,19 +350,6 @@ def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
     speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
     first = [types.index(name.lower()) for name in named]
     return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
-
-
-def _check_prices(name: str, perf: PerfModel) -> None:
-    """A policy that needs prices says so before the first job comes."""
-    prices = perf.cluster.prices_per_gpu_h
-    missing = [gpu_type for gpu_type in perf.cluster.types if not prices.get(gpu_type, 0.0) > 0]
-    if name in PRICED and missing:
-        raise InputError(
-            "cluster",
-            f"no price for {missing[0]}",
-            f"a price for every GPU type: {name} needs it",
-            "prices_per_gpu_hour",
-        )
 
 
 def _since(view: View, slots: Ints, was: Floats, first: Ints, at: Ints) -> Floats:

@@ -18,6 +18,8 @@ from trine.policy.view import Floats, Ints, View
 
 SLACK = 0.5
 """Turns within this part of ``stay_s`` are taken together, at the end of it."""
+AT_LEAST = 0.1
+"""Rounds between two turns where decisions are not bound to rounds."""
 Unit = tuple[int, int]
 """A job number and that of its partner, the lower first; -1 second for a job alone."""
 
@@ -111,23 +113,24 @@ class Turns:
         for account, own, (gang, suits, _) in zip(self.accounts.values(), share.tolist(), told, strict=True):
             account.share = own
             account.asks = tuple([kind for kind in suits if own[kind] > 0 and gang <= capacity[kind]])
+        if self._pairs or len(pairs):
+            self._grant_pairs(capacity, zip(pairs.tolist(), pair_share.tolist(), pair_rates.tolist(), strict=True))
+
+    def _grant_pairs(
+        self, capacity: list[int], rows: Iterable[tuple[list[int], list[float], list[list[float]]]]
+    ) -> None:
         before, self._pairs = self._pairs, {}
-        if not before and not len(pairs):
-            return
-        rows = zip(pairs.tolist(), pair_share.tolist(), pair_rates.tolist(), strict=True)
-        for (one, other), own, (first, second) in rows:
-            account = before.pop((one, other), None) or Account((one, other), own, [0.0] * self._types)
-            account.share, account.rates = own, (first, second)
-            fits = self._where(one, own, view.gpus_by_type)
+        for (one, other), share, (first, second) in rows:
+            known = before.pop((one, other)) if (one, other) in before else None
+            account = known or Account((one, other), share, [0.0] * self._types)
+            gang, suits, _ = self.seats.jobs[one]
+            fits = [kind for kind in suits if share[kind] > 0 and gang <= capacity[kind]]
+            account.share, account.rates = share, (first, second)
             account.asks = tuple(kind for kind in fits if first[kind] > 0 and second[kind] > 0)
             self._pairs[one, other] = account
         for one, other in before:  # who has no share as a pair any more parts
             if self.seats.mates.get(one) == other:
                 self.seats.leave(other)
-
-    def _where(self, slot: int, share: list[float], capacity: list[int]) -> tuple[int, ...]:
-        gang, suits, _ = self.seats.jobs[slot]
-        return tuple(kind for kind in suits if share[kind] > 0 and gang <= capacity[kind])
 
     # -- the choice ----------------------------------------------------------------------------------------------
 
@@ -141,7 +144,8 @@ class Turns:
                 self._part()
             if self._upgrades:
                 self.seats.upgrade(self._order, before)
-        self.turn_s = self._charged_s + self._next_turn_s() + SLACK * self._stay_s
+        wait_s = self._next_turn_s() + SLACK * self._stay_s
+        self.turn_s = self._charged_s + max(wait_s, AT_LEAST * self._round_s)
         return self._selection()
 
     def go_on(self) -> Selection:
