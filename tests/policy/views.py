@@ -49,6 +49,7 @@ class Columns:
         self.pool = np.where(self.running, 0, -1)
         self.types: list[tuple[int, ...]] = [(0,) for _ in jobs]
         self.step_s: list[tuple[float, ...]] = [(1.0,) for _ in jobs]
+        self.revision = 0
 
 
 def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View:

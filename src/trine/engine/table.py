@@ -53,6 +53,8 @@ class JobTable:
         self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
         self.class_rank: list[int] = []
         """0 for the application class that suffers most from slow chips."""
+        self.revision = 0
+        """Grows when the speeds of jobs present turn out to be others."""
         self.prioritised = False
         """Some job has a priority other than 0."""
 

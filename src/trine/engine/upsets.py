@@ -79,6 +79,7 @@ def run_at(engine: Engine, slot: int, rate: float) -> None:
     if guess > 0:
         table.ideal_s[slot] *= guess / rate
         table.step_s[slot] = tuple(s * guess / rate for s in table.step_s[slot])
+        table.revision += 1
     table.rate[slot] = rate
 
 

@@ -36,6 +36,7 @@ class JobColumns(Protocol):
     pool: Ints
     types: list[tuple[int, ...]]
     step_s: list[tuple[float, ...]]
+    revision: int
 
 
 class View:
@@ -86,6 +87,11 @@ class View:
     def job(self, position: int) -> Job:
         """The job itself; for what has no column."""
         return self._columns.jobs[int(self.slots[position])]
+
+    @property
+    def revision(self) -> int:
+        """The same as long as no job present has another speed than was thought."""
+        return self._columns.revision
 
     def job_of(self, slot: int) -> Job:
         """The job with this number."""

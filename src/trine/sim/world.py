@@ -207,6 +207,8 @@ class World:
     def _submit_jobs(self) -> None:
         job = self._next_job
         until_s = self.now + self._slack_s
+        if job is None or job.submit_s > until_s:
+            return
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
             self.recorder.lives.append(Life(job, float(self.engine.table.ideal_s[len(self.recorder.lives)])))
@@ -239,8 +241,8 @@ class World:
         self._tracked_left -= life.job.tracked
 
     def _finish_jobs(self) -> None:
-        ends, lives = self._ends, self.recorder.lives
-        while self._tracked_left and ends and ends[0][0] <= self.now + self._slack_s:
+        ends, lives, until_s = self._ends, self.recorder.lives, self.now + self._slack_s
+        while ends and ends[0][0] <= until_s and self._tracked_left:
             end_s, slot, leg = heapq.heappop(ends)
             if lives[slot].leg == leg and lives[slot].run is not None:
                 self._finish(slot, lives[slot], min(end_s, self.now))

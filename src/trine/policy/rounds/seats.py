@@ -19,6 +19,7 @@ class Seats:
         """Who shares GPUs with whom, both ways."""
         self.capacity: list[int] = []
         self.left: list[int] = []
+        self._revision = 0
 
     def follow(self, view: View) -> tuple[set[int], list[int]]:
         """Forget jobs that left, take note of new ones; returns both."""
@@ -52,8 +53,10 @@ class Seats:
             del self.mates[mate]
 
     def look_up(self, view: View) -> None:
-        """Speeds, and the types that can hold a job, may have changed."""
-        self.jobs = {slot: view.of(slot) for slot in self.jobs}
+        """Speeds may have changed."""
+        if view.revision != self._revision:
+            self._revision = view.revision
+            self.jobs = {slot: view.of(slot) for slot in self.jobs}
 
     def clear(self, capacity: list[int]) -> None:
         """Everybody gets up."""
