@@ -64,14 +64,25 @@ class Question:
         found[:, self.columns] = shares
         return found
 
-    def pair_rates(self, view: View, pairs: Ints) -> Floats:
+    def pair_rates(self, view: View, pairs: Ints, known: Known) -> Floats:
         """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
         kinds = range(len(self.perf.cluster.types))
         rates = [
             [[self.perf.rate_next_to(one, other, j) for j in kinds] for one, other in ((a, b), (b, a))]
             for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
         ]
-        return np.array(rates, np.float64).reshape(-1, 2, len(kinds))
+        found = np.array(rates, np.float64).reshape(-1, 2, len(kinds))
+        paces = [[self._pace(view.job(at), known.rates(view.slots[at])) for at in pair] for pair in pairs.tolist()]
+        return found * np.array(paces, np.float64).reshape(-1, 2, 1)
+
+    def _pace(self, job: Job, own: Floats) -> float:
+        """How much faster the job was seen to be than its model says, types as in the cluster; so it is next to another.
+
+        Exactly 1 where nothing was observed: rates of a table stay as they are.
+        """
+        types = np.flatnonzero(own)
+        expected = [1.0 / self.perf.step_s_by_type(job)[j] for j in types.tolist()]
+        return next((float(rate) / known for rate, known in zip(own[types], expected, strict=True) if known > 0), 1.0)
 
     def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
         number: dict[str, int] = {}
@@ -79,19 +90,22 @@ class Question:
         return entity, [self.entities.get(group, Entity(group)) for group in number]
 
     def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
-        """Jobs of one model, gang and speed are one kind; two kinds may share if that was measured."""
-        number: dict[tuple[str, int, tuple[float, ...]], int] = {}
-        keys = [(job.model, job.gpus, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
+        """Jobs of one model, gang, circle and speed are one kind; two kinds may share if that was measured."""
+        number: dict[tuple[str, int, str, tuple[float, ...]], int] = {}
+        keys = [(job.model, job.gpus, job.circle, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
         kind = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
         rows: list[Floats] = []
         pairs: list[tuple[int, int]] = []
         kinds = list(number)
-        for b, (other, gang, own) in enumerate(kinds):
-            for a, (model, size, theirs) in enumerate(kinds[: b + 1]):
-                found = self._together(model, other, gang) if size == gang else None
+        first = np.unique(kind, return_index=True)[1].tolist()
+        pace = [self._pace(jobs[at], self.by_cluster(rates[at : at + 1])[0]) for at in first]
+        for b, (other, gang, circle, own) in enumerate(kinds):
+            for a, (model, size, theirs_circle, theirs) in enumerate(kinds[: b + 1]):
+                found = self._together(model, other, gang) if (size, theirs_circle) == (gang, circle) else None
                 if found is not None:
                     pairs.append((a, b))
-                    rows.append(found * ((np.array(own) > 0) & (np.array(theirs) > 0)))
+                    both = (np.array(own) > 0) & (np.array(theirs) > 0)
+                    rows.append(found * both * np.array([[pace[a]], [pace[b]]]))
         table = np.array(rows).reshape(-1, 2, rates.shape[1])
         kept = (table > 0).all(axis=(1, 2)) if self.everywhere else table.any(axis=(1, 2))
         return KindPairs(kind, np.array(pairs, np.int64).reshape(-1, 2)[kept], table[kept])

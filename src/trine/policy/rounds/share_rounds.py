@@ -206,7 +206,7 @@ class ShareRounds(Policy):
             at = np.sort(able[found.pair_jobs[used]], axis=1)
             share[able] = self._question.by_cluster(_clean(found.shares))
             pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
-            pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at)
+            pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at, self._known)
         ledger.grant(share, pairs, pair_share, pair_rates)
         self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
         self._due = False
