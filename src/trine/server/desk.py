@@ -48,6 +48,8 @@ class Setup:
     version: str
     event_driven: bool = False
     """Decide a whole round at every event, not only what to do with GPUs that are free."""
+    sharing: rec.Sharing = "user"
+    """Who may be two on the same GPUs, where the executor can do that."""
 
 
 class Desk(ABC):

@@ -44,6 +44,7 @@ class Leases:
             spec.ranks,
             spec.checkpoint.grace_s,
             self.deadline_s(now),
+            job.partner,
         )
 
     def deadline_s(self, now: float) -> float:

@@ -7,10 +7,14 @@ policy reads an old journal and finds the jobs exactly where they were left.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from trine.config.job_spec import JobSpec
 from trine.core.errors import TrineError
+
+
+Sharing = Literal["off", "user", "all"]
+"""Who may be two on the same GPUs: nobody, jobs of one user, or any two jobs."""
 
 
 class JournalError(TrineError):
@@ -28,6 +32,8 @@ class StartOrder:
     sentence: str
     expected_s: float | None = None
     """Seconds the performance model expects it to need there, where its length is known."""
+    partner: str = ""
+    """The job that is to run on the same GPUs; it is there already, or starts later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,7 @@ class Configured:
     placement: str
     settings: dict[str, Any]
     round_s: float = 60.0
+    sharing: Sharing = "off"
     orders: Orders = field(default_factory=Orders)
 
 
@@ -145,6 +152,8 @@ class Ticked:
     fill: bool
     heard: tuple[Heard, ...] = ()
     orders: Orders = field(default_factory=Orders)
+    accounts: dict[str, Any] = field(default_factory=dict)
+    """What changed in the accounts of a policy that keeps some: new values by name, ``None`` for what is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +196,18 @@ def to_body(record: Record) -> dict[str, Any]:
         body["spec"] = spec_to_body(record.spec)
     elif isinstance(record, Ticked):
         body["heard"] = [asdict(h) for h in record.heard]
+        if not record.accounts:
+            del body["accounts"]
     if record.orders:
-        body["starts"] = [asdict(o) for o in record.orders.starts]
+        body["starts"] = [_start_body(o) for o in record.orders.starts]
         body["stops"] = [asdict(o) for o in record.orders.stops]
+    return body
+
+
+def _start_body(order: StartOrder) -> dict[str, Any]:
+    body = asdict(order)
+    if not order.partner:
+        del body["partner"]
     return body
 
 

@@ -99,8 +99,16 @@ class Scheduler(Desk):
 
     async def _configure(self) -> None:
         setup = self.setup
+        sharing: rec.Sharing = setup.sharing if self.executor.capabilities.shared_gpus else "off"
         record = self.controller.configure(
-            self.now(), setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s
+            self.now(),
+            setup.version,
+            setup.cluster,
+            setup.policy,
+            setup.placement,
+            setup.settings,
+            setup.round_s,
+            sharing,
         )
         await self.journal.add([record])
 
@@ -159,6 +167,9 @@ class Scheduler(Desk):
         if job is None or job.epoch != epoch or not job.holds_gpus:
             return
         lease = self.leases.lease(job, views.placement_view(self.controller, job.gpus), self.now())
+        mate = self.controller.state.beside(job)
+        if mate is not None:
+            self.executor.pair(Handle(mate.id, mate.epoch), job.id)
         self.executor.launch(lease)
 
     def _stop(self, job_id: str, epoch: int) -> None:
@@ -345,4 +356,6 @@ def _heard_of(written: asyncio.Future[None]) -> None:
 def check_settings(setup: Setup, model: Model) -> None:
     """Fail at once, with one sentence, on settings the engine would trip over later."""
     controller = Controller(LiveState(), model)
-    controller.configure(0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings)
+    controller.configure(
+        0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
+    )

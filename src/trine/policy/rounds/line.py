@@ -36,6 +36,18 @@ class Line:
         pools = np.array([kind[slot] for slot in jobs if slot in kind], np.int64)
         return Ranking(order, pools, Why.NOT_DECIDED, exact=True)
 
+    def state(self, view: View) -> dict[str, int]:
+        """Type, as an index, of the jobs that have GPUs, by id."""
+        return {view.name(slot): kind for slot, kind in self._kind.items()}
+
+    def restore(self, kept: dict[str, int], capacity: list[int], view: View) -> None:
+        """Go on from what ``state`` gave, on ``capacity`` GPUs by type; jobs that are gone have let go of theirs."""
+        self._jobs = {slot: (int(view.gpus[at]), view.pools_of(at)) for at, slot in enumerate(view.slots.tolist())}
+        self._kind = {slot: kept[view.name(slot)] for slot in self._jobs if view.name(slot) in kept}
+        self._capacity, self._left = capacity, list(capacity)
+        for slot, kind in self._kind.items():
+            self._left[kind] -= self._jobs[slot][0]
+
     def _served(self) -> list[int]:
         """Positions of the jobs that have GPUs."""
         return [at for at, slot in enumerate(self._jobs) if slot in self._kind]
