@@ -93,9 +93,8 @@ class PairPaces:
         """``base`` with the pairs that were observed on both sides, or on one where the other is known."""
         rates = {(k.model, k.other, k.gang, k.gpu_type): self._rate(base, alone, penalty, k) for k in self._narrowest()}
         pairs = {entry: dict(known) for entry, known in base.pairs.items()}
-        for model, other, gang, gpu_type in rates:
+        for (model, other, gang, gpu_type), one in rates.items():
             given = base.pair_rate(model, other, gang, gpu_type) or (None, None)
-            one = rates[model, other, gang, gpu_type]
             two = one if model == other else rates.get((other, model, gang, gpu_type), given[1])
             if two is not None:
                 entry = (other, model, gang) if (other, model, gang) in pairs else (model, other, gang)

@@ -66,8 +66,11 @@ class Policy(ABC):
         """What it keeps from round to round beyond the view: plain values by name, as JSON knows them; jobs by id."""
         return {}
 
-    def restore(self, kept: dict[str, Any], view: View) -> None:  # noqa: B027 - most keep nothing
-        """Go on from what ``state`` gave, in another engine; called after ``prepare``, before the first round."""
+    def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:  # noqa: B027 - most keep nothing
+        """Go on from what ``state`` gave, in another engine; called after ``prepare``, before the first round.
+
+        ``stale``: what is known of the speeds of jobs has changed since.
+        """
 
     def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
         """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""

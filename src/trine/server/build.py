@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
 from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster, Tier
@@ -24,6 +26,8 @@ from trine.server.state import LiveJob, LiveState
 from trine.sim.scenario import class_penalties
 from trine.sim.settings import Settings, resolve
 
+KNOWN = "known_speeds"
+"""Where, among a policy's accounts, it is noted which speeds they come from."""
 UNKNOWN_LENGTH_S = 3600.0
 """How long a job is taken to need when it says nothing of itself."""
 
@@ -37,6 +41,16 @@ class Model:
     throughputs: ThroughputTable | None = None
     quotas: Quotas = field(default_factory=Quotas)
     seed: int = 0
+
+    @cached_property
+    def mark(self) -> int:
+        """A number that tells throughput tables apart."""
+        known = self.throughputs or ThroughputTable()
+        return zlib.crc32(
+            repr(
+                [sorted((key, sorted(row.items())) for key, row in part.items()) for part in (known.rates, known.pairs)]
+            ).encode()
+        )
 
 
 def settings_of(state: LiveState) -> Settings:
@@ -88,8 +102,14 @@ def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, di
     for name in state.nodes:
         engine.handle(Withheld(now, gpus_of(state.cluster, name)))
     if state.accounts:
-        settings.policy.restore(state.accounts, engine.standing(now))
+        stale = state.accounts[KNOWN] != known_speeds(state, model)
+        settings.policy.restore(state.accounts, engine.standing(now), stale)
     return engine, slots
+
+
+def known_speeds(state: LiveState, model: Model) -> list[int]:
+    """Changes when the throughput table does, or when what was observed changed the model noticeably."""
+    return [model.mark, state.observations.token if state.observations else 0]
 
 
 def gpus_of(cluster: Cluster, node: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.table import State
 from trine.server import records as rec
-from trine.server.build import Model, build_engine, engine_job, gpus_of
+from trine.server.build import KNOWN, Model, build_engine, engine_job, gpus_of, known_speeds
 from trine.server.cluster_record import cluster_to_record
 from trine.server.state import LiveJob, LiveState, fate, node_after, pace_now
 
@@ -30,7 +30,8 @@ class Controller:
         self.model = model
         self.engine: Engine | None = None
         self.slots: dict[str, int] = {}
-        self._learnt = 0
+        self._speeds = [0, 0]
+        """What the engine was built with; see ``build.known_speeds``."""
 
     @property
     def deciding(self) -> Engine:
@@ -79,7 +80,7 @@ class Controller:
     def refine(self, now: float) -> rec.Record | None:
         """Rebuild the engine if what was observed changed the model of the cluster noticeably."""
         learnt = self.state.observations
-        if learnt is None or not learnt.changed_materially_since(self._learnt):
+        if learnt is None or not learnt.changed_materially_since(self._speeds[1]):
             return None
         return self._enter(rec.Refined(now))
 
@@ -108,7 +109,7 @@ class Controller:
     def rebuild(self, now: float) -> None:
         """A new engine from the state as it is."""
         self.engine, self.slots = build_engine(self.state, self.model, now)
-        self._learnt = self.state.observations.token if self.state.observations else 0
+        self._speeds = known_speeds(self.state, self.model)
 
     def _enter(self, record: rec.Record) -> rec.Record:
         """Hand the record to the engine, note what it decides, and bring the state up to date with both."""
@@ -129,6 +130,8 @@ class Controller:
     def _accounts(self, now: float) -> dict[str, Any]:
         """What the round changed in the policy's accounts, against those on record."""
         known, kept = self.state.accounts, self.deciding.policy.state(self.deciding.standing(now))
+        if kept:
+            kept[KNOWN] = self._speeds
         changed = {name: value for name, value in kept.items() if known.get(name) != value}
         return changed | dict.fromkeys(known.keys() - kept.keys())
 

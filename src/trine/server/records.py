@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 from trine.config.job_spec import JobSpec
 from trine.core.errors import TrineError
 
-
 Sharing = Literal["off", "user", "all"]
 """Who may be two on the same GPUs: nobody, jobs of one user, or any two jobs."""
 

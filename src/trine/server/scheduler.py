@@ -145,7 +145,7 @@ class Scheduler(Desk):
                 self._say("stop", stop.job, stop.sentence)
                 self._stop(stop.job, stop.epoch)
             for start in record.orders.starts:
-                self._say("start", start.job, start.sentence)
+                self._say("start", start.job, start.sentence, **({"with": start.partner} if start.partner else {}))
                 self._launch(start.job, start.epoch)
         self._since_snapshot += len(records)
         self._notify()
@@ -159,8 +159,8 @@ class Scheduler(Desk):
         else:
             self.executor.cordon(change.node, change.reason)
 
-    def _say(self, what: str, job_id: str, sentence: str) -> None:
-        self.log.info(what, job=job_id, why=sentence)
+    def _say(self, what: str, job_id: str, sentence: str, **more: str) -> None:
+        self.log.info(what, job=job_id, why=sentence, **more)
 
     def _launch(self, job_id: str, epoch: int) -> None:
         job = self.controller.state.live.get(job_id)

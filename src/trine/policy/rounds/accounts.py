@@ -5,27 +5,30 @@ Job numbers differ between two engines, ids do not. A unit is called by the id o
 
 from __future__ import annotations
 
-import json
 import random
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trine.perf.throughput import ThroughputTable
 from trine.policy.lp.base import Memory
 from trine.policy.view import View
 
 JOIN = "+"
+GONE = 1 << 40
 UNIT, GOT = "unit/", "got/"
 """What a unit is due, and what it got; apart, because most rounds change only the second."""
 
 
 class Numbers:
-    """Ids to job numbers of the present engine. Jobs that are gone get numbers nobody has: accounts close by rule."""
+    """Ids to job numbers of the present engine. Jobs that are gone get numbers nobody ever has: the next round sees
+    that they left, and closes their accounts as it always does.
+    """
 
     def __init__(self, view: View) -> None:
-        self._known: dict[str, int] = {view.job(at).id: slot for at, slot in enumerate(view.slots.tolist())}
-        self._next = view.beyond
+        self._known = {view.name(slot): slot for slot in range(view.beyond)}
+        self._next = GONE
+
+    def __contains__(self, job_id: str) -> bool:
+        return self._known.get(job_id, GONE) < GONE
 
     def __getitem__(self, job_id: str) -> int:
         if job_id not in self._known:
@@ -43,21 +46,12 @@ def unit_name(members: Sequence[int], view: View) -> str:
     return JOIN.join(view.name(slot) for slot in members if slot >= 0)
 
 
-def speeds_mark(table: ThroughputTable) -> int:
-    """A number that changes with the table: shares that were computed from another one are due."""
-    rows = [
-        [sorted((repr(key), sorted(row.items())) for key, row in part.items())] for part in (table.rates, table.pairs)
-    ]
-    return zlib.crc32(json.dumps(rows).encode())
-
-
 def memory_state(memory: Memory, view: View) -> dict[str, Any]:
     """What the policy itself remembers, without starting points of solvers: those only save time."""
-    name = {key: view.name(int(key)) for key in {*memory.held, *memory.partners, *memory.isolated}}
     found: dict[str, Any] = {
-        "held": {name[job]: kind for job, kind in memory.held.items()},
-        "partners": {name[job]: name.get(mate, mate) for job, mate in memory.partners.items()},
-        "isolated": {name[job]: list(told) for job, told in memory.isolated.items()},
+        "held": {view.name(int(job)): kind for job, kind in memory.held.items()},
+        "partners": {view.name(int(job)): view.name(int(mate)) for job, mate in memory.partners.items()},
+        "isolated": {view.name(int(job)): list(told) for job, told in memory.isolated.items()},
     }
     drawn = memory.rng.getstate()
     if drawn != random.Random(memory.seed).getstate():
@@ -66,9 +60,12 @@ def memory_state(memory: Memory, view: View) -> dict[str, Any]:
 
 
 def restore_memory(memory: Memory, kept: Mapping[str, Any], numbers: Numbers) -> None:
-    memory.held = {str(numbers[job]): kind for job, kind in kept.get("held", {}).items()}
-    memory.partners = {str(numbers[job]): str(numbers[mate]) for job, mate in kept.get("partners", {}).items()}
-    memory.isolated = {str(numbers[job]): tuple(told) for job, told in kept.get("isolated", {}).items()}
+    """Of jobs that are gone policies remember nothing."""
+    held, partners, isolated = (kept.get(name, {}) for name in ("held", "partners", "isolated"))
+    memory.held = {str(numbers[job]): kind for job, kind in held.items() if job in numbers}
+    pairs = {job: mate for job, mate in partners.items() if job in numbers and mate in numbers}
+    memory.partners = {str(numbers[job]): str(numbers[mate]) for job, mate in pairs.items()}
+    memory.isolated = {str(numbers[job]): tuple(told) for job, told in isolated.items() if job in numbers}
     if "random" in kept:
         version, inside, spare = kept["random"]
         memory.rng.setstate((version, tuple(inside), spare))

@@ -122,6 +122,8 @@ class Ledger:
 
     def state(self, view: View) -> dict[str, Any]:
         """All of it in plain values, by name of the unit (``accounts``); columns by GPU type in the cluster's order."""
+        if not len(view):  # whoever was in it is gone
+            return {"pairs": [], "pair_rates": [], "given_s": [0.0] * self.types, "reset_s": self.reset_s or 0.0}
         names = [unit_name(members, view) for members in self.members.tolist()]
         due = zip(self.share.tolist(), self.owed_s.tolist(), self.fresh.tolist(), strict=True)
         found: dict[str, Any] = {UNIT + name: list(row) for name, row in zip(names, due, strict=True)}

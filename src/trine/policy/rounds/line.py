@@ -37,13 +37,14 @@ class Line:
         return Ranking(order, pools, Why.NOT_DECIDED, exact=True)
 
     def state(self, view: View) -> dict[str, int]:
-        """Type, as an index, of the jobs that have GPUs, by id."""
-        return {view.name(slot): kind for slot, kind in self._kind.items()}
+        """Type, as an index, that each job has GPUs of, by id; -1 for those without."""
+        return {view.name(slot): self._kind.get(slot, -1) for slot in self._jobs}
 
     def restore(self, kept: dict[str, int], capacity: list[int], view: View) -> None:
         """Go on from what ``state`` gave, on ``capacity`` GPUs by type; jobs that are gone have let go of theirs."""
         self._jobs = {slot: (int(view.gpus[at]), view.pools_of(at)) for at, slot in enumerate(view.slots.tolist())}
-        self._kind = {slot: kept[view.name(slot)] for slot in self._jobs if view.name(slot) in kept}
+        kinds = {slot: kept.get(view.name(slot), -1) for slot in self._jobs}
+        self._kind = {slot: kind for slot, kind in kinds.items() if kind >= 0}
         self._capacity, self._left = capacity, list(capacity)
         for slot, kind in self._kind.items():
             self._left[kind] -= self._jobs[slot][0]

@@ -76,9 +76,10 @@ class Question:
         return found * np.array(paces, np.float64).reshape(-1, 2, 1)
 
     def _pace(self, job: Job, own: Floats) -> float:
-        """How much faster the job was seen to be than its model says, types as in the cluster; so it is next to another.
+        """How much faster the job was seen to be than its model says; it is so next to another, too.
 
-        Exactly 1 where nothing was observed: rates of a table stay as they are.
+        ``own``: its steps/s alone, types as in the cluster. Exactly 1 where nothing was observed:
+        rates of a table stay as they are.
         """
         types = np.flatnonzero(own)
         expected = [1.0 / self.perf.step_s_by_type(job)[j] for j in types.tolist()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from trine.policy.base import Policy, PolicyError, Ranking
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
-from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, speeds_mark, unit_name
+from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, unit_name
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
@@ -292,40 +291,40 @@ class ShareRounds(Policy):
 
     def state(self, view: View) -> dict[str, Any]:
         ledger, (chosen, _, before) = self._ledger, self._last
-        if ledger is None or not len(self._slots):
+        if ledger is None or ledger.reset_s is None:
             return {}
         found = ledger.state(view) | memory_state(self.memory, view)
-        found |= {"due": self._due, "whole": self._whole, "capacity": self._capacity, "speeds": self._speeds}
+        found |= {"due": self._due, "whole": self._whole, "capacity": self._capacity}
         if self._line is not None:
-            return found | {"line": self._line.state(view)}
-        members = ledger.members[chosen.rows]
+            return found | {"line": self._line.state(view) if len(view) else {}}
+        members = ledger.members[chosen.rows if len(view) else []]
         held_s = before[np.searchsorted(self._slots, members[:, 0])].tolist()
         names = [unit_name(row, view) for row in members.tolist()]
-        return found | {"last": [list(row) for row in zip(names, chosen.kinds, held_s, strict=True)]}
+        return found | {"last": [list(row) for row in zip(names, chosen.kinds, held_s, strict=False)]}
 
-    def restore(self, kept: dict[str, Any], view: View) -> None:
+    def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:
         ledger = self._ledger
         assert ledger is not None
         numbers = Numbers(view)
         rows = {name: row for row, name in enumerate(ledger.restore(kept, numbers))}
         restore_memory(self.memory, kept, numbers)
         self._slots, self._capacity = ledger.members[: ledger.singles, 0], list(kept["capacity"])
-        self._due, self._whole = kept["due"] or kept["speeds"] != self._speeds, kept["whole"]
+        self._due, self._whole = kept["due"] or stale, kept["whole"]
         self._known.learn(view)
         self._rates = self._known.rates(view.slots)
         self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
         if self._line is not None:
             self._line.restore(kept["line"], list(self._capacity), view)
+            if kept["line"].keys() == {view.name(slot) for slot in view.slots.tolist()}:
+                self._slots, self._last = view.slots, (self._last[0], self._line.rank(view, False), self._last[2])
             return
         last, before = kept["last"], np.zeros(len(self._slots))
         chosen = Chosen([rows[name] for name, _, _ in last], [kind for _, kind, _ in last])
         before[np.searchsorted(self._slots, ledger.members[chosen.rows, 0])] = [held_s for _, _, held_s in last]
         ranking = Ranking(np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64), exact=True)
+        if np.array_equal(self._slots, view.slots):  # then nothing has happened, and the next round may repeat the last
+            self._slots, ranking = view.slots, _ranking(view, ledger, chosen)
         self._last = (chosen, ranking, before)
-
-    @cached_property
-    def _speeds(self) -> int:
-        return speeds_mark(self._question.perf.throughputs)
 
 
 def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
