@@ -324,6 +324,8 @@ class ShareRounds(Policy):
         ranking = Ranking(np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64), exact=True)
         if np.array_equal(self._slots, view.slots):  # then nothing has happened, and the next round may repeat the last
             self._slots, ranking = view.slots, _ranking(view, ledger, chosen)
+        else:
+            self._capacity = []  # the next round looks at everything again
         self._last = (chosen, ranking, before)
 
 
