@@ -53,7 +53,7 @@ def test_two_jobs_share_a_gpu_and_a_third_waits(policy: tuple[str, ...], tmp_pat
         ended = {job_id: client.wait(job_id, 90) for job_id in (one, other, third)}
         assert {job["state"] for job in ended.values()} == {"done"}
         assert {job["attempt"] for job in ended.values()} == {1}
-        assert ended[third]["started_s"] >= max(ended[job_id]["finished_s"] or 0.0 for job_id in (one, other))
+        assert (ended[third]["started_s"] or 0.0) >= max(ended[i]["finished_s"] or 0.0 for i in (one, other))
 
 
 @pytest.mark.slow

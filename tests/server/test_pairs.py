@@ -160,6 +160,23 @@ def test_what_was_heard_across_a_change_of_company_is_not_taken_for_a_speed(tmp_
     run_site(pair_site(tmp_path), script)
 
 
+def test_a_job_that_is_slower_than_its_model_is_so_in_pairs_too(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        daemon = daemon_of(site)
+        await daemon.submit([trains("big")], OWNER)
+        await site.quiet()
+        site.now += 100
+        site.world.now = site.now
+        site.world.work("1", 40, rate=0.4)
+        await site.tick(0)
+        await daemon.submit([trains("small")], OWNER)
+        await site.tick(2000)
+        one, other = daemon.controller.state.accounts["pair_rates"][0]
+        assert (one[0], other[0]) == pytest.approx((0.9 * 0.4, 0.8)), "alone it does 0.4: no more next to another"
+
+    run_site(pair_site(tmp_path), script)
+
+
 def test_a_recorded_run_with_pairs_is_decided_the_same_again(tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         daemon = daemon_of(site)

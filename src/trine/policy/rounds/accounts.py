@@ -42,8 +42,10 @@ class Numbers:
         return self[one], self[other] if other else -1
 
 
-def unit_name(members: Sequence[int], view: View) -> str:
-    return JOIN.join(view.name(slot) for slot in members if slot >= 0)
+def unit_names(members: Sequence[Sequence[int]], view: View) -> list[str]:
+    """Of units, each with the job numbers of its members; the second is -1 for a single job."""
+    name = {slot: view.name(slot) for slot in {slot for pair in members for slot in pair} if slot >= 0}
+    return [name[one] if other < 0 else f"{name[one]}{JOIN}{name[other]}" for one, other in members]
 
 
 def memory_state(memory: Memory, view: View) -> dict[str, Any]:

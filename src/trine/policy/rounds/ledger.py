@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.rounds.accounts import GOT, UNIT, Numbers, unit_name
+from trine.policy.rounds.accounts import GOT, UNIT, Numbers, unit_names
 from trine.policy.view import Flags, Floats, Ints, View
 
 Value = TypeVar("Value", bound=np.generic)
@@ -42,6 +42,8 @@ class Ledger:
         self.given_s: Floats = np.zeros(self.types)
         """Time all units received by type."""
         self.reset_s: float | None = None
+        self._named: tuple[Ints, list[str]] | None = None
+        """Names of the units, made when first asked for."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -124,7 +126,9 @@ class Ledger:
         """All of it in plain values, by name of the unit (``accounts``); columns by GPU type in the cluster's order."""
         if not len(view):  # whoever was in it is gone
             return {"pairs": [], "pair_rates": [], "given_s": [0.0] * self.types, "reset_s": self.reset_s or 0.0}
-        names = [unit_name(members, view) for members in self.members.tolist()]
+        if self._named is None or self._named[0] is not self.members:
+            self._named = (self.members, unit_names(self.members.tolist(), view))
+        names = self._named[1]
         due = zip(self.share.tolist(), self.owed_s.tolist(), self.fresh.tolist(), strict=True)
         found: dict[str, Any] = {UNIT + name: list(row) for name, row in zip(names, due, strict=True)}
         found |= {GOT + name: row for name, row in zip(names, self.received_s.tolist(), strict=True)}

@@ -20,7 +20,7 @@ from trine.policy.base import Policy, PolicyError, Ranking
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
-from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, unit_name
+from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, unit_names
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
@@ -299,7 +299,7 @@ class ShareRounds(Policy):
             return found | {"line": self._line.state(view) if len(view) else {}}
         members = ledger.members[chosen.rows if len(view) else []]
         held_s = before[np.searchsorted(self._slots, members[:, 0])].tolist()
-        names = [unit_name(row, view) for row in members.tolist()]
+        names = unit_names(members.tolist(), view)
         return found | {"last": [list(row) for row in zip(names, chosen.kinds, held_s, strict=False)]}
 
     def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:
