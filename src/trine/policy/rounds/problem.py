@@ -15,6 +15,8 @@ from trine.policy.rounds.known import Known
 from trine.policy.view import Floats, Ints, View
 
 WHERE = "--set"
+NOTHING_LEFT = 1e-9
+OVERDUE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Question:
             ids=slots.tolist(),
             gang=view.gpus[able],
             weight=known.weight(slots),
-            steps_left=np.maximum(view.steps_left[able], 1e-9),
+            steps_left=_left(view.steps_left[able], rates),
             elapsed_s=view.now - view.submit_s[able],
             deadline_s=known.deadline_s(slots) - view.now,
             entity=entity,
@@ -119,6 +121,11 @@ class Question:
             fits = [pair if pair is not None and min(pair) > 0 else (0.0, 0.0) for pair in known]
             self._measured[key] = np.array(fits).T if any(map(any, fits)) else None
         return self._measured[key]
+
+
+def _left(steps_left: Floats, rates: Floats) -> Floats:
+    """Steps left; a job that was said to be done by now and is not is taken to need a little more."""
+    return np.where(steps_left > NOTHING_LEFT, steps_left, rates.max(axis=1, initial=0.0) * OVERDUE_S)
 
 
 def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:
