@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.server.pairs import PAIRED, TABLE, pair_site, trains
 from tests.server.site import OWNER, Site, run_site
+from trine.core.cluster import Cluster
 from trine.engine.invariants import check
+from trine.server import records as rec
 from trine.server.build import Model, performance
+from trine.server.cluster_record import cluster_to_record
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
 from trine.server.store import Store
@@ -158,6 +162,40 @@ def test_what_was_heard_across_a_change_of_company_is_not_taken_for_a_speed(tmp_
         assert sum(pace.runs for pace in state.observations.paces.by_key.values()) == runs
 
     run_site(pair_site(tmp_path), script)
+
+
+@pytest.mark.parametrize(("policy", "runs"), [("srtf", 1), ("fifo-backfill", 2)])
+def test_a_policy_without_pairs_takes_over_a_pair(policy: str, runs: int, tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await daemon_of(site).submit([trains("big"), trains("small")], OWNER)
+        await site.quiet()
+        await site.crash()
+        site.policy, site.settings = policy, {}
+        daemon = await site.up()
+        await site.quiet()
+        assert daemon.job("1", OWNER).shares_with == "2", "they go on until a round decides otherwise"
+        await site.tick(60)
+        check(daemon.controller.deciding)
+        assert list(states(site).values()).count("running") == runs, "it stops one, or nobody if it never stops jobs"
+
+    run_site(pair_site(tmp_path), script)
+
+
+def test_a_journal_from_before_there_were_pairs_is_read() -> None:
+    start = {"job": "1", "epoch": 1, "gpus": [0], "why": "placed", "sentence": "so"}
+    ticked = rec.from_body("ticked", {"at_s": 1.0, "fill": False, "heard": [], "starts": [start], "stops": []})
+    assert ticked.orders.starts[0].partner == "" and isinstance(ticked, rec.Ticked) and ticked.accounts == {}
+    cluster = cluster_to_record(Cluster.uniform(1, 1))
+    told = {"at_s": 0.0, "version": "0", "cluster": cluster, "policy": "fifo", "placement": "packed", "settings": {}}
+    configured = rec.from_body("configured", told)
+    assert isinstance(configured, rec.Configured) and configured.sharing == "off"
+
+
+def test_many_accounts_are_written_in_few_bytes_and_read_back() -> None:
+    accounts = {f"unit/{i}+{i + 1}": [[0.25], [0.0], False] for i in range(5000)}
+    body = rec.to_body(rec.Ticked(1.0, False, accounts=accounts))
+    assert len(json.dumps(body)) < 60_000
+    assert rec.from_body("ticked", json.loads(json.dumps(body))) == rec.Ticked(1.0, False, accounts=accounts)
 
 
 def test_a_job_that_is_slower_than_its_model_is_so_in_pairs_too(tmp_path: Path) -> None:

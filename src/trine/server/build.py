@@ -21,8 +21,9 @@ from trine.engine.table import State
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
+from trine.server.live_job import LiveJob
 from trine.server.records import Sharing
-from trine.server.state import LiveJob, LiveState
+from trine.server.state import LiveState
 from trine.sim.scenario import class_penalties
 from trine.sim.settings import Settings, resolve
 

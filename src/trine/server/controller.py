@@ -19,7 +19,8 @@ from trine.engine.table import State
 from trine.server import records as rec
 from trine.server.build import KNOWN, Model, build_engine, engine_job, gpus_of, known_speeds
 from trine.server.cluster_record import cluster_to_record
-from trine.server.state import LiveJob, LiveState, fate, node_after, pace_now
+from trine.server.live_job import LiveJob, fate, node_after, pace_now
+from trine.server.state import LiveState
 
 
 class Controller:

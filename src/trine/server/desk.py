@@ -19,6 +19,7 @@ from trine.server.build import why_never
 from trine.server.controller import Controller
 from trine.server.journal import Journal
 from trine.server.leases import Leases
+from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
 from trine.server.service import (
     LIVE_STATES,
@@ -31,7 +32,6 @@ from trine.server.service import (
     Refused,
     Unavailable,
 )
-from trine.server.state import LiveJob
 
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 

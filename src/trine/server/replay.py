@@ -13,7 +13,8 @@ from trine.engine.engine import Engine
 from trine.server import records as rec
 from trine.server.build import Model, performance
 from trine.server.controller import Controller
-from trine.server.state import LiveJob, LiveState
+from trine.server.live_job import LiveJob
+from trine.server.state import LiveState
 from trine.sim.recorder import Recorder
 from trine.sim.settings import resolve
 from trine.sim.world import World

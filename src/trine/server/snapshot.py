@@ -9,8 +9,9 @@ from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.cluster_record import cluster_from_record, cluster_to_record
+from trine.server.live_job import LiveJob, NodeState
 from trine.server.service import StoryLine
-from trine.server.state import LiveJob, LiveState, NodeState
+from trine.server.state import LiveState
 
 FORMAT = 1
 """Version of the snapshot; a snapshot of another version is refused."""

@@ -7,6 +7,7 @@ from trine.engine.engine import Engine
 from trine.engine.reasons import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
+from trine.server.live_job import LiveJob
 from trine.server.service import (
     Explanation,
     GpuView,
@@ -16,7 +17,6 @@ from trine.server.service import (
     ProgressView,
     ReasonView,
 )
-from trine.server.state import LiveJob
 
 _ENDED = {"done": "ended well", "failed": "failed", "cancelled": "was cancelled"}
 _ORDER = {"running": 0, "starting": 0, "stopping": 0, "waiting": 1, "held": 2}
