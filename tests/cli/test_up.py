@@ -153,6 +153,12 @@ def test_a_dry_run_of_a_new_daemon_writes_nothing(state: Path) -> None:
     assert not state.exists()
 
 
+@pytest.mark.parametrize("options", [("--policy", "gandiva"), ("--policy", "makespan", "--set", "space_sharing=true")])
+def test_policies_that_share_gpus_are_taken(options: tuple[str, ...], state: Path) -> None:
+    done = trine("up", *GPUS, *options, "--share-between-users", "--state", state, "--dry-run")
+    assert (done.code, done.err) == (0, "")
+
+
 @pytest.mark.slow
 def test_a_dry_run_on_a_journal_says_what_would_start_and_changes_nothing(state: Path) -> None:
     with daemon(state, "--gpus", "1x1") as site:

@@ -113,6 +113,7 @@ def job(job_id: str, state: str) -> dict[str, Any]:
         **{"reason": reason, "position": 1 if state == "waiting" else None, "placement": [], "progress": None},
         **{"started_s": None, "finished_s": None, "exit_code": None, "preemptions": 0, "migrations": 0},
         "expected_end_s": None,
+        "shares_with": None,
     }
 
 

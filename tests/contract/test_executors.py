@@ -356,3 +356,63 @@ def test_nothing_in_a_command_is_read_by_a_shell(driver: Driver) -> None:
     driver.run("j", A, command=("/bin/echo", *words), workdir=str(driver.state))
     assert driver.engine.log(driver.state, "j", 0) == " ".join(words) + "\n"
     assert not (driver.state / "pwned").exists()
+
+
+@pytest.fixture
+def sharing(driver: Driver) -> Driver:
+    if not driver.executor.capabilities.shared_gpus:
+        pytest.skip("this executor gives a GPU to one job only")
+    return driver
+
+
+def test_two_jobs_that_name_each_other_see_the_same_gpus_and_end_on_their_own(sharing: Driver) -> None:
+    one = sharing.launch("one", C, shares_with="other", **LONG)
+    sharing.progress(one)
+    other = sharing.launch("other", C, shares_with="one", STEPS=5)
+    assert sharing.exited(other).kind == "done"
+    assert sharing.lines("one")[0]["gpus"] == sharing.lines("other")[0]["gpus"] == "0,1"
+    sharing.executor.preempt(one, 20.0)
+    assert sharing.exited(one).kind == "preempted", "it went on alone until it was told to stop"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "place"),
+    [("", "one", A), ("other", "", A), ("third", "one", A), ("other", "third", A), ("other", "one", ("node0", (0, 1)))],
+    ids=["holder undeclared", "comer undeclared", "holder names another", "comer names another", "other GPUs"],
+)
+def test_a_gpu_is_shared_only_by_jobs_that_name_each_other(
+    sharing: Driver, first: str, second: str, place: tuple[str, tuple[int, ...]]
+) -> None:
+    sharing.started(sharing.launch("one", A, shares_with=first, **LONG))
+    refused = sharing.run("other", place, shares_with=second)
+    assert isinstance(refused, LaunchFailed) and "GPU 0 of node0 is still held by one" in refused.reason
+
+
+def test_a_running_job_is_told_of_its_partner_and_a_third_never_joins(sharing: Driver) -> None:
+    one = sharing.launch("one", A, **LONG)
+    sharing.started(one)
+    sharing.executor.pair(one, "other")
+    other = sharing.launch("other", A, shares_with="one", **LONG)
+    sharing.started(other)
+    sharing.executor.pair(one, "third")
+    refused = sharing.run("third", A, shares_with="one")
+    assert isinstance(refused, LaunchFailed)
+    assert "one (epoch 1)" in refused.reason and "other (epoch 1)" in refused.reason
+    sharing.executor.kill(other)
+    sharing.exited(other)
+    sharing.executor.pair(one, "third")
+    assert sharing.exited(sharing.launch("third", A, epoch=2, shares_with="one", STEPS=1)).kind == "done"
+
+
+def test_who_shares_with_whom_is_known_after_a_restart(sharing: Driver) -> None:
+    one = sharing.launch("one", A, **LONG)
+    sharing.started(one)
+    sharing.executor.pair(one, "other")
+    sharing.reopen()
+    assert isinstance(sharing.run("third", A, shares_with="one"), LaunchFailed)
+    other = sharing.launch("other", A, shares_with="one", **LONG)
+    sharing.started(other)
+    sharing.executor.renew(other, 4711.0)
+    sharing.reopen()
+    assert isinstance(sharing.run("third", A, epoch=2, shares_with="other"), LaunchFailed)
+    assert set(sharing.executor.list_handles()) >= {one, other}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.engine.test_exact import TWO_TYPES, ChosenWorld, world_of
@@ -349,7 +351,8 @@ def resumed(policy: str, placement: str, *pasts: tuple[Job, Past]) -> ChosenWorl
     world = ChosenWorld(Cluster((Node("n0", 2, "x"),)), placement, TABLE)
     world.engine = build_engine(world.engine.cluster, resolve(policy, placement, {}), throughputs=TABLE)
     for job, past in pasts:
-        world.slots[job.id] = resume(world.engine, 100, job, past)
+        there = [world.slots[other] for other, gpus in world.held.items() if gpus == past.gpus]
+        world.slots[job.id] = resume(world.engine, 100, job, replace(past, partner=there[0] if there else -1))
         if past.gpus:
             world.held[job.id] = past.gpus
     check(world.engine)
@@ -380,6 +383,20 @@ def test_speeds_seen_next_to_a_partner_are_not_taken_for_speeds_alone() -> None:
 def test_a_third_on_the_same_gpus_is_refused_at_a_restart() -> None:
     with pytest.raises(HandoverError, match="GPU 0 is still held by job numbers 0 and 1"):
         resumed("fifo", "packed-sticky", *(running(i, "big") for i in "abc"))
+
+
+def test_two_that_were_not_declared_partners_are_refused_at_a_restart() -> None:
+    world = resumed("fifo", "packed-sticky", running("a", "big"))
+    with pytest.raises(HandoverError, match="GPU 0 is still held by job number 0"):
+        resume(world.engine, 100, *running("b", "small"))
+
+
+def test_who_stays_gets_its_own_speed_when_a_partner_that_was_leaving_is_gone_after_a_restart() -> None:
+    job, past = running("b", "small")
+    world = resumed("fifo", "packed-sticky", running("a", "big"), (job, replace(past, state=State.STOPPING)))
+    assert rate(world, "a") == 8
+    world.confirm_stop("b", done=60)
+    assert rate(world, "a") == pytest.approx(10)
 
 
 @pytest.mark.parametrize("placement", ["packed", "packed-sticky"])

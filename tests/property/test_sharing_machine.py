@@ -231,12 +231,14 @@ class SharingWorld(RuleBasedStateMachine):
         world.restart(CLUSTER, self.placement, TABLE)
         for job_id in ends:
             del world.slots[job_id]
+        back: dict[str, int] = {}
         for job_id, slot in world.slots.items():
             gpus = world.held.get(job_id, ())
             state = State.STOPPING if job_id in world.told_to_stop else states[job_id]
             past = Past(old.table.epoch[slot], float(old.table.done[slot]), 0, 0, 0, gpus, state if gpus else State(0))
-            out = job_id in self.out
-            world.slots[job_id] = resume(world.engine, world.now, jobs[job_id], replace(past, held=out))
+            others = [new for i, new in back.items() if gpus and world.held.get(i) == gpus]
+            past = replace(past, held=job_id in self.out, partner=others[0] if others else -1)
+            back[job_id] = world.slots[job_id] = resume(world.engine, world.now, jobs[job_id], past)
         self.tell(ev.Withheld(world.now, tuple(sorted(self.withheld))))
         check(world.engine)
 

@@ -1,7 +1,7 @@
 """A daemon without HTTP, in this process: start it, drive it, let it die at any moment, start it again.
 
-``FakeWorld`` stands for the processes: it survives the daemon, gives every GPU to one attempt only, and does what the
-test says. Two attempts on one GPU, or two of one job, fail the test at once.
+``FakeWorld`` stands for the processes: it survives the daemon, gives every GPU to one attempt, or to two that name each
+other, and does what the test says. Any others on one GPU, or two attempts of one job, fail the test at once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.desk import Setup
 from trine.server.leases import Leases
+from trine.server.records import Sharing
 from trine.server.scheduler import Scheduler
 from trine.server.service import Caller
 from trine.server.store import Store
@@ -63,6 +64,7 @@ class Attempt:
     lease: Lease
     step: int = 0
     asked_to_stop: bool = False
+    shares_with: str = ""
     end: Exited | None = None
 
     @property
@@ -90,10 +92,15 @@ class FakeWorld:
     def launch(self, lease: Lease) -> None:
         if lease.handle in self.attempts:
             return
-        attempt = Attempt(lease, self.safe.get(lease.job_id, 0))
+        attempt = Attempt(lease, self.safe.get(lease.job_id, 0), shares_with=lease.shares_with)
         for job_id, other in self.running().items():
             assert job_id != lease.job_id, f"{lease.handle} starts while {other.lease.handle} still runs"
-            assert not attempt.gpus & other.gpus, f"{lease.handle} gets GPUs that {other.lease.handle} holds"
+            if attempt.gpus & other.gpus:
+                named = (lease.shares_with, other.shares_with) == (job_id, lease.job_id)
+                assert named, f"{lease.handle} gets GPUs that {other.lease.handle} holds"
+                assert attempt.gpus == other.gpus, f"{lease.handle} shares only some GPUs of {other.lease.handle}"
+        there = [one for one in self.running().values() if one.gpus & attempt.gpus]
+        assert len(there) < 2, f"{lease.handle} would be the third on its GPUs"
         self.attempts[lease.handle] = attempt
         self.launches.append(lease.handle)
         self.tell(Started(lease.handle, self.now))
@@ -131,7 +138,9 @@ class FakeWorld:
 class FakeExecutor(Executor):
     """What a daemon holds of the world; dies with it."""
 
-    capabilities = Capabilities(exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True)
+    capabilities = Capabilities(
+        exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
+    )
 
     def __init__(self, world: FakeWorld) -> None:
         self.world = world
@@ -156,6 +165,11 @@ class FakeExecutor(Executor):
 
     def renew(self, handle: Handle, deadline_s: float | None) -> None:
         self.renewed[handle] = deadline_s
+
+    def pair(self, handle: Handle, partner: str) -> None:
+        attempt = self.world.attempts.get(handle)
+        if attempt is not None and attempt.end is None:
+            attempt.shares_with = partner
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         self.world.stop(handle)
@@ -205,6 +219,7 @@ class Site:
     model: Model = field(default_factory=Model)
     access: Access = field(default_factory=Access)
     event_driven: bool = False
+    sharing: Sharing = "user"
 
     def __post_init__(self) -> None:
         self.cluster = load_cluster(self.gpus)
@@ -220,7 +235,16 @@ class Site:
     async def up(self, executor: Executor | None = None, store: Store | None = None) -> Scheduler:
         store = store or MortalStore.open(self.home / "journal.db")
         leases = Leases(self.home, 900.0)
-        setup = Setup(self.cluster, self.policy, self.placement, self.settings, self.round_s, "test", self.event_driven)
+        setup = Setup(
+            self.cluster,
+            self.policy,
+            self.placement,
+            self.settings,
+            self.round_s,
+            "test",
+            self.event_driven,
+            self.sharing,
+        )
         self.daemon = Scheduler(
             setup, self.model, store, executor or FakeExecutor(self.world), leases, self.access, self.clock
         )

@@ -7,8 +7,9 @@ import pytest
 from tests.server.site import spec
 from trine.executor.base import Handle, Progress
 from trine.server.leases import Leases
+from trine.server.live_job import LiveJob
 from trine.server.service import PlacementView
-from trine.server.state import LiveJob, LiveState
+from trine.server.state import LiveState
 
 
 def job(job_id: str = "1", **values: object) -> LiveJob:

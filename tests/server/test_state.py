@@ -23,8 +23,9 @@ from trine.server import state as live_state
 from trine.server.build import Model
 from trine.server.cluster_record import cluster_to_record
 from trine.server.controller import Controller
+from trine.server.live_job import LiveJob, fate
 from trine.server.service import Refused
-from trine.server.state import LiveState, fate
+from trine.server.state import LiveState
 
 MODEL = Model()
 
@@ -272,7 +273,7 @@ def test_request_ids_are_bounded_and_outlive_a_snapshot(monkeypatch: pytest.Monk
 def test_what_becomes_of_a_job_when_its_processes_are_gone(
     outcome: str, state: Any, wish: str, losses: int, expected: str
 ) -> None:
-    job = live_state.LiveJob("1", "me", "default", 1.0, spec(1), 0.0, state, 1, (0,), wish, losses=losses)
+    job = LiveJob("1", "me", "default", 1.0, spec(1), 0.0, state, 1, (0,), wish, losses=losses)
     assert fate(job, rec.Exited(1.0, "1", 1, outcome, 1, None)) == expected
 
 

@@ -60,6 +60,7 @@ class JobAnswer(TypedDict):
     preemptions: int
     migrations: int
     expected_end_s: float | None
+    shares_with: str | None
 
 
 class StoryAnswer(TypedDict):
@@ -86,6 +87,7 @@ class GpuAnswer(TypedDict):
     job: str | None
     scores: dict[str, float]
     flags: list[str]
+    second_job: str | None
 
 
 class NodeAnswer(TypedDict):

@@ -62,6 +62,8 @@ class Job:
     """Background jobs load the cluster but appear in no metric."""
     shape: Shape | None = None
     """How its GPUs must lie, where the user said so."""
+    circle: str = ""
+    """Two jobs share GPUs only if this is the same for both."""
     line: int = 0
     """Line of the input file, for error messages; 0 when there is none."""
 

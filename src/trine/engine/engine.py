@@ -303,6 +303,11 @@ class Engine:
         free = [p.total for p in self.free.pools]
         return View(now, self._active, self.table, free, self._capacity, self.compat, self.table.prioritised)
 
+    def standing(self, now: float) -> View:
+        """As ``view``, with the jobs that came since the last round."""
+        self._admit()
+        return self.view(now)
+
     def speed(self, slot: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to whoever else is there."""
         return self.perf.speed(self.table.jobs[slot], self.handover.holding[slot], sharing.beside(self, slot))

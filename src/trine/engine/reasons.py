@@ -43,10 +43,13 @@ def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], partner:
         return Reason(code, sentence, counts)
     other = engine.table.jobs[partner]
     gain = engine.perf.gain(job, other, gpus)
-    shares = (
-        f"It shares its {'GPUs' if len(gpus) > 1 else 'GPU'} with job {other.id}: together {gain:.2g}x of one alone."
-    )
-    return Reason(code, f"{sentence} {shares}", counts | {"gain": gain})
+    return Reason(code, f"{sentence} {shares(engine, job, other, gpus)}", counts | {"gain": gain})
+
+
+def shares(engine: Engine, job: Job, other: Job, gpus: tuple[int, ...]) -> str:
+    """With whom a job shares its GPUs, and what the two get done together."""
+    gain = engine.perf.gain(job, other, gpus)
+    return f"It shares its {'GPUs' if len(gpus) > 1 else 'GPU'} with job {other.id}: together {gain:.2g}x of one alone."
 
 
 def never_fits(job: Job, perf: PerfModel) -> str:

@@ -28,6 +28,8 @@ class Past:
     held: bool = False
     rate: float = 0.0
     work_from_s: float = 0.0
+    partner: int = -1
+    """Number of the job, put back before, whose processes hold the same GPUs; -1: none does."""
 
 
 def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
@@ -60,7 +62,7 @@ def _enter(engine: Engine, now: float, job: Job) -> int:
 
 
 def _put_back(engine: Engine, slot: int, past: Past) -> None:
-    table, other = engine.table, _found_there(engine, past.gpus)
+    table, other = engine.table, past.partner
     engine.handover.take(slot, past.gpus, other)
     table.state[slot] = past.state
     table.run_from_s[slot] = past.run_from_s
@@ -70,25 +72,20 @@ def _put_back(engine: Engine, slot: int, past: Past) -> None:
         table.work_from_s[slot] = past.work_from_s
         if past.rate > 0:
             run_at(engine, slot, past.rate)
+    if other >= 0 and table.state[other] is State.RUNNING:
+        _was_not_alone(engine, other, table.jobs[slot])
     if past.state is not State.STOPPING:
         engine.assigned[slot] = past.gpus
         if other in engine.assigned:
             engine.partners |= {slot: other, other: slot}
-            _was_not_alone(engine, other, table.jobs[slot])
         else:
             engine.free.take(past.gpus)
         table.running[slot] = True
 
 
-def _found_there(engine: Engine, gpus: tuple[int, ...]) -> int:
-    """The job that holds the very same GPUs, which can only be the one they were shared with; -1 if there is none."""
-    holder = engine.handover.holder[gpus[0]]
-    return holder if engine.handover.holding.get(holder) == gpus else -1
-
-
 def _was_not_alone(engine: Engine, slot: int, partner: Job) -> None:
     """The job was put back before its partner: the speed it has, or was seen to have, is that of two on the GPUs."""
-    table, job, gpus = engine.table, engine.table.jobs[slot], engine.assigned[slot]
+    table, job, gpus = engine.table, engine.table.jobs[slot], engine.handover.holding[slot]
     alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, partner).steps_per_s
     if table.rate[slot] == alone:
         table.rate[slot] = shared

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def may_share(planner: Planner, slot: int, mate: int, pool: int) -> bool:
-    """Both run on the type ``pool``, also together, and ask for no different shapes."""
+    """Both run on the type ``pool``, also together, ask for no different shapes and are of one circle."""
     one, other = planner.table.jobs[slot], planner.table.jobs[mate]
-    if not planner.space_sharing:
+    if not planner.space_sharing or one.circle != other.circle:
         return False
     if one.shape is not None and other.shape is not None and one.shape != other.shape:
         return False

@@ -29,6 +29,8 @@ class Attempt:
     handle: Handle
     run_dir: Path
     spec: dict[str, Any] = field(default_factory=dict)
+    shares_with: str = ""
+    """The job that may hold the same GPUs."""
     pid: int = 0
     pidfd: int = -1
     ready: int = -1
@@ -55,6 +57,11 @@ class Attempt:
 
     def read(self, name: str) -> dict[str, Any] | None:
         return rundir.read_json(str(self.run_dir / name))
+
+    def change_lease(self, **values: Any) -> None:
+        """Replace parts of what the job may read of its lease."""
+        before = self.read(rundir.LEASE) or {"job": self.handle.job_id, "epoch": self.handle.epoch, "stop": False}
+        rundir.write_json(str(self.run_dir / rundir.LEASE), {**before, **values}, 0o644)
 
     def start(self) -> Started | None:
         """The start, if it is on record."""

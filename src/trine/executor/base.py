@@ -44,6 +44,8 @@ class Lease:
     grace_s: float = 30.0
     deadline_s: float | None = None
     """Until when the lease holds unless it is renewed; a script that knows the SDK leaves by itself then."""
+    shares_with: str = ""
+    """The job that may hold the same GPUs at the same time, if that names this one; empty: nobody."""
 
     @property
     def handle(self) -> Handle:
@@ -84,6 +86,8 @@ class Capabilities:
     suspend: bool
     per_node_gpu_sets: bool
     native_grace: bool
+    shared_gpus: bool = False
+    """Two jobs that name each other may hold the same GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,9 @@ class Executor(Protocol):
 
     def renew(self, handle: Handle, deadline_s: float | None) -> None:
         """Let a lease hold until ``deadline_s``, without a restart."""
+
+    def pair(self, handle: Handle, partner: str) -> None:
+        """Let the job ``partner``, launched next, onto the GPUs of a running attempt; not while another is there."""
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         """Ask every rank to save its work and leave; what is left after the grace is killed."""

@@ -201,6 +201,8 @@ def _fill(aside: Path, lease: Lease, spec: Mapping[str, Any], job_dir: Path) -> 
     _passable(aside)
     rundir.write_json(str(aside / rundir.SPEC), dict(spec))
     first = {"job": lease.job_id, "epoch": lease.epoch, "deadline_s": lease.deadline_s, "stop": False}
+    if lease.shares_with:
+        first["shares_with"] = lease.shares_with
     rundir.write_json(str(aside / rundir.LEASE), first, 0o644)
     rundir.reserve_exit(str(aside))
     _own_dir(aside / rundir.PROGRESS, lease.run_as)

@@ -31,6 +31,7 @@ from trine.executor.launch import (
 from trine.executor.nodes import Nodes
 from trine.executor.processes import is_same
 from trine.executor.rank import newest_epoch
+from trine.executor.sharing import check_holders, may_pair
 from trine.executor.watch import EventQueue, Watch
 
 
@@ -40,7 +41,9 @@ class LocalExecutor:
     Only one executor may use a state directory at a time. ``environ`` is where jobs inherit a few harmless variables
     from, ``cordoned`` the nodes (with reasons) that take no jobs."""
 
-    capabilities = Capabilities(exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True)
+    capabilities = Capabilities(
+        exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
+    )
 
     def __init__(
         self,
@@ -105,22 +108,11 @@ class LocalExecutor:
             raise Refused(f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before")
         check_user(lease.run_as)
         self._nodes.check(lease.placement)
-        self._check_holders(lease)
+        check_holders(lease, self._running())
         port = free_port(lease.handle, {attempt.spec.get("port", 0) for attempt in self._running()})
         cgroup = cgroup_name(self._state.run_dir(lease.handle)) if self._cgroups else ""
         self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, cgroup))
         self._adopt(lease.handle)
-
-    def _check_holders(self, lease: Lease) -> None:
-        """A GPU is given on only after the exit of its holder was seen, and a job runs once at a time."""
-        wanted = {(node, gpu) for node, gpus in lease.placement for gpu in gpus}
-        for attempt in self._running():
-            name = f"{attempt.handle.job_id} (epoch {attempt.handle.epoch})"
-            if attempt.handle.job_id == lease.job_id:
-                raise Refused(f"{name} still runs")
-            if held := wanted.intersection(attempt.gpus):
-                node, gpu = min(held)
-                raise Refused(f"GPU {gpu} of {node} is still held by {name}")
 
     def _launch_failed(self, handle: Handle, reason: str) -> None:
         self._queue.put(LaunchFailed(handle, self._clock(), reason))
@@ -128,11 +120,18 @@ class LocalExecutor:
     def renew(self, handle: Handle, deadline_s: float | None) -> None:
         with self._lock:
             if attempt := self._running_one(handle):
-                lease = attempt.read(rundir.LEASE) or {"job": handle.job_id, "epoch": handle.epoch, "stop": False}
                 # On a full disk the lease stays as it is; the next renewal may do better.
                 with suppress(OSError):
-                    path = str(attempt.run_dir / rundir.LEASE)
-                    rundir.write_json(path, {**lease, "deadline_s": deadline_s}, 0o644)
+                    attempt.change_lease(deadline_s=deadline_s)
+
+    def pair(self, handle: Handle, partner: str) -> None:
+        with self._lock:
+            attempt = self._running_one(handle)
+            if attempt is not None and may_pair(attempt, partner, self._running()):
+                # On a full disk nobody is let in; the launch of the partner fails there as well.
+                with suppress(OSError):
+                    attempt.change_lease(shares_with=partner)
+                    attempt.shares_with = partner
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         with self._lock:
@@ -215,6 +214,7 @@ class LocalExecutor:
         """Follow the attempt in a run directory, whatever state it is in; start it if nobody ever did."""
         attempt = Attempt(handle, self._state.run_dir(handle))
         attempt.spec = attempt.read(rundir.SPEC) or {}
+        attempt.shares_with = str((attempt.read(rundir.LEASE) or {}).get("shares_with", ""))
         self._attempts[handle] = attempt
         owner = attempt.read(rundir.PID)
         if owner is None and attempt.read(rundir.EXIT) is None:

@@ -13,6 +13,7 @@ from trine.core.errors import InputError
 from trine.perf.model import LocalityPenalty
 from trine.perf.observed_chips import Chips
 from trine.perf.observed_evidence import ChipEstimate, Drift, LearningSettings, NetworkEstimate, ThroughputEstimate
+from trine.perf.observed_pairs import PairKey, PairPaces
 from trine.perf.observed_predictions import PredictionError, Predictions
 from trine.perf.observed_rates import PaceKey, Paces
 from trine.perf.observed_stretches import Stretches
@@ -31,6 +32,7 @@ class Observations:
         self.paces = Paces(self.settings)
         self.chips = Chips(base, self.settings)
         self.stretches = Stretches(self.settings)
+        self.pairs = PairPaces(self.settings)
         self.predictions = Predictions()
         self.token = 0
         """Grows whenever something changes so much that tables should be built again."""
@@ -48,16 +50,27 @@ class Observations:
         steps_per_s: float,
         seconds: float,
         run: str = "",
+        partner: str | None = None,
     ) -> bool:
         """During the ``seconds`` before ``at_s`` a job of ``model`` ran at ``steps_per_s`` on ``gpus``.
+
+        ``partner``: all that time a job of this model ran there, too; ``None``: it was alone.
 
         Pieces of one run carry the same ``run`` (job and attempt), so that a long slow run does not count as many.
         False if it could not be used: jobs without a model name are comparable with nothing.
         """
         members = self._checked(gpus)
-        if not (model and isfinite(at_s) and _positive(steps_per_s) and _positive(seconds)):
+        usable = model and partner != "" and isfinite(at_s) and _positive(steps_per_s) and _positive(seconds)
+        if not usable:
             self.ignored += 1
             return False
+        if partner is not None:
+            beside = PairKey(model, partner, len(members), gpu_type.lower(), Tier(tier))
+            kind, steps = self.chips.class_of(app_class), steps_per_s * seconds
+            chip = max(self.chips.believed(kind, gpu) for gpu in members)
+            changed = self.pairs.observe(at_s, beside, kind, run, members, steps, seconds, chip)
+            self.token += bool(changed)
+            return changed is not None
         key = PaceKey(model, len(members), gpu_type.lower(), Tier(tier))
         stretch = self.stretches.extend(run, members, key, steps_per_s * seconds, seconds)
         if stretch.seconds < self.settings.shortest_s:
@@ -106,7 +119,8 @@ class Observations:
         ``types`` are those of the cluster: a type that a new model never ran on must not count as one it does not fit.
         ``penalty`` is the one of the performance model: a model seen only across nodes is freed of it.
         """
-        return self.paces.table(base, types, penalty or LocalityPenalty())
+        penalty = penalty or LocalityPenalty()
+        return self.pairs.table(self.paces.table(base, types, penalty), self.paces, penalty)
 
     def throughput_estimates(self) -> list[ThroughputEstimate]:
         """Observed paces by model, gang, type and tier, with number of runs and spread."""

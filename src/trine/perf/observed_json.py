@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trine.core.cluster import Tier
 from trine.core.errors import InputError
 from trine.perf.observed_chips import Chip, Departure
+from trine.perf.observed_pairs import PairKey, PairPaces
 from trine.perf.observed_predictions import Predictions
 from trine.perf.observed_rates import Pace, PaceKey
 from trine.perf.observed_stretches import Stretch, Stretches
@@ -38,6 +39,9 @@ def to_json(seen: Observations) -> str:
         },
         "stretches": [_stretch_row(s) for _, s in sorted(seen.stretches.latest.items())],
         "predictions": list(seen.predictions.rows),
+        "pairs": [_pair_row(key, pace) for key, pace in seen.pairs.by_key.items()],
+        "pair_stretches": [[*_stretch_row(s), s.next_to] for s in seen.pairs.stretches.values()],
+        "pair_serial": seen.pairs.serial,
     }
     lines = [f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in sections.items()]
     return "{" + ",\n".join(lines) + "}\n"
@@ -46,6 +50,10 @@ def to_json(seen: Observations) -> str:
 def _pace_row(key: PaceKey, pace: Pace) -> list[Any]:
     gangs = [[mark, list(window.flat), pace.latest.get(mark)] for mark, window in pace.gangs.items()]
     return [*_key_row(key), pace.app_class, pace.runs, pace.mass.amount, pace.mass.at_s, pace.published, gangs]
+
+
+def _pair_row(key: PairKey, pace: Pace) -> list[Any]:
+    return [key.other, *_pace_row(key.alone, pace)]
 
 
 def _key_row(key: PaceKey) -> list[Any]:
@@ -114,7 +122,21 @@ def _fill(seen: Observations, sections: dict[str, Any], new_id: Mapping[int, int
     # Serials go on even where the stretches do not: they tell samples apart.
     latest = [] if renumbered else [_stretch(row) for row in sections["stretches"]]
     seen.stretches = Stretches(seen.settings, int(sections["serial"]), latest)
+    _fill_pairs(seen, sections, new_id, renumbered)
     seen.token += seen.chips.rebase(base)
+
+
+def _fill_pairs(seen: Observations, sections: dict[str, Any], new_id: Mapping[int, int], renumbered: bool) -> None:
+    """Older versions wrote no pairs."""
+    seen.pairs = PairPaces(seen.settings, int(sections.get("pair_serial", 0)))
+    for other, *row in sections.get("pairs", ()):
+        key, pace = _pace(row, new_id, seen.settings.half_life_s)
+        if pace.gangs:
+            seen.pairs.by_key[PairKey(key.model, str(other), key.gang, key.gpu_type, key.tier)] = pace
+    for *row, other in () if renumbered else sections.get("pair_stretches", ()):
+        stretch = _stretch(row)
+        stretch.next_to = str(other)
+        seen.pairs.stretches[stretch.run] = stretch
 
 
 def _key(row: list[Any]) -> PaceKey:

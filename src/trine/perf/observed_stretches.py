@@ -12,10 +12,14 @@ from trine.perf.observed_window import Sample
 class Stretch:
     """A part of a run: the pieces so far, added up."""
 
-    __slots__ = ("goes_on", "gpus", "key", "run", "seconds", "serial", "steps")
+    __slots__ = ("goes_on", "gpus", "key", "next_to", "run", "seconds", "serial", "steps")
 
-    def __init__(self, run: str, gpus: tuple[int, ...], key: PaceKey, serial: int, goes_on: bool) -> None:
+    def __init__(
+        self, run: str, gpus: tuple[int, ...], key: PaceKey, serial: int, goes_on: bool, next_to: str = ""
+    ) -> None:
         self.run, self.gpus, self.key, self.serial, self.goes_on = run, gpus, key, serial, goes_on
+        self.next_to = next_to
+        """Model of the job on the same GPUs, for parts of a run that was not alone."""
         self.seconds = self.steps = 0.0
 
     def add(self, steps: float, seconds: float) -> None:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -86,6 +86,16 @@ class Policy(ABC):
 
     def ran(self, slot: int, seconds: float) -> None:  # noqa: B027 - most count from the view
         """The world's own count of the time a job ran since the last round, where it keeps one; 0 = it failed."""
+
+    def state(self, view: View) -> dict[str, Any]:  # noqa: ARG002 - most keep nothing
+        """What it keeps from round to round beyond the view: plain values by name, as JSON knows them; jobs by id."""
+        return {}
+
+    def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:  # noqa: B027 - most keep nothing
+        """Go on from what ``state`` gave, in another engine; called after ``prepare``, before the first round.
+
+        ``stale``: what is known of the speeds of jobs has changed since.
+        """
 
     def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
         """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""

@@ -97,6 +97,15 @@ class View:
         """The job with this number."""
         return self._columns.jobs[slot]
 
+    def name(self, slot: int) -> str:
+        """Id of the job with this number, active or not."""
+        return self._columns.jobs[slot].id
+
+    @property
+    def beyond(self) -> int:
+        """The first number that no job has yet."""
+        return len(self._columns.jobs)
+
     def step_s(self) -> list[tuple[float, ...]]:
         """Seconds per step by GPU type, for each job."""
         known = self._columns.step_s

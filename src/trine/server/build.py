@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
 from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster, Tier
@@ -19,10 +21,14 @@ from trine.engine.table import State
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
-from trine.server.state import LiveJob, LiveState
+from trine.server.live_job import LiveJob
+from trine.server.records import Sharing
+from trine.server.state import LiveState
 from trine.sim.scenario import class_penalties
-from trine.sim.settings import resolve
+from trine.sim.settings import Settings, resolve
 
+KNOWN = "known_speeds"
+"""Where, among a policy's accounts, it is noted which speeds they come from."""
 UNKNOWN_LENGTH_S = 3600.0
 """How long a job is taken to need when it says nothing of itself."""
 
@@ -37,10 +43,25 @@ class Model:
     quotas: Quotas = field(default_factory=Quotas)
     seed: int = 0
 
+    @cached_property
+    def mark(self) -> int:
+        """A number that tells throughput tables apart."""
+        known = self.throughputs or ThroughputTable()
+        return zlib.crc32(
+            repr(
+                [sorted((key, sorted(row.items())) for key, row in part.items()) for part in (known.rates, known.pairs)]
+            ).encode()
+        )
+
+
+def settings_of(state: LiveState) -> Settings:
+    """All that was said about the run; share policies count in rounds of the daemon."""
+    return resolve(state.policy, state.placement, {**state.settings, "round_s": state.round_s})
+
 
 def performance(state: LiveState, model: Model, cluster: Cluster) -> PerfModel:
     """The performance model: what was measured, refined by what was observed."""
-    settings = resolve(state.policy, state.placement, state.settings).run
+    settings = settings_of(state).run
     across = settings.locality_penalty
     assert state.observations is not None
     penalty = LocalityPenalty(
@@ -56,7 +77,7 @@ def performance(state: LiveState, model: Model, cluster: Cluster) -> PerfModel:
 def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, dict[str, int]]:
     """An engine that stands where the state says, and the job numbers by job id."""
     assert state.cluster is not None
-    settings = resolve(state.policy, state.placement, state.settings)
+    settings = settings_of(state)
     perf = performance(state, model, state.cluster)
     settings.placement.prepare(perf, random.Random(f"{model.seed}/placement/{len(state.jobs)}"), settings.compat)
     run = settings.run
@@ -69,15 +90,27 @@ def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, di
         settings.compat,
         run.costs,
         quotas=model.quotas,
-        space_sharing=False,  # no executor gives a GPU to two jobs at once yet
+        space_sharing=state.sharing != "off",
     )
     for job in state.jobs.values():
         if job.state == "done":
             settings.policy.finished(job.attained_s * job.spec.gpus.count)
-    slots = {job.id: resume(engine, now, engine_job(job, perf), past(job)) for job in state.live.values()}
+    slots: dict[str, int] = {}
+    for job in state.live.values():
+        mate = state.beside(job)
+        partner = -1 if mate is None else slots.get(mate.id, -1)
+        slots[job.id] = resume(engine, now, engine_job(job, perf, state.sharing), past(job, partner))
     for name in state.nodes:
         engine.handle(Withheld(now, gpus_of(state.cluster, name)))
+    if state.accounts:
+        stale = state.accounts[KNOWN] != known_speeds(state, model)
+        settings.policy.restore(state.accounts, engine.standing(now), stale)
     return engine, slots
+
+
+def known_speeds(state: LiveState, model: Model) -> list[int]:
+    """Changes when the throughput table does, or when what was observed changed the model noticeably."""
+    return [model.mark, state.observations.token if state.observations else 0]
 
 
 def gpus_of(cluster: Cluster, node: str) -> tuple[int, ...]:
@@ -88,8 +121,8 @@ def gpus_of(cluster: Cluster, node: str) -> tuple[int, ...]:
     return ()
 
 
-def past(job: LiveJob) -> Past:
-    """What the engine must know of the job's history."""
+def past(job: LiveJob, partner: int = -1) -> Past:
+    """What the engine must know of the job's history; ``partner``: who was put back on its GPUs before it."""
     return Past(
         job.epoch,
         job.done,
@@ -101,10 +134,11 @@ def past(job: LiveJob) -> Past:
         job.state == "held" or bool(job.wish),
         job.rate,
         job.heard_s or job.run_from_s,
+        partner,
     )
 
 
-def engine_job(job: LiveJob, perf: PerfModel) -> Job:
+def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
     """The job as policies and placements see it. Work without a known number of steps is counted in seconds."""
     spec = job.spec
     length_s = spec.max_runtime or UNKNOWN_LENGTH_S
@@ -124,6 +158,7 @@ def engine_job(job: LiveJob, perf: PerfModel) -> Job:
         deadline_s=_deadline_s(job),
         gpu_types=spec.gpus.types,
         shape=_shape(job),
+        circle=job.user if sharing == "user" else "",
     )
     if steps is None and perf.throughputs.rate(spec.model, made.gpus, perf.cluster.types[0]) is not None:
         # Counted in seconds, the table's steps per second would be taken for seconds per second.

@@ -9,12 +9,13 @@ from trine.core.cluster import Cluster, Node
 
 
 def cluster_to_record(cluster: Cluster) -> dict[str, Any]:
-    """Nodes and scores; links and prices are read again from the configuration at every start."""
-    return {
+    """Nodes, scores and prices; links are read again from the configuration at every start."""
+    body: dict[str, Any] = {
         "name": cluster.name,
         "nodes": [asdict(node) for node in cluster.nodes],
         "scores": {name: list(values) for name, values in cluster.scores.items()},
     }
+    return body | {"prices": dict(cluster.prices_per_gpu_h)} if cluster.prices_per_gpu_h else body
 
 
 def renumbered(old: Cluster, new: Cluster) -> dict[int, int]:
@@ -32,4 +33,5 @@ def renumbered(old: Cluster, new: Cluster) -> dict[int, int]:
 def cluster_from_record(body: dict[str, Any]) -> Cluster:
     """The cluster that ``cluster_to_record`` wrote."""
     nodes = tuple(Node(**node) for node in body["nodes"])
-    return Cluster(nodes, body["name"], scores={name: tuple(values) for name, values in body["scores"].items()})
+    scores = {name: tuple(values) for name, values in body["scores"].items()}
+    return Cluster(nodes, body["name"], scores=scores, prices_per_gpu_h=body.get("prices", {}))

@@ -17,9 +17,10 @@ from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.table import State
 from trine.server import records as rec
-from trine.server.build import Model, build_engine, engine_job, gpus_of
+from trine.server.build import KNOWN, Model, build_engine, engine_job, gpus_of, known_speeds
 from trine.server.cluster_record import cluster_to_record
-from trine.server.state import LiveJob, LiveState, fate, node_after
+from trine.server.live_job import LiveJob, fate, node_after, pace_now
+from trine.server.state import LiveState
 
 
 class Controller:
@@ -30,7 +31,8 @@ class Controller:
         self.model = model
         self.engine: Engine | None = None
         self.slots: dict[str, int] = {}
-        self._learnt = 0
+        self._speeds = [0, 0]
+        """What the engine was built with; see ``build.known_speeds``."""
 
     @property
     def deciding(self) -> Engine:
@@ -49,10 +51,11 @@ class Controller:
         placement: str,
         settings: dict[str, Any],
         round_s: float = 60.0,
+        sharing: rec.Sharing = "user",
     ) -> rec.Record:
         """The cluster and how it is scheduled, from now on."""
         body = cluster_to_record(cluster)
-        return self._enter(rec.Configured(now, version, body, policy, placement, settings, round_s))
+        return self._enter(rec.Configured(now, version, body, policy, placement, settings, round_s, sharing))
 
     def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "") -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
@@ -78,7 +81,7 @@ class Controller:
     def refine(self, now: float) -> rec.Record | None:
         """Rebuild the engine if what was observed changed the model of the cluster noticeably."""
         learnt = self.state.observations
-        if learnt is None or not learnt.changed_materially_since(self._learnt):
+        if learnt is None or not learnt.changed_materially_since(self._speeds[1]):
             return None
         return self._enter(rec.Refined(now))
 
@@ -107,7 +110,7 @@ class Controller:
     def rebuild(self, now: float) -> None:
         """A new engine from the state as it is."""
         self.engine, self.slots = build_engine(self.state, self.model, now)
-        self._learnt = self.state.observations.token if self.state.observations else 0
+        self._speeds = known_speeds(self.state, self.model)
 
     def _enter(self, record: rec.Record) -> rec.Record:
         """Hand the record to the engine, note what it decides, and bring the state up to date with both."""
@@ -118,14 +121,26 @@ class Controller:
         known = self._told(record) if not isinstance(record, rec.Accepted) else []
         decided = [decision for event in known for decision in self.deciding.handle(event)]
         full = _with_orders(record, self._orders(decided))
+        if isinstance(full, rec.Ticked):
+            full = replace(full, accounts=self._accounts(full.at_s))
         self.state.apply(full)
         if isinstance(record, rec.Accepted):
             self._admit(record)
         return full
 
+    def _accounts(self, now: float) -> dict[str, Any]:
+        """What the round changed in the policy's accounts, against those on record."""
+        known, kept = self.state.accounts, self.deciding.policy.state(self.deciding.standing(now))
+        if kept:
+            kept[KNOWN] = self._speeds
+        changed = {name: value for name, value in kept.items() if known.get(name) != value}
+        return changed | dict.fromkeys(known.keys() - kept.keys())
+
     def _admit(self, record: rec.Accepted) -> None:
         job = self.state.jobs[record.job]
-        self.deciding.handle(ev.Submitted(record.at_s, engine_job(job, self.deciding.perf)))
+        self.deciding.handle(
+            ev.Submitted(record.at_s, engine_job(job, self.deciding.perf, self.state.sharing)),
+        )
         self.slots[record.job] = slot = len(self.deciding.table) - 1
         self.deciding.reported.add(slot)  # a live job may come back with less than it once told
 
@@ -160,7 +175,7 @@ class Controller:
         job = self.state.live.get(heard.job)
         if job is None or job.epoch != heard.epoch or not self._runs(job):
             return []
-        return [ev.Progressed(heard.at_s, self.slots[job.id], heard.step, heard.total, heard.steps_per_s)]
+        return [ev.Progressed(heard.at_s, self.slots[job.id], heard.step, heard.total, pace_now(job, heard))]
 
     def _told_exit(self, now: float, record: rec.Exited) -> list[ev.Event]:
         job = self.state.live[record.job]
@@ -179,8 +194,7 @@ class Controller:
 
     def _running(self, now: float, job: LiveJob) -> ev.Started:
         slot = self.slots[job.id]
-        rate = self.deciding.perf.speed(self.deciding.table.jobs[slot], job.gpus).steps_per_s
-        return ev.Started(now, slot, rate, now)
+        return ev.Started(now, slot, self.deciding.speed(slot).steps_per_s, now)
 
     def _runs(self, job: LiveJob) -> bool:
         return self.deciding.table.state[self.slots[job.id]] is State.RUNNING
@@ -188,20 +202,24 @@ class Controller:
     def _orders(self, decided: list[ev.Decision]) -> rec.Orders:
         starts, stops = [], []
         for decision in decided:
-            job_id, reason = self.deciding.table.jobs[decision.slot].id, self.deciding.reason(decision)
+            job_id = self.deciding.table.jobs[decision.slot].id
             if isinstance(decision, ev.Start):
+                # Who is next to it changes; whoever asks is told by ``views``.
+                reason = self.deciding.reason(decision._replace(partner=-1))
                 starts.append(self._start_order(job_id, decision, reason))
             else:
+                reason = self.deciding.reason(decision)
                 stops.append(rec.StopOrder(job_id, decision.epoch, decision.moves, reason.code.value, reason.sentence))
         return rec.Orders(tuple(starts), tuple(stops))
 
     def _start_order(self, job_id: str, start: ev.Start, reason: Reason) -> rec.StartOrder:
         job, table = self.state.live[job_id], self.deciding.table
         expected_s = None
-        if job.total or job.spec.steps:
+        if (job.total or job.spec.steps) and start.partner < 0:
             left = float(table.steps[start.slot]) - job.safe
             expected_s = left / self.deciding.perf.speed(table.jobs[start.slot], start.gpus).steps_per_s
-        return rec.StartOrder(job_id, start.epoch, start.gpus, reason.code.value, reason.sentence, expected_s)
+        partner = "" if start.partner < 0 else table.jobs[start.partner].id
+        return rec.StartOrder(job_id, start.epoch, start.gpus, reason.code.value, reason.sentence, expected_s, partner)
 
 
 def _with_orders(record: rec.Record, orders: rec.Orders) -> rec.Record:
@@ -211,4 +229,5 @@ def _with_orders(record: rec.Record, orders: rec.Orders) -> rec.Record:
 
 
 def _without_orders(record: rec.Record) -> rec.Record:
-    return _with_orders(record, rec.Orders())
+    bare = _with_orders(record, rec.Orders())
+    return replace(bare, accounts={}) if isinstance(bare, rec.Ticked) else bare

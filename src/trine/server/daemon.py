@@ -41,6 +41,7 @@ from trine.server.controller import Controller
 from trine.server.desk import Setup
 from trine.server.leases import Leases
 from trine.server.private import write_private
+from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler, check_settings
 from trine.server.state import LiveState
 from trine.server.store import Store
@@ -76,6 +77,8 @@ class Options:
     tls: tuple[Path, Path] | None = None
     """Certificate and key of the API."""
     log_requests: bool = False
+    share_between_users: bool = False
+    """Two users' jobs may be on the same GPUs."""
 
 
 class AlreadyUpError(TrineError):
@@ -131,6 +134,7 @@ def prepare(options: Options) -> tuple[list[NodeInfo], Setup, Model, Access]:
         options.round_s,
         __version__,
         options.event_driven,
+        "all" if options.share_between_users else "user",
     )
     check_settings(setup, model)
     return nodes, setup, model, access
@@ -143,11 +147,6 @@ def _check_options(options: Options) -> None:
         raise InputError("--truncate", f"{options.truncate}", "the number of the last record to keep, 0 or more")
     if "round_s" in options.settings:
         raise InputError("--set", "round_s", "--round SECONDS")
-    for name, value in options.settings.items():
-        if name.endswith("space_sharing") and str(value).lower() in ("true", "yes", "on", "1"):
-            raise InputError("--set", f"{name}=true", "false: real jobs do not share GPUs yet, simulated ones do")
-    if options.policy == "gandiva":
-        raise InputError("--policy", "gandiva", "another policy: it shares GPUs, which real jobs do not yet")
     if options.job_user and not is_system_user(options.job_user):
         raise InputError("--job-user", f"no user {options.job_user!r} on this machine", "a user that exists")
     if options.tls is not None:
@@ -204,7 +203,9 @@ def dry_run(options: Options) -> list[str]:
     state = _on_record(options)
     controller = Controller(state, model)
     now = max(time.time(), state.last_s)
-    controller.configure(now, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings)
+    controller.configure(
+        now, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
+    )
     kind = "virtual" if nodes[0].virtual else "real"
     told = [
         f"{setup.cluster.describe()}, {kind}.",
@@ -212,8 +213,12 @@ def dry_run(options: Options) -> list[str]:
         f"{len(state.live)} jobs are on record, {sum(1 for _ in state.holders())} of them hold GPUs.",
     ]
     orders = controller.tick(now).orders
-    told += [stop.sentence for stop in orders.stops] + [start.sentence for start in orders.starts]
+    told += [stop.sentence for stop in orders.stops] + [_start_sentence(start) for start in orders.starts]
     return [*told, f"The first round would stop {len(orders.stops)} and start {len(orders.starts)} jobs."]
+
+
+def _start_sentence(start: StartOrder) -> str:
+    return f"{start.sentence} It shares with job {start.partner}." if start.partner else start.sentence
 
 
 def _on_record(options: Options) -> LiveState:

@@ -19,6 +19,7 @@ from trine.server.build import why_never
 from trine.server.controller import Controller
 from trine.server.journal import Journal
 from trine.server.leases import Leases
+from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
 from trine.server.service import (
     LIVE_STATES,
@@ -31,7 +32,6 @@ from trine.server.service import (
     Refused,
     Unavailable,
 )
-from trine.server.state import LiveJob
 
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
@@ -48,6 +48,8 @@ class Setup:
     version: str
     event_driven: bool = False
     """Decide a whole round at every event, not only what to do with GPUs that are free."""
+    sharing: rec.Sharing = "user"
+    """Who may be two on the same GPUs, where the executor can do that."""
 
 
 class Desk(ABC):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trine.executor.base import Handle, Lease, Progress
+from trine.server.live_job import LiveJob
 from trine.server.records import Heard
 from trine.server.service import PlacementView
-from trine.server.state import LiveJob, LiveState
+from trine.server.state import LiveState
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Leases:
             spec.ranks,
             spec.checkpoint.grace_s,
             self.deadline_s(now),
+            job.partner,
         )
 
     def deadline_s(self, now: float) -> float:

@@ -6,11 +6,20 @@ policy reads an old journal and finds the jobs exactly where they were left.
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from trine.config.job_spec import JobSpec
 from trine.core.errors import TrineError
+
+Sharing = Literal["off", "user", "all"]
+"""Who may be two on the same GPUs: nobody, jobs of one user, or any two jobs."""
+
+
+_MANY = 500
 
 
 class JournalError(TrineError):
@@ -28,6 +37,8 @@ class StartOrder:
     sentence: str
     expected_s: float | None = None
     """Seconds the performance model expects it to need there, where its length is known."""
+    partner: str = ""
+    """The job that is to run on the same GPUs; it is there already, or starts later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,7 @@ class Configured:
     placement: str
     settings: dict[str, Any]
     round_s: float = 60.0
+    sharing: Sharing = "off"
     orders: Orders = field(default_factory=Orders)
 
 
@@ -145,6 +157,8 @@ class Ticked:
     fill: bool
     heard: tuple[Heard, ...] = ()
     orders: Orders = field(default_factory=Orders)
+    accounts: dict[str, Any] = field(default_factory=dict)
+    """What changed in the accounts of a policy that keeps some: new values by name, ``None`` for what is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +201,31 @@ def to_body(record: Record) -> dict[str, Any]:
         body["spec"] = spec_to_body(record.spec)
     elif isinstance(record, Ticked):
         body["heard"] = [asdict(h) for h in record.heard]
+        body["accounts"] = _packed(record.accounts)
+        if not record.accounts:
+            del body["accounts"]
     if record.orders:
-        body["starts"] = [asdict(o) for o in record.orders.starts]
+        body["starts"] = [_start_body(o) for o in record.orders.starts]
         body["stops"] = [asdict(o) for o in record.orders.stops]
+    return body
+
+
+def _packed(accounts: dict[str, Any]) -> dict[str, Any] | str:
+    """Many changes at once, as after shares were computed for many pairs, are much alike: compressed they are few."""
+    if len(accounts) < _MANY:
+        return accounts
+    return base64.b64encode(zlib.compress(json.dumps(accounts).encode())).decode()
+
+
+def _unpacked(told: dict[str, Any] | str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(told))) if isinstance(told, str) else told
+    return found
+
+
+def _start_body(order: StartOrder) -> dict[str, Any]:
+    body = asdict(order)
+    if not order.partner:
+        del body["partner"]
     return body
 
 
@@ -206,6 +242,7 @@ def from_body(kind: str, body: dict[str, Any]) -> Record:
         values["spec"] = spec_from_body(values["spec"])
     elif kind == Ticked.kind:
         values["heard"] = tuple(Heard(**h) for h in values["heard"])
+        values["accounts"] = _unpacked(values.get("accounts", {}))
     try:
         return _KINDS[kind](**values, orders=orders)
     except TypeError as error:

@@ -13,7 +13,8 @@ from trine.engine.engine import Engine
 from trine.server import records as rec
 from trine.server.build import Model, performance
 from trine.server.controller import Controller
-from trine.server.state import LiveJob, LiveState
+from trine.server.live_job import LiveJob
+from trine.server.state import LiveState
 from trine.sim.recorder import Recorder
 from trine.sim.settings import resolve
 from trine.sim.world import World
@@ -54,7 +55,7 @@ def redecide(records: Iterable[rec.Record], model: Model) -> tuple[Agreement, Li
         now = controller.again(record)
         count = len(record.orders.starts) + len(record.orders.stops)
         decisions += count
-        if now.orders != record.orders:
+        if (now.orders.starts, now.orders.stops) != (record.orders.starts, record.orders.stops):
             difference = f"record {number} ({record.kind}): on record {_words(record)}, now {_words(now)}"
             return Agreement(decisions, agreed, difference), controller.state
         agreed += count
@@ -78,7 +79,15 @@ def forecast(state: LiveState, model: Model) -> list[Forecast]:
     settings.placement.prepare(perf, random.Random(f"{model.seed}/placement"), settings.compat)
     run = settings.run
     engine = Engine(
-        state.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, run.costs, model.quotas
+        state.cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        settings.compat,
+        run.costs,
+        model.quotas,
+        space_sharing=state.sharing != "off",
     )
     jobs = [_simulated(job, origin) for job in sorted(ended, key=lambda job: job.submitted_s)]
     jobs = [job for job in jobs if perf.types_for(job)]  # the cluster may have become smaller since

@@ -99,8 +99,16 @@ class Scheduler(Desk):
 
     async def _configure(self) -> None:
         setup = self.setup
+        sharing: rec.Sharing = setup.sharing if self.executor.capabilities.shared_gpus else "off"
         record = self.controller.configure(
-            self.now(), setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s
+            self.now(),
+            setup.version,
+            setup.cluster,
+            setup.policy,
+            setup.placement,
+            setup.settings,
+            setup.round_s,
+            sharing,
         )
         await self.journal.add([record])
 
@@ -137,7 +145,7 @@ class Scheduler(Desk):
                 self._say("stop", stop.job, stop.sentence)
                 self._stop(stop.job, stop.epoch)
             for start in record.orders.starts:
-                self._say("start", start.job, start.sentence)
+                self._say("start", start.job, start.sentence, **({"with": start.partner} if start.partner else {}))
                 self._launch(start.job, start.epoch)
         self._since_snapshot += len(records)
         self._notify()
@@ -151,14 +159,17 @@ class Scheduler(Desk):
         else:
             self.executor.cordon(change.node, change.reason)
 
-    def _say(self, what: str, job_id: str, sentence: str) -> None:
-        self.log.info(what, job=job_id, why=sentence)
+    def _say(self, what: str, job_id: str, sentence: str, **more: str) -> None:
+        self.log.info(what, job=job_id, why=sentence, **more)
 
     def _launch(self, job_id: str, epoch: int) -> None:
         job = self.controller.state.live.get(job_id)
         if job is None or job.epoch != epoch or not job.holds_gpus:
             return
         lease = self.leases.lease(job, views.placement_view(self.controller, job.gpus), self.now())
+        mate = self.controller.state.beside(job)
+        if mate is not None:
+            self.executor.pair(Handle(mate.id, mate.epoch), job.id)
         self.executor.launch(lease)
 
     def _stop(self, job_id: str, epoch: int) -> None:
@@ -345,4 +356,6 @@ def _heard_of(written: asyncio.Future[None]) -> None:
 def check_settings(setup: Setup, model: Model) -> None:
     """Fail at once, with one sentence, on settings the engine would trip over later."""
     controller = Controller(LiveState(), model)
-    controller.configure(0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings)
+    controller.configure(
+        0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
+    )

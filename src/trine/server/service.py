@@ -102,6 +102,8 @@ class JobView:
     preemptions: int = 0
     migrations: int = 0
     expected_end_s: float | None = None
+    shares_with: str | None = None
+    """The job on the same GPUs, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class GpuView:
     job: str | None
     scores: dict[str, float]
     flags: tuple[str, ...] = ()
+    second_job: str | None = None
+    """The other job, where two share the GPU."""
 
 
 @dataclass(frozen=True, slots=True)

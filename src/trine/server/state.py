@@ -6,87 +6,20 @@ The engine, with its indices and tables, is built from this state; this state is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster
 from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
-from trine.server.cluster_record import cluster_from_record, cluster_to_record, renumbered
-from trine.server.service import LIVE_STATES, JobState, StoryLine
+from trine.server.cluster_record import cluster_from_record, renumbered
+from trine.server.live_job import LiveJob, NodeState, fate, node_after, pace_now
+from trine.server.service import JobState
 
-FORMAT = 1
-"""Version of the snapshot; a snapshot of another version is refused."""
-_STORY_LENGTH = 50
 _ENDED_KEPT = 100_000
 """Ended jobs kept in memory and in snapshots; older ones are forgotten."""
 _REQUESTS_KEPT = 50_000
-MAX_LOSSES = 5
-"""A job whose processes vanished this often in a row is given up."""
-
-
-@dataclass(slots=True)
-class LiveJob:
-    """A submitted job and what became of it. Times are Unix seconds."""
-
-    id: str
-    user: str
-    queue: str
-    weight: float
-    spec: JobSpec
-    submitted_s: float
-    state: JobState = "waiting"
-    epoch: int = 0
-    gpus: tuple[int, ...] = ()
-    """GPU ids of the present start; empty while it waits."""
-    wish: str = ""
-    """``cancel`` or ``hold``: what is to become of it once its processes are gone."""
-    done: float = 0.0
-    """Steps done, as last heard."""
-    safe: float = 0.0
-    """Steps that a stop left behind: what the next start resumes from."""
-    total: float | None = None
-    """Steps in all, as the job itself says."""
-    rate: float = 0.0
-    heard_s: float = 0.0
-    attained_s: float = 0.0
-    run_from_s: float = 0.0
-    idle_from_s: float = 0.0
-    started_s: float | None = None
-    finished_s: float | None = None
-    exit_code: int | None = None
-    preemptions: int = 0
-    migrations: int = 0
-    losses: int = 0
-    expected_s: float | None = None
-    """Seconds the present start was expected to take, where that is known."""
-    story: list[StoryLine] = field(default_factory=list)
-
-    @property
-    def live(self) -> bool:
-        return self.state in LIVE_STATES
-
-    @property
-    def holds_gpus(self) -> bool:
-        return self.state in ("starting", "running", "stopping")
-
-    def tell(self, at_s: float, what: str, sentence: str = "") -> None:
-        self.story.append(StoryLine(at_s, what, sentence))
-        del self.story[:-_STORY_LENGTH]
-
-
-@dataclass(slots=True)
-class NodeState:
-    """A node that is not simply up: ``drained`` or ``down``, and why."""
-
-    state: str
-    reason: str
-    drained: bool = False
-    """An operator took it out of service."""
-    down: bool = False
-    """The executor lost it."""
 
 
 @dataclass
@@ -100,6 +33,10 @@ class LiveState:
     placement: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     round_s: float = 60.0
+    sharing: rec.Sharing = "off"
+    """Who may be two on the same GPUs."""
+    accounts: dict[str, Any] = field(default_factory=dict)
+    """What the policy keeps of the time jobs received, in its own words."""
     observations: Observations | None = None
     """What running jobs taught about GPUs and models; there is one as soon as the cluster is known."""
     requests: dict[str, list[str]] = field(default_factory=dict)
@@ -141,9 +78,12 @@ class LiveState:
             self.observations = Observations(VariabilityTable.of_cluster(cluster))
         elif self.cluster is not None and cluster.scores != self.cluster.scores:
             self.observations.rebase(VariabilityTable.of_cluster(cluster))
+        before = (self.policy, self.settings, self.round_s, self.cluster and self.cluster.types)
+        if before != (record.policy, record.settings, record.round_s, cluster.types):
+            self.accounts = {}  # of another policy, or in other words
         self.cluster = cluster
         self.policy, self.placement, self.settings = record.policy, record.placement, record.settings
-        self.round_s = record.round_s
+        self.round_s, self.sharing = record.round_s, record.sharing
 
     def _renumber(self, now: float, old: Cluster, new: Cluster) -> None:
         """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
@@ -204,10 +144,19 @@ class LiveState:
             if job is None or job.epoch != heard.epoch or not job.holds_gpus:
                 continue
             self._observe(job, heard)
-            job.done, job.total, job.rate, job.heard_s = heard.step, heard.total, heard.steps_per_s, heard.at_s
+            job.done, job.total, job.heard_s = heard.step, heard.total, heard.at_s
+            job.rate = pace_now(job, heard)
+        for name, value in record.accounts.items():
+            if value is None:
+                self.accounts.pop(name, None)
+            else:
+                self.accounts[name] = value
 
     def _observe(self, job: LiveJob, heard: rec.Heard) -> None:
-        if self.cluster is None or self.observations is None:
+        if self.cluster is None or self.observations is None or not job.heard_since(heard.at_s, heard.seconds):
+            return
+        mate = self.beside(job)
+        if mate is not None and mate.state == "starting":
             return
         self.observations.observe(
             at_s=heard.at_s,
@@ -219,6 +168,7 @@ class LiveState:
             steps_per_s=heard.steps_per_s,
             seconds=heard.seconds,
             run=f"{job.id}/{job.epoch}",
+            partner=None if mate is None else mate.spec.model,
         )
 
     def _started(self, record: rec.Started) -> None:
@@ -226,6 +176,7 @@ class LiveState:
         if job is None or job.epoch != record.epoch:
             return
         job.run_from_s = record.at_s
+        self._company_changed(job, record.at_s)
         if job.state == "starting":
             job.state = "running"
             job.tell(record.at_s, "running")
@@ -236,11 +187,12 @@ class LiveState:
             return
         after = fate(job, record)
         took_s = max(record.at_s - job.run_from_s, 0.0)
-        expected_s = job.expected_s or 0.0
+        expected_s = (job.expected_s or 0.0) if job.state != "stopping" else 0.0
         if after == "done" and self.observations is not None and expected_s > 0 and took_s > 0:
             self.observations.predicted(job.spec.model, expected_s, took_s)
         job.attained_s += took_s
         job.run_from_s = job.idle_from_s = record.at_s
+        self._part(job, record.at_s)
         job.gpus, job.rate = (), 0.0
         job.safe = job.safe if record.step is None else record.step
         job.done = job.safe if after != "done" else job.total or job.spec.steps or max(job.done, job.safe)
@@ -270,6 +222,8 @@ class LiveState:
         if job is None or job.epoch != order.epoch:
             return
         job.state = "stopping"
+        job.attained_s += max(at_s - job.run_from_s, 0.0)
+        job.run_from_s = at_s
         job.migrations += order.moves
         job.preemptions += order.why == "preempted"
         job.tell(at_s, "told to move" if order.moves else "told to stop", order.sentence)
@@ -280,7 +234,43 @@ class LiveState:
         job.run_from_s, job.expected_s = at_s, order.expected_s
         job.started_s = at_s if job.started_s is None else job.started_s
         job.heard_s, job.done = 0.0, job.safe
+        job.partner, job.company_s = order.partner, 0.0
         job.tell(at_s, "started", order.sentence)
+        mate = self.live.get(order.partner)
+        if mate is not None and mate.holds_gpus and mate.gpus == job.gpus:
+            self._join(job, mate, at_s)
+
+    # -- two on the same GPUs ------------------------------------------------------------------------------------
+
+    def beside(self, job: LiveJob) -> LiveJob | None:
+        """The job that holds the same GPUs now; both were declared to share them."""
+        mate = self.live.get(job.partner)
+        if mate is None or not (job.holds_gpus and mate.holds_gpus):
+            return None
+        return mate if mate.partner == job.id and mate.gpus == job.gpus else None
+
+    def _join(self, job: LiveJob, mate: LiveJob, at_s: float) -> None:
+        mate.partner = job.id
+        mate.tell(at_s, "shares its GPUs", f"job {job.id} starts there, too.")
+        # How long it takes depends on how long the other stays.
+        job.expected_s = mate.expected_s = None
+        self._company_changed(job, at_s)
+
+    def _part(self, job: LiveJob, at_s: float) -> None:
+        """The job leaves; its partner has the GPUs to itself."""
+        mate = self.beside(job)
+        if mate is not None:
+            self._company_changed(job, at_s)
+            mate.partner = ""
+            mate.tell(at_s, "has its GPUs to itself", f"job {job.id} left them.")
+        job.partner = ""
+
+    def _company_changed(self, job: LiveJob, at_s: float) -> None:
+        """The speeds of both are others from now on."""
+        mate = self.beside(job)
+        if mate is not None:
+            job.company_s = mate.company_s = at_s
+            job.rate = mate.rate = 0.0
 
     # -- queries and snapshots -----------------------------------------------------------------------------------
 
@@ -290,86 +280,12 @@ class LiveState:
 
     def to_snapshot(self) -> dict[str, Any]:
         """JSON-ready; ``from_snapshot`` gives the same state back."""
-        return {
-            "format": FORMAT,
-            "jobs": [_job_to_json(job) for job in self.jobs.values()],
-            "nodes": {name: asdict(node) for name, node in self.nodes.items()},
-            "observations": None if self.observations is None else self.observations.to_json(),
-            "requests": self.requests,
-            "next_id": self.next_id,
-            "last_s": self.last_s,
-            "configured": None if self.cluster is None else self._configuration(),
-        }
+        from trine.server.snapshot import to_snapshot
 
-    def _configuration(self) -> dict[str, Any]:
-        assert self.cluster is not None
-        return {
-            "cluster": cluster_to_record(self.cluster),
-            "policy": self.policy,
-            "placement": self.placement,
-            "settings": self.settings,
-            "round_s": self.round_s,
-        }
+        return to_snapshot(self)
 
     @classmethod
     def from_snapshot(cls, body: dict[str, Any]) -> LiveState:
-        if body.get("format") != FORMAT:
-            raise rec.JournalError(f"a snapshot of format {body.get('format')!r}; this version reads format {FORMAT}")
-        told = body["configured"]
-        cluster = cluster_from_record(told["cluster"]) if told else None
-        learnt = None
-        if cluster is not None and body["observations"] is not None:
-            learnt = Observations.from_json(body["observations"], VariabilityTable.of_cluster(cluster))
-        jobs = {job["id"]: _job_from_json(job) for job in body["jobs"]}
-        return cls(
-            jobs,
-            {name: NodeState(**node) for name, node in body["nodes"].items()},
-            cluster,
-            told["policy"] if told else "",
-            told["placement"] if told else "",
-            told["settings"] if told else {},
-            told["round_s"] if told else 60.0,
-            learnt,
-            dict(body["requests"]),
-            body["next_id"],
-            body["last_s"],
-        )
+        from trine.server.snapshot import from_snapshot
 
-
-def node_after(node: NodeState | None, record: rec.NodeChanged) -> NodeState | None:
-    """A node after a change; ``None`` if it is in service. Drained and down are two things, each with its own end."""
-    drained, down = (node.drained, node.down) if node else (False, False)
-    if record.by == rec.EXECUTOR:
-        down = record.state == "down"
-    else:
-        drained = record.state == "drained"
-    if not drained and not down:
-        return None
-    reason = record.reason if record.state != "up" or node is None else node.reason
-    return NodeState("down" if down else "drained", reason, drained, down)
-
-
-def fate(job: LiveJob, record: rec.Exited) -> JobState:
-    """Where a job goes when its processes are gone. Dying when told to stop is no failure; vanishing often is."""
-    if record.outcome == "done":
-        return "done"
-    if job.wish == "cancel":
-        return "cancelled"
-    gives_up = record.outcome == "lost" and job.losses + 1 >= MAX_LOSSES
-    if gives_up or (record.outcome == "failed" and job.state != "stopping"):
-        return "failed"
-    return "held" if job.wish == "hold" else "waiting"
-
-
-def _job_to_json(job: LiveJob) -> dict[str, Any]:
-    names = [name for name in LiveJob.__slots__ if name not in ("spec", "story")]
-    body = {name: getattr(job, name) for name in names}
-    body["spec"] = rec.spec_to_body(job.spec)
-    body["story"] = [[line.at_s, line.what, line.sentence] for line in job.story]
-    return body
-
-
-def _job_from_json(body: dict[str, Any]) -> LiveJob:
-    story = [StoryLine(*line) for line in body["story"]]
-    spec = rec.spec_from_body(body["spec"])
-    return LiveJob(**{**body, "spec": spec, "story": story, "gpus": tuple(body["gpus"])})
+        return from_snapshot(body)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from trine.core.reason import Reason, Why
 from trine.engine.engine import Engine
-from trine.engine.reasons import never_fits
+from trine.engine.reasons import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
+from trine.server.live_job import LiveJob
 from trine.server.service import (
     Explanation,
     GpuView,
@@ -16,7 +17,6 @@ from trine.server.service import (
     ProgressView,
     ReasonView,
 )
-from trine.server.state import LiveJob
 
 _ENDED = {"done": "ended well", "failed": "failed", "cancelled": "was cancelled"}
 _ORDER = {"running": 0, "starting": 0, "stopping": 0, "waiting": 1, "held": 2}
@@ -25,6 +25,7 @@ _ORDER = {"running": 0, "starting": 0, "stopping": 0, "waiting": 1, "held": 2}
 def job_view(controller: Controller, job: LiveJob, position: int | None = None) -> JobView:
     """One job; ``position`` is its rank among those that wait, if it is known."""
     spec, state = job.spec, controller.state
+    mate = state.beside(job)
     waiting = job.state == "waiting"
     if waiting and position is None:
         position = positions(controller).get(job.id)
@@ -50,6 +51,7 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
         job.preemptions,
         job.migrations,
         expected_end_s(job),
+        mate.id if mate else None,
     )
 
 
@@ -88,8 +90,18 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         return Reason(Why.PREEMPTED, f"job {job.id} saves its work and stops. {told.sentence if told else ''}".rstrip())
     if job.holds_gpus:
         started = next((line for line in reversed(job.story) if line.what == "started"), None)
-        return Reason(Why.PLACED, started.sentence if started else f"job {job.id} runs.")
+        sentence = started.sentence if started else f"job {job.id} runs."
+        return Reason(Why.PLACED, f"{sentence} {_company(controller, job)}".rstrip())
     return _why_waiting(controller.deciding, controller.slots[job.id])
+
+
+def _company(controller: Controller, job: LiveJob) -> str:
+    """With whom it shares its GPUs; empty if it has them to itself."""
+    mate, engine = controller.state.beside(job), controller.deciding
+    if mate is None:
+        return ""
+    one, other = (engine.table.jobs[controller.slots[member.id]] for member in (job, mate))
+    return shares(engine, one, other, job.gpus)
 
 
 def _why_waiting(engine: Engine, slot: int) -> Reason:
@@ -123,8 +135,10 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
 
 def _speed(controller: Controller, job: LiveJob) -> list[str]:
     engine = controller.deciding
-    speed = engine.perf.speed(engine.table.jobs[controller.slots[job.id]], job.gpus)
+    speed = engine.speed(controller.slots[job.id])
     parts = []
+    if speed.sharing != 1.0:
+        parts.append(f"next to another job {speed.sharing:.2f}x as long as alone")
     if speed.chip != 1.0:
         parts.append(f"its slowest GPU counts {speed.chip:.2f}x the median for its class")
     if speed.network != 1.0:
@@ -158,7 +172,10 @@ def node_views(controller: Controller) -> list[NodeView]:
     """All nodes with their GPUs, who holds them, scores by class and flags."""
     cluster, state = controller.state.cluster, controller.state
     assert cluster is not None
-    holder = {gpu: job.id for job in state.holders() for gpu in job.gpus}
+    holders: dict[int, list[str]] = {}
+    for job in state.holders():
+        for gpu in job.gpus:
+            holders.setdefault(gpu, []).append(job.id)
     table = controller.deciding.perf.variability
     flags = drift_flags(controller)
     views = []
@@ -167,9 +184,10 @@ def node_views(controller: Controller) -> list[NodeView]:
             GpuView(
                 gpu - cluster.first_gpu[i],
                 node.gpu_type,
-                holder.get(gpu),
+                next(iter(holders.get(gpu, ())), None),
                 {name: round(table.slowdown(name)[gpu], 4) for name in table.classes},
                 tuple(flags.get(gpu, ())),
+                next(iter(holders.get(gpu, ())[1:]), None),
             )
             for gpu in gpus_of(cluster, node.name)
         )

@@ -163,6 +163,16 @@ def test_nodes_list_every_gpu(daemon: FakeDaemon) -> None:
     assert [node["name"] for node in trine("nodes", "n1", "-o", "json").json] == ["n1"]
 
 
+def test_who_shares_gpus_with_whom_is_shown(daemon: FakeDaemon) -> None:
+    job_id = daemon.add("running", gpus=1, placement=[{"node": "n0", "gpus": [0]}], shares_with="7")
+    assert "n0:0 with 7" in trine("queue").out
+    assert "shares with" in (shown := trine("show", job_id).out) and shown.split("shares with")[1].split()[0] == "7"
+    assert "running on n0:0 with 7." in trine("explain", job_id).out
+    daemon.nodes[0]["gpus"][0]["second_job"] = "7"
+    assert trine("nodes").out.splitlines()[1].split()[5] == "1+7"
+    assert trine("drain", "n0").out == "n0 drained, still held by 1, 7\n"
+
+
 def test_drain_and_undrain_tell_the_new_state(daemon: FakeDaemon) -> None:
     assert trine("drain", "n0", "--reason", "fan").out == "n0 drained, still held by 1\n"
     assert daemon.nodes[0]["reason"] == "fan"

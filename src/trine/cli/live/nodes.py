@@ -10,6 +10,7 @@ from trine.cli.live.verb import Form, Output, State, connected, print_json, verb
 
 if TYPE_CHECKING:
     from trine.client import NodeAnswer
+    from trine.client.answers import GpuAnswer
 
 HEADER = ("node", "rack", "state", "gpu", "type", "job", "score", "flags", "reason")
 RIGHT = ("gpu", "job")
@@ -76,7 +77,7 @@ def rows(node: NodeAnswer) -> list[list[str]]:
             node["state"],
             str(gpu["index"]),
             gpu["gpu_type"],
-            gpu["job"] or NOTHING,
+            "+".join(holders(gpu)) or NOTHING,
             " ".join(f"{name}={score:.2f}" for name, score in sorted(gpu["scores"].items())) or NOTHING,
             ",".join(gpu["flags"]) or NOTHING,
             node["reason"] or NOTHING,
@@ -85,10 +86,15 @@ def rows(node: NodeAnswer) -> list[list[str]]:
     ]
 
 
+def holders(gpu: GpuAnswer) -> list[str]:
+    """The job on the GPU, or both."""
+    return [job for job in (gpu["job"], gpu.get("second_job")) if job]
+
+
 def _told(node: NodeAnswer, output: Form) -> None:
     if output is Form.JSON:
         print_json(node)
         return
-    holders = sorted({gpu["job"] for gpu in node["gpus"] if gpu["job"]})
-    running = f", still held by {', '.join(holders)}" if holders else ""
+    left = sorted({job for gpu in node["gpus"] for job in holders(gpu)})
+    running = f", still held by {', '.join(left)}" if left else ""
     typer.echo(f"{node['name']} {node['state']}{running}")

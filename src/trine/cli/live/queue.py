@@ -61,7 +61,7 @@ def _wanted(everything: bool, only: list[str] | None) -> list[str]:
 
 
 def rows(jobs: list[JobAnswer]) -> list[list[str]]:
-    from trine.cli.live.words import NOTHING, outcome, progress, where
+    from trine.cli.live.words import NOTHING, outcome, place, progress
 
     return [
         [
@@ -71,7 +71,7 @@ def rows(jobs: list[JobAnswer]) -> list[list[str]]:
             job["user"],
             outcome(job),
             str(job["gpus"]),
-            where(job["placement"]),
+            place(job),
             progress(job["progress"]),
             job["reason"]["sentence"],
         ]

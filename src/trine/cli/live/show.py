@@ -51,6 +51,7 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("would change", job["reason"]["change"]),
         ("gpus", str(job["gpus"])),
         ("where", where(job["placement"]) if job["placement"] else ""),
+        ("shares with", job.get("shares_with") or ""),
         ("progress", full_progress(job["progress"]) if job["progress"] else ""),
         ("model", job["model"]),
         ("class", job["app_class"]),
@@ -67,12 +68,12 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
 
 def explanation(found: ExplanationAnswer) -> list[str]:
     """What it is, why, and what happened, in this order."""
-    from trine.cli.live.words import clean, clock_time, outcome, where
+    from trine.cli.live.words import clean, clock_time, outcome, place
 
     job = found["job"]
-    place = f" on {where(job['placement'])}" if job["placement"] else ""
+    on = f" on {place(job)}" if job["placement"] else ""
     gpus = "1 GPU" if job["gpus"] == 1 else f"{job['gpus']} GPUs"
-    lines = [f"Job {job['id']} ({job['name']}, {gpus}): {outcome(job)}{place}."]
+    lines = [f"Job {job['id']} ({job['name']}, {gpus}): {outcome(job)}{on}."]
     lines += [f"  {sentence}" for sentence in found["sentences"]]
     if found["story"]:
         lines.append("What happened:")

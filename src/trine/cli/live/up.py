@@ -56,6 +56,9 @@ def up(
     job_user: Annotated[
         str, typer.Option("--job-user", help="Started as root: run the owner's own jobs as this user.")
     ] = "",
+    share_between_users: Annotated[
+        bool, typer.Option("--share-between-users", help="Two users' jobs may share GPUs; else only one user's.")
+    ] = False,
     truncate: Annotated[
         int | None, typer.Option(help="Give up all journal records after this number (a damaged tail).")
     ] = None,
@@ -91,6 +94,7 @@ def up(
         truncate,
         _tls(tls_cert, tls_key),
         log_requests,
+        share_between_users,
     )
     if dry_run:
         for sentence in daemon.dry_run(options):

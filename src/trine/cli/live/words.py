@@ -26,6 +26,12 @@ def where(placement: Sequence[PlacementAnswer]) -> str:
     return " ".join(f"{part['node']}:{ranges(part['gpus'])}" for part in placement) or NOTHING
 
 
+def place(job: JobAnswer) -> str:
+    """Where a job runs, and next to whom: ``node0:0 with 7``."""
+    mate = job.get("shares_with")
+    return f"{where(job['placement'])} with {mate}" if mate else where(job["placement"])
+
+
 def progress(made: ProgressAnswer | None) -> str:
     """``40 %`` where the end is known, else the step."""
     if made is None:

@@ -6,12 +6,13 @@ One row per schedulable unit: the single jobs by job number, then the pairs that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.view import Flags, Floats, Ints
+from trine.policy.rounds.accounts import GOT, UNIT, Numbers, unit_names
+from trine.policy.view import Flags, Floats, Ints, View
 
 Value = TypeVar("Value", bound=np.generic)
 
@@ -40,6 +41,8 @@ class Ledger:
         self.singles = 0
         self.given_s: Floats = np.zeros(self.types)
         """Time all units received by type."""
+        self._named: tuple[Ints, list[str]] | None = None
+        """Names of the units, made when first asked for."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -111,6 +114,34 @@ class Ledger:
         served = part > 0
         priority = np.divide(self.share, part, out=self.share * UNSERVED, where=served)
         return np.where(runs, priority, 0.0)
+
+    def state(self, view: View) -> dict[str, Any]:
+        """All of it in plain values, by name of the unit (``accounts``); columns by GPU type in the cluster's order."""
+        if not len(view):  # whoever was in it is gone
+            return {"pairs": [], "pair_rates": [], "given_s": [0.0] * self.types}
+        if self._named is None or self._named[0] is not self.members:
+            self._named = (self.members, unit_names(self.members.tolist(), view))
+        names = self._named[1]
+        due = zip(self.share.tolist(), self.owed_s.tolist(), self.fresh.tolist(), strict=True)
+        found: dict[str, Any] = {UNIT + name: list(row) for name, row in zip(names, due, strict=True)}
+        found |= {GOT + name: row for name, row in zip(names, self.received_s.tolist(), strict=True)}
+        found |= {"pairs": names[self.singles :], "pair_rates": self.pair_rates.tolist()}
+        return found | {"given_s": self.given_s.tolist()}
+
+    def restore(self, kept: dict[str, Any], numbers: Numbers) -> list[str]:
+        """Go on from what ``state`` gave; returns the names of the units by row."""
+        pairs: list[str] = kept["pairs"]
+        singles = {name[len(UNIT) :] for name in kept if name.startswith(UNIT)}.difference(pairs)
+        names = [*sorted(singles, key=lambda name: numbers[name]), *pairs]
+        self.singles, shape = len(singles), (len(names), self.types)
+        self.members = np.array([numbers.members(name) for name in names], np.int64).reshape(-1, 2)
+        self.share = np.array([kept[UNIT + name][0] for name in names], np.float64).reshape(shape)
+        self.owed_s = np.array([kept[UNIT + name][1] for name in names], np.float64).reshape(shape)
+        self.fresh = np.array([kept[UNIT + name][2] for name in names], np.bool_)
+        self.received_s = np.array([kept[GOT + name] for name in names], np.float64).reshape(shape)
+        self.pair_rates = np.array(kept["pair_rates"], np.float64).reshape(-1, 2, self.types)
+        self.given_s = np.array(kept["given_s"], np.float64)
+        return names
 
 
 def _rows_of(old: Ints, slots: Ints) -> Ints:

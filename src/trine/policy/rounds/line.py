@@ -25,3 +25,17 @@ class Line:
             seats.clear(view.gpus_by_type)
         seats.fill(strict=True)
         return Selection(dict(seats.kind))
+
+    def state(self, view: View) -> dict[str, int]:
+        """Type, as an index, that each job has GPUs of, by id; -1 for those without."""
+        return {view.name(slot): self._seats.kind.get(slot, -1) for slot in self._seats.jobs}
+
+    def restore(self, kept: dict[str, int], capacity: list[int], view: View) -> None:
+        """Go on from what ``state`` gave, on ``capacity`` GPUs by type; jobs that are gone have let go of theirs."""
+        seats = self._seats
+        seats.jobs = {slot: view.of(slot) for slot in view.slots.tolist()}
+        seats.clear(capacity)
+        for slot in seats.jobs:
+            kind = kept.get(view.name(slot), -1)
+            if kind >= 0:
+                seats.sit(slot, kind)

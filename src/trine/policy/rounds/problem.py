@@ -15,6 +15,8 @@ from trine.policy.rounds.known import Known
 from trine.policy.view import Floats, Ints, View
 
 WHERE = "--set"
+NOTHING_LEFT = 1e-9
+OVERDUE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Question:
             throughput=rates,
             gang=view.gpus[able],
             weight=known.weight(slots),
-            steps_left=np.maximum(view.steps_left[able], 1e-9),
+            steps_left=_left(view.steps_left[able], rates),
             elapsed_s=view.now - view.submit_s[able],
             isolated_s=np.zeros(len(slots)),
             deadline_s=known.deadline_s(slots) - view.now,
@@ -86,14 +88,26 @@ class Question:
         found[:, self.columns] = shares
         return found
 
-    def pair_rates(self, view: View, pairs: Ints) -> Floats:
+    def pair_rates(self, view: View, pairs: Ints, known: Known) -> Floats:
         """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
         kinds = range(len(self.perf.cluster.types))
         rates = [
             [[self.perf.rate_next_to(one, other, j) for j in kinds] for one, other in ((a, b), (b, a))]
             for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
         ]
-        return np.array(rates, np.float64).reshape(-1, 2, len(kinds))
+        found = np.array(rates, np.float64).reshape(-1, 2, len(kinds))
+        paces = [[self._pace(view.job(at), known.rates(view.slots[at])) for at in pair] for pair in pairs.tolist()]
+        return found * np.array(paces, np.float64).reshape(-1, 2, 1)
+
+    def _pace(self, job: Job, own: Floats) -> float:
+        """How much faster the job was seen to be than its model says; it is so next to another, too.
+
+        ``own``: its steps/s alone, types as in the cluster. Exactly 1 where nothing was observed:
+        rates of a table stay as they are.
+        """
+        types = np.flatnonzero(own)
+        expected = [1.0 / self.perf.step_s_by_type(job)[j] for j in types.tolist()]
+        return next((float(rate) / known for rate, known in zip(own[types], expected, strict=True) if known > 0), 1.0)
 
     def forget_pairs(self) -> None:
         """The rates of pairs are others from now on."""
@@ -105,19 +119,22 @@ class Question:
         return entity, [self.entities.get(group, Entity(group)) for group in number]
 
     def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
-        """Jobs of one model, gang and speed are one kind; two kinds may share if that was measured."""
-        number: dict[tuple[str, int, tuple[float, ...]], int] = {}
-        keys = [(job.model, job.gpus, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
+        """Jobs of one model, gang, circle and speed are one kind; two kinds may share if that was measured."""
+        number: dict[tuple[str, int, str, tuple[float, ...]], int] = {}
+        keys = [(job.model, job.gpus, job.circle, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
         kind = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
         rows: list[Floats] = []
         pairs: list[tuple[int, int]] = []
         kinds = list(number)
-        for b, (other, gang, own) in enumerate(kinds):
-            for a, (model, size, theirs) in enumerate(kinds[: b + 1]):
-                found = self._together(model, other, gang) if size == gang else None
+        first = np.unique(kind, return_index=True)[1].tolist()
+        pace = [self._pace(jobs[at], self.by_cluster(rates[at : at + 1])[0]) for at in first]
+        for b, (other, gang, circle, own) in enumerate(kinds):
+            for a, (model, size, theirs_circle, theirs) in enumerate(kinds[: b + 1]):
+                found = self._together(model, other, gang) if (size, theirs_circle) == (gang, circle) else None
                 if found is not None:
                     pairs.append((a, b))
-                    rows.append(found * ((np.array(own) > 0) & (np.array(theirs) > 0)))
+                    both = (np.array(own) > 0) & (np.array(theirs) > 0)
+                    rows.append(found * both * np.array([[pace[a]], [pace[b]]]))
         table = np.array(rows).reshape(-1, 2, rates.shape[1])
         kept = (table > 0).all(axis=(1, 2)) if self.everywhere else table.any(axis=(1, 2))
         return KindPairs(kind, np.array(pairs, np.int64).reshape(-1, 2)[kept], table[kept])
@@ -130,6 +147,11 @@ class Question:
             fits = [pair if pair is not None and min(pair) > 0 else (0.0, 0.0) for pair in known]
             self._measured[key] = np.array(fits).T if any(map(any, fits)) else None
         return self._measured[key]
+
+
+def _left(steps_left: Floats, rates: Floats) -> Floats:
+    """Steps left; a job that was said to be done by now and is not is taken to need a little more."""
+    return np.where(steps_left > NOTHING_LEFT, steps_left, rates.max(axis=1, initial=0.0) * OVERDUE_S)
 
 
 def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:

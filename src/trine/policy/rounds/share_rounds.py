@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
+from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, unit_names
 from trine.policy.rounds.estimates import Estimates
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
@@ -282,7 +284,7 @@ class ShareRounds(Policy):
             if len(used):
                 at = np.sort(able[found.pair_jobs[used]], axis=1)
                 pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
-                pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at)
+                pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at, self._known)
         return share, pairs, pair_share, pair_rates
 
     def _able(self, view: View) -> Ints:
@@ -336,6 +338,57 @@ class ShareRounds(Policy):
         order = list(self._types)
         self._shuffle.shuffle(order)
         return order
+
+    # -- on record -----------------------------------------------------------------------------------------------
+
+    def state(self, view: View) -> dict[str, Any]:
+        ledger, (chosen, _, before) = self._ledger, self._last
+        if ledger is None or self._reset_s is None:
+            return {}
+        found = memory_state(self.memory, view)
+        found |= {"due": self._due, "whole": self._whole, "capacity": self._capacity, "reset_s": self._reset_s}
+        if self._turns is not None:
+            return found | self._turns.state(view)
+        if self._line is not None:
+            return found | {"line": self._line.state(view) if len(view) else {}}
+        members = ledger.members[chosen.rows if len(view) else []]
+        held_s = before[np.searchsorted(self._slots, members[:, 0])].tolist()
+        last = zip(unit_names(members.tolist(), view), chosen.kinds, held_s, strict=False)
+        return found | ledger.state(view) | {"last": [list(row) for row in last]}
+
+    def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:
+        numbers = Numbers(view)
+        self._begin(view)
+        restore_memory(self.memory, kept, numbers)
+        self._reset_s, self._capacity = kept["reset_s"], list(kept["capacity"])
+        self._due, self._whole = kept["due"] or stale, kept["whole"]
+        self._look_up(view)
+        if self._turns is not None:
+            left = self._turns.restore(kept, self._capacity, view)
+            self._due |= left
+            if not left and len(self._turns.accounts) == len(view):  # nothing has happened: the next round may repeat
+                self._slots, self._last = view.slots, (self._last[0], self._turns.selection(), self._last[2])
+        elif self._line is not None:
+            self._line.restore(kept["line"], list(self._capacity), view)
+            if kept["line"].keys() == {view.name(slot) for slot in view.slots.tolist()}:
+                self._slots, self._last = view.slots, (self._last[0], self._line.rank(view, False), self._last[2])
+        else:
+            self._restore_ledger(kept, view, numbers)
+
+    def _restore_ledger(self, kept: dict[str, Any], view: View, numbers: Numbers) -> None:
+        ledger = self._ledger
+        assert ledger is not None
+        rows = {name: row for row, name in enumerate(ledger.restore(kept, numbers))}
+        self._slots = ledger.members[: ledger.singles, 0]
+        last, before = kept["last"], np.zeros(len(self._slots))
+        chosen = Chosen([rows[name] for name, _, _ in last], [kind for _, kind, _ in last])
+        before[np.searchsorted(self._slots, ledger.members[chosen.rows, 0])] = [held_s for _, _, held_s in last]
+        selection = Selection({})
+        if np.array_equal(self._slots, view.slots):  # then nothing has happened, and the next round may repeat the last
+            self._slots, selection = view.slots, _selection(view, ledger, chosen)
+        else:
+            self._capacity = []  # the next round looks at everything again
+        self._last = (chosen, selection, before)
 
 
 def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from trine.policy.base import Selection
+from trine.policy.rounds.accounts import GONE, GOT, JOIN, UNIT, unit_names
 from trine.policy.rounds.seats import Seats
 from trine.policy.view import Floats, Ints, View
 
 SLACK = 0.5
 """Turns within this part of ``stay_s`` are taken together, at the end of it."""
+SEAT = "seat/"
+"""What is on record of the GPUs a job has."""
 AT_LEAST = 0.1
 """Rounds between two turns where decisions are not bound to rounds."""
 Unit = tuple[int, int]
@@ -38,7 +42,7 @@ class Account:
     """Steps per second of either job of a pair."""
     due: int = -1
     """The type it has GPUs of by right; it may be on a faster one that nobody else uses."""
-    seat_s: float = field(default=0.0)
+    seat_s: float = 0.0
     """How far behind others must be to take that away."""
 
     @property
@@ -146,14 +150,14 @@ class Turns:
                 self.seats.upgrade(self._order, before)
         wait_s = self._next_turn_s() + SLACK * self._stay_s
         self.turn_s = self._charged_s + max(wait_s, AT_LEAST * self._round_s)
-        return self._selection()
+        return self.selection()
 
     def go_on(self) -> Selection:
         """Nobody's turn yet: who has no GPUs takes what is left."""
         self.seats.fill(strict=False)
         if self._upgrades and any(self.seats.left):
             self.seats.upgrade(self._order, self.seats.kind)
-        return self._selection()
+        return self.selection()
 
     def _serve(self, capacity: list[int]) -> None:
         """Seats by right: those furthest behind first, equals by the order of types, then by arrival."""
@@ -197,7 +201,8 @@ class Turns:
                 seats.leave(slot)
                 seats.sit(slot, to)
 
-    def _selection(self) -> Selection:
+    def selection(self) -> Selection:
+        """Who has GPUs now."""
         return Selection(dict(self.seats.kind), dict(self.seats.mates))
 
     def _next_turn_s(self) -> float:
@@ -230,6 +235,49 @@ class Turns:
                     if other.due == kind and other.seat_s >= behind_s:
                         soon_s = min(soon_s, (other.seat_s - behind_s) / (rises + other.falls))
         return soon_s
+
+    # -- on record -----------------------------------------------------------------------------------------------
+
+    def state(self, view: View) -> dict[str, Any]:
+        """Accounts and seats in plain values, by name of the unit (``accounts``)."""
+        kind, mates = self.seats.kind, self.seats.mates
+        found: dict[str, Any] = {"charged_s": self._charged_s}
+        if math.isfinite(self.turn_s):
+            found["turn_s"] = self.turn_s
+        for account in self._all() if len(view) else ():
+            (name,) = unit_names([account.unit], view)
+            found[UNIT + name] = [list(account.share), list(account.asks), [list(rates) for rates in account.rates]]
+            found[GOT + name] = [list(account.lag_s), account.due]
+        for slot in kind if len(view) else ():
+            found[SEAT + view.name(slot)] = [kind[slot], view.name(mates[slot]) if slot in mates else ""]
+        return found
+
+    def restore(self, kept: dict[str, Any], capacity: list[int], view: View) -> bool:
+        """Go on from what ``state`` gave, on ``capacity`` GPUs by type; whether somebody left meanwhile."""
+        self._charged_s, self.turn_s = kept["charged_s"], kept.get("turn_s", math.inf)
+        slots = {view.name(slot): slot for slot in view.slots.tolist()}
+        names = [name[len(UNIT) :] for name in kept if name.startswith(UNIT)]
+        there = {name: slot for name, slot in slots.items() if name in names}
+        self.seats.jobs = {slot: view.of(slot) for slot in there.values()}
+        self.seats.clear(capacity)
+        for name, slot in there.items():
+            self.accounts[slot, -1] = _account((slot, -1), kept, name)
+            kind, mate = kept.get(SEAT + name, (-1, ""))
+            if kind >= 0 and slot not in self.seats.kind:
+                self.seats.sit(slot, kind, there.get(mate, -1))
+        for name in names:
+            one, join, other = name.partition(JOIN)
+            if join and (one in there or other in there):
+                unit = (there.get(one, GONE), there.get(other, GONE))
+                self._pairs[unit] = _account(unit, kept, name)
+                if GONE in unit:
+                    self._dissolve(unit)
+        return any(part not in there for name in names for part in name.split(JOIN))
+
+
+def _account(unit: Unit, kept: dict[str, Any], name: str) -> Account:
+    (share, asks, rates), (lag_s, due) = kept[UNIT + name], kept[GOT + name]
+    return Account(unit, list(share), list(lag_s), tuple(asks), (list(rates[0]), list(rates[1])), due)
 
 
 def _seat_s(account: Account) -> float:
