@@ -39,6 +39,12 @@ class Compat:
     """Each job of a pair pays for all of the GPUs they share (Gavel)."""
     fifo_last_type: bool = False
     """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
+    every_pair: bool = False
+    """Any two jobs of equal gangs may share GPUs that are left, share or not; a partner's end frees no share (Gavel)."""
+    draws_stand: bool = False
+    """Gandiva keeps a pair it drew, good or bad, until the next computation; a job without GPUs then idles (Gavel)."""
+    centre_of_optima: bool = False
+    """Of several optima, the shares in the middle of them, as interior points find, not a corner (Gavel)."""
     finalise_all: bool = False
     """Water filling freezes every job after each pass (Gavel)."""
     makespan_bisection: bool = False

@@ -33,15 +33,13 @@ class Gandiva(SharePolicy):
     )
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
-        if problem.gang.sum() <= problem.capacity.sum() or not len(problem.pair_rows):
-            return _equal_time(problem, np.zeros(0, np.int64))
-        gain = _pair_gain(problem)
-        rows = {frozenset(problem.ids[i] for i in jobs): k for k, jobs in enumerate(problem.pair_rows.jobs.tolist())}
-        _forget(memory, problem, rows, gain, self.keep_above)
-        _draw(memory, problem)
-        _forget(memory, problem, rows, gain, self.keep_above)
-        kept = {rows[frozenset(pair)] for pair in memory.partners.items()}
-        return _equal_time(problem, np.array(sorted(kept), np.int64))
+        if fits_at_once(problem) or not len(problem.pair_rows):
+            return equal_time(problem, {})
+        rows, gain = pair_numbers(problem), _pair_gain(problem)
+        forget(memory, problem, rows, gain, self.keep_above)
+        draw(memory, problem, len(problem))
+        forget(memory, problem, rows, gain, self.keep_above)
+        return equal_time(problem, memory.partners)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         partner: dict[int, int] = {}
@@ -54,11 +52,22 @@ class Gandiva(SharePolicy):
         ]
 
 
-def _equal_time(problem: Problem, rows: Ints) -> Allocation:
-    """The same time for every single job and every pair in ``rows``."""
-    paired = np.zeros(len(problem), bool)
-    paired[problem.pair_rows.jobs[rows].ravel()] = True
-    count = len(problem) - len(rows)
+def fits_at_once(problem: Problem) -> bool:
+    """Nobody needs to share: there are as many GPUs as all jobs ask for."""
+    return bool(problem.gang.sum() <= problem.capacity.sum())
+
+
+def pair_numbers(problem: Problem) -> dict[frozenset[str], int]:
+    """The row of each two jobs that can share GPUs somewhere."""
+    return {frozenset(problem.ids[i] for i in jobs): k for k, jobs in enumerate(problem.pair_rows.jobs.tolist())}
+
+
+def equal_time(problem: Problem, partners: dict[str, str]) -> Allocation:
+    """The same time for every single job and every pair; two that cannot share keep theirs in vain."""
+    rows = np.array(sorted({pair_numbers(problem).get(frozenset(pair), -1) for pair in partners.items()}), np.int64)
+    rows = rows[rows >= 0]
+    paired = np.array([job in partners for job in problem.ids])
+    count = len(problem) - len(partners) // 2
     x = np.where(paired[:, None], 0.0, _share(problem, problem.gang, count))
     pair_x = np.zeros((len(problem.pair_rows), len(problem.types)))
     pair_x[rows] = _share(problem, problem.gang[problem.pair_rows.jobs[rows, 0]], count)
@@ -72,14 +81,18 @@ def _share(problem: Problem, gang: Ints, count: int) -> Floats:
     return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), np.float64)
 
 
-def _pair_gain(problem: Problem) -> Floats:
-    """Throughput of each row of pairs relative to running alone, summed over both jobs and all types."""
+def relative_rates(problem: Problem) -> Floats:
+    """(rows, 2, types): throughput of either job of each row of pairs relative to running alone."""
     rows = problem.pair_rows
     alone = problem.rates[rows.jobs]
-    return np.asarray(np.divide(rows.rates, alone, out=np.zeros_like(rows.rates), where=alone > 0).sum(axis=(1, 2)))
+    return np.divide(rows.rates, alone, out=np.zeros_like(rows.rates), where=alone > 0)
 
 
-def _forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], gain: Floats, keep_above: float) -> None:
+def _pair_gain(problem: Problem) -> Floats:
+    return np.asarray(relative_rates(problem).sum(axis=(1, 2)))
+
+
+def forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], gain: Floats, keep_above: float) -> None:
     """Splits pairs of which one job is gone, that the problem does not list, or that do not pay."""
     there = set(problem.ids)
     memory.partners = {
@@ -89,13 +102,18 @@ def _forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], g
     }
 
 
-def _draw(memory: Memory, problem: Problem) -> None:
-    """As many draws as there are jobs: two jobs without partner that have equal gangs become a pair."""
-    alone = [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.partners]
-    for _ in range(len(problem)):
-        if len(alone) < 2:
+def alone(memory: Memory, problem: Problem) -> list[int]:
+    """Jobs without partner, in order of arrival."""
+    return [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.partners]
+
+
+def draw(memory: Memory, problem: Problem, times: int) -> None:
+    """So many draws: two jobs without partner that have equal gangs become a pair."""
+    waiting = alone(memory, problem)
+    for _ in range(times):
+        if len(waiting) < 2:
             return
-        low, high = sorted(memory.rng.sample(range(len(alone)), 2))
-        if problem.gang[alone[low]] == problem.gang[alone[high]]:
-            a, b = (problem.ids[alone.pop(place)] for place in (high, low))
+        low, high = sorted(memory.rng.sample(range(len(waiting)), 2))
+        if problem.gang[waiting[low]] == problem.gang[waiting[high]]:
+            a, b = (problem.ids[waiting.pop(place)] for place in (high, low))
             memory.partners[a], memory.partners[b] = b, a

@@ -12,6 +12,7 @@ from trine.core.compat import Compat
 from trine.policy.lp.allocation import Allocation, allocation, exact
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.fifo import Fifo
+from trine.policy.lp.gandiva import Gandiva, alone, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
 from trine.policy.lp.greedy import whole_shares
 from trine.policy.lp.hierarchical import Hierarchical
 from trine.policy.lp.makespan import Makespan
@@ -29,6 +30,8 @@ def for_rounds(policy: SharePolicy, compat: Compat) -> SharePolicy:
         return replace(policy, finalise_all=True)
     if isinstance(policy, Makespan) and compat.makespan_bisection:
         return BisectedMakespan(policy)
+    if isinstance(policy, Gandiva) and compat.draws_stand:
+        return HastyGandiva(policy)
     if isinstance(policy, Fifo) and policy.form == "greedy":
         if policy.aware and policy.space_sharing is not True:
             return PassingFifo(policy)
@@ -126,6 +129,24 @@ class _Desk:
     def _take(self, job: str, kind: str) -> None:
         self.memory.held[job] = kind
         self.left[kind] -= self.gang[job]
+
+
+@dataclass
+class HastyGandiva(Variant):
+    """A pair that was drawn gets its time, good or bad; only the next computation splits it, and draws again.
+
+    What a pair is worth is summed over types, so that any pair which runs on all of them is kept.
+    """
+
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        assert isinstance(self.meant, Gandiva)
+        part = relative_rates(problem)
+        worth = np.where((part > 0).all(axis=(1, 2)), part.sum(axis=(1, 2)), 0.0)
+        forget(memory, problem, pair_numbers(problem), worth, self.meant.keep_above)
+        if fits_at_once(problem):
+            return equal_time(problem, {})
+        draw(memory, problem, len(alone(memory, problem)))
+        return equal_time(problem, memory.partners)
 
 
 @dataclass

@@ -19,11 +19,12 @@ from trine.policy.base import Policy, PolicyError, Ranking
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
+from trine.policy.rounds.every_pair import EveryPair
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
 from trine.policy.rounds.problem import Question, entities_of
-from trine.policy.rounds.quirks import PassingFifo
+from trine.policy.rounds.quirks import HastyGandiva, PassingFifo
 from trine.policy.rounds.select import Candidates, Chosen, apart, faster, in_line, select
 from trine.policy.view import Floats, Ints, View
 
@@ -70,6 +71,8 @@ class ShareRounds(Policy):
     shares: SharePolicy
     params: RoundParams = field(default_factory=RoundParams)
     round_s: float = 360.0
+    every_pair: bool = False
+    """Pairs without a share have accounts too (``compat.every_pair``)."""
 
     def __post_init__(self) -> None:
         self.name = self.shares.name  # type: ignore[misc]  # each instance stands for another policy
@@ -85,10 +88,11 @@ class ShareRounds(Policy):
         _check_prices(self.name, perf)
         self.memory = Memory(self.params.rounds_seed)
         self._shuffle = random.Random(self.params.rounds_seed + 5)
-        self._ledger = Ledger(len(types), self.round_s / 2)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
-        self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
+        self._ledger = (EveryPair if sharing and self.every_pair else Ledger)(len(types), self.round_s / 2)
+        everywhere = self.name == "gandiva" and not isinstance(self.shares, HastyGandiva)
+        self._question = Question(perf, sharing, self._entities, self.name == "hierarchical", everywhere)
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
         stay = self.params.stay_rounds
@@ -162,6 +166,8 @@ class ShareRounds(Policy):
         self._slots = view.slots
         if changed:
             self._known.learn(view)
+            if isinstance(ledger, EveryPair):
+                ledger.meet(view, self._question)
         capacity = view.capacity.tolist()
         if self._capacity != capacity:
             self._capacity, changed = capacity, True
