@@ -43,6 +43,8 @@ class Compat:
     """Any two jobs of equal gangs may share GPUs that are left, share or not; a partner's end frees no share (Gavel)."""
     draws_stand: bool = False
     """Gandiva keeps a pair it drew, good or bad, until the next computation; a job without GPUs then idles (Gavel)."""
+    any_type: bool = False
+    """Policies that do not use speeds give a job time also on types on which it cannot run (Gavel)."""
     centre_of_optima: bool = False
     """Of several optima, the shares in the middle of them, as interior points find, not a corner (Gavel)."""
     finalise_all: bool = False

@@ -208,10 +208,11 @@ class ShareRounds(Policy):
         able = self._able(view)
         if len(able):
             found = self._solve(view, able)
-            used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
+            noise = 0.0 if found.solver == "embedding" else NOISE  # the published code rounds nothing
+            used = np.flatnonzero((found.pair_shares > noise).any(axis=1))
             at = np.sort(able[found.pair_jobs[used]], axis=1)
-            share[able] = self._question.by_cluster(_clean(found.shares))
-            pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
+            share[able] = self._question.by_cluster(_clean(found.shares, noise))
+            pair_share = self._question.by_cluster(_clean(found.pair_shares[used], noise))
             pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at)
         ledger.grant(share, pairs, pair_share, pair_rates)
         self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
@@ -348,7 +349,7 @@ def _ranking(view: View, ledger: Ledger, chosen: Chosen) -> Ranking:
     return Ranking(members[there], np.repeat(kinds, there.sum(axis=1)), exact=True, partners=partners)
 
 
-def _clean(share: Floats) -> Floats:
+def _clean(share: Floats, noise: float) -> Floats:
     """Without the noise of a solver, so that whole shares are seen as such."""
-    found = np.where(share < NOISE, 0.0, share)
-    return np.where(found > 1 - NOISE, 1.0, found)
+    found = np.where(share < noise, 0.0, share)
+    return np.where(found > 1 - noise, 1.0, found)
