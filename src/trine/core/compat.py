@@ -40,9 +40,9 @@ class Compat:
     fifo_last_type: bool = False
     """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
     every_pair: bool = False
-    """Any two jobs of equal gangs may share GPUs that are left, share or not; a partner's end frees no share (Gavel)."""
+    """Any two jobs of equal gangs may share GPUs that are left; who loses its partner gets no more time (Gavel)."""
     draws_stand: bool = False
-    """Gandiva keeps a pair it drew, good or bad, until the next computation; a job without GPUs then idles (Gavel)."""
+    """Gandiva keeps pairs it drew, good or bad, until the next computation; those that cannot run idle (Gavel)."""
     any_type: bool = False
     """Policies that do not use speeds give a job time also on types on which it cannot run (Gavel)."""
     centre_of_optima: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,8 +18,9 @@ from trine.policy.view import Floats, Ints
 @dataclass
 class Gandiva(SharePolicy):
     """Types are treated alike. While all gangs fit at once every job gets the same time. Otherwise jobs of equal gangs
-    are paired at random; a pair persists until one of the two is gone or its throughput, relative to running alone and
-    summed over types, is below ``keep_above``. Pairs and single jobs then get equal time.
+    are paired at random, where the two together make more than one alone: their throughputs relative to running alone,
+    averaged over types, add up to ``keep_above`` or more. A pair persists until one of the two is gone. Every job gets
+    equal time, and two that share GPUs get the time of both.
 
     The objective reported is the smallest share of time any job gets.
     """
@@ -29,17 +31,17 @@ class Gandiva(SharePolicy):
     objective: ClassVar[str] = "smallest share of time"
 
     keep_above: float = param(
-        1.0, "relative throughput of a pair, summed over types, below which it is split", minimum=0
+        1.0, "least relative throughput of a pair, both jobs together, averaged over types", minimum=0
     )
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         if fits_at_once(problem) or not len(problem.pair_rows):
-            return equal_time(problem, {})
+            return equal_time(problem, {}, for_both=True)
         rows, gain = pair_numbers(problem), _pair_gain(problem)
         forget(memory, problem, rows, gain, self.keep_above)
-        draw(memory, problem, len(problem))
-        forget(memory, problem, rows, gain, self.keep_above)
-        return equal_time(problem, memory.partners)
+        good = {pair for pair, row in rows.items() if gain[row] >= self.keep_above}
+        draw(memory, problem, good.__contains__)
+        return equal_time(problem, memory.partners, for_both=True)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         partner: dict[int, int] = {}
@@ -62,22 +64,27 @@ def pair_numbers(problem: Problem) -> dict[frozenset[str], int]:
     return {frozenset(problem.ids[i] for i in jobs): k for k, jobs in enumerate(problem.pair_rows.jobs.tolist())}
 
 
-def equal_time(problem: Problem, partners: dict[str, str]) -> Allocation:
-    """The same time for every single job and every pair; two that cannot share keep theirs in vain."""
-    rows = np.array(sorted({pair_numbers(problem).get(frozenset(pair), -1) for pair in partners.items()}), np.int64)
-    rows = rows[rows >= 0]
+def equal_time(problem: Problem, partners: dict[str, str], for_both: bool) -> Allocation:
+    """The same time for every job alone, and for every pair that of one job or, ``for_both``, of two.
+
+    Two that cannot share keep theirs in vain.
+    """
+    number = pair_numbers(problem)
+    rows = np.array(sorted({number[pair] for pair in map(frozenset, partners.items()) if pair in number}), np.int64)
     paired = np.array([job in partners for job in problem.ids])
-    count = len(problem) - len(partners) // 2
+    units = len(problem) - len(partners) / 2
+    count, of_pairs = (len(problem), len(problem) / 2) if for_both else (units, units)
     x = np.where(paired[:, None], 0.0, _share(problem, problem.gang, count))
     pair_x = np.zeros((len(problem.pair_rows), len(problem.types)))
-    pair_x[rows] = _share(problem, problem.gang[problem.pair_rows.jobs[rows, 0]], count)
+    pair_x[rows] = _share(problem, problem.gang[problem.pair_rows.jobs[rows, 0]], of_pairs)
     time = x.sum(axis=1)
     np.add.at(time, problem.pair_rows.jobs.ravel(), np.repeat(pair_x.sum(axis=1), 2))
     return allocation(problem, x, exact(float(time.min())), pair_x)
 
 
-def _share(problem: Problem, gang: Ints, count: int) -> Floats:
-    share = problem.capacity / (max(count, 1) * gang[:, None])
+def _share(problem: Problem, gang: Ints, count: float) -> Floats:
+    """One part in ``count`` of every type, no unit above full time."""
+    share = problem.capacity / (max(count, 1.0) * gang[:, None])
     return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), np.float64)
 
 
@@ -89,7 +96,10 @@ def relative_rates(problem: Problem) -> Floats:
 
 
 def _pair_gain(problem: Problem) -> Floats:
-    return np.asarray(relative_rates(problem).sum(axis=(1, 2)))
+    """What each row of pairs makes, relative to running alone: both jobs together, mean over types where both run."""
+    part = relative_rates(problem)
+    runs = (part > 0).all(axis=1)
+    return np.asarray((part.sum(axis=1) * runs).sum(axis=1) / np.maximum(runs.sum(axis=1), 1))
 
 
 def forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], gain: Floats, keep_above: float) -> None:
@@ -102,18 +112,14 @@ def forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], ga
     }
 
 
-def alone(memory: Memory, problem: Problem) -> list[int]:
-    """Jobs without partner, in order of arrival."""
-    return [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.partners]
-
-
-def draw(memory: Memory, problem: Problem, times: int) -> None:
-    """So many draws: two jobs without partner that have equal gangs become a pair."""
-    waiting = alone(memory, problem)
-    for _ in range(times):
+def draw(memory: Memory, problem: Problem, good: Callable[[frozenset[str]], bool]) -> None:
+    """As many draws as there are jobs without partner: two of equal gangs that are ``good`` together become a pair."""
+    waiting = [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.partners]
+    for _ in range(len(waiting)):
         if len(waiting) < 2:
             return
         low, high = sorted(memory.rng.sample(range(len(waiting)), 2))
-        if problem.gang[waiting[low]] == problem.gang[waiting[high]]:
-            a, b = (problem.ids[waiting.pop(place)] for place in (high, low))
+        a, b = problem.ids[waiting[low]], problem.ids[waiting[high]]
+        if problem.gang[waiting[low]] == problem.gang[waiting[high]] and good(frozenset((a, b))):
+            del waiting[high], waiting[low]
             memory.partners[a], memory.partners[b] = b, a

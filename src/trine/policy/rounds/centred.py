@@ -1,5 +1,5 @@
-"""Programs as the published code states and solves them: a share for any two jobs of equal gangs, good together or not,
-and of all optima the one its interior point ends at. Quirks only (``compat.centre_of_optima``); no policy is stated here.
+"""Programs as the published code states and solves them: a share for any two jobs of equal gangs, good together or
+not, and of all optima the one its interior point ends at. For ``compat.centre_of_optima`` only.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def _partners(problem: Problem) -> Ints:
 def _rows(problem: Problem, jobs: Ints) -> Ints:
     """Which of ``jobs``, in order, each pair of the problem is."""
     n = len(problem)
-    return np.searchsorted(jobs[:, 0] * n + jobs[:, 1], problem.pair_rows.jobs @ np.array([n, 1]))
+    one, other = problem.pair_rows.jobs.T
+    return np.asarray(np.searchsorted(jobs[:, 0] * n + jobs[:, 1], one * n + other), np.int64)
 
 
 def _single(rates: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""The accounts of the published mechanism with space sharing: one for any two jobs of equal gangs, with or without share.
+"""The accounts of the published mechanism with space sharing: one for any two jobs of equal gangs, share or no share.
 
 Only under ``compat.every_pair``: the accounts grow as jobs squared. Pairs without a share take GPUs that are left, and
 who loses its partner gets nothing of the share they had.
@@ -29,7 +29,7 @@ class EveryPair(Ledger):
         self._met = view.slots
         at = np.argwhere(np.triu((new[:, None] | new) & (view.gpus[:, None] == view.gpus), 1))
         rates = question.measured_pairs(view, at)
-        runs = rates.all(axis=1).any(axis=1)
+        runs: Flags = np.any((rates > 0).all(axis=1), axis=1)
         at, nothing = at[runs], np.zeros((int(runs.sum()), self.types))
         self.members = np.concatenate((self.members, view.slots[at].reshape(-1, 2)))
         self.pair_rates = np.concatenate((self.pair_rates, rates[runs]))

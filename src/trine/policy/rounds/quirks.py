@@ -12,7 +12,7 @@ from trine.core.compat import Compat
 from trine.policy.lp.allocation import Allocation, allocation, exact
 from trine.policy.lp.base import Memory, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.lp.fifo import Fifo
-from trine.policy.lp.gandiva import Gandiva, alone, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
+from trine.policy.lp.gandiva import Gandiva, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
 from trine.policy.lp.greedy import whole_shares
 from trine.policy.lp.hierarchical import Hierarchical
 from trine.policy.lp.makespan import Makespan
@@ -157,10 +157,9 @@ class HastyGandiva(Variant):
         part = relative_rates(problem)
         worth = np.where((part > 0).all(axis=(1, 2)), part.sum(axis=(1, 2)), 0.0)
         forget(memory, problem, pair_numbers(problem), worth, self.meant.keep_above)
-        if fits_at_once(problem):
-            return equal_time(problem, {})
-        draw(memory, problem, len(alone(memory, problem)))
-        return equal_time(problem, memory.partners)
+        if not fits_at_once(problem):
+            draw(memory, problem, good=lambda _: True)
+        return equal_time(problem, {} if fits_at_once(problem) else memory.partners, for_both=False)
 
 
 @dataclass

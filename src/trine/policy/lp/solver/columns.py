@@ -1,7 +1,7 @@
-"""Shares alone and in pairs as the columns of one program, for the walk in embedding.py. Equations are solved in rows.py.
+"""Shares alone and in pairs as the columns of one program, for the walk in embedding.py; its equations are in rows.py.
 
-Rows: ``-share <= 0`` for every column, GPUs by type, time by job, throughput by job. Columns: units (jobs, then pairs) by
-type, then t if there is a level to raise. A unit has one leg, a pair two: where its shares count for a job.
+Rows: ``-share <= 0`` for every column, GPUs by type, time by job, throughput by job. Columns: units (jobs, then pairs)
+by type, then t if there is a level to raise. A job alone has one leg, a pair two: where its shares count for a job.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Columns:
 
     def jobs(self, by_leg: Array) -> Array:
         """Values of legs, summed by job."""
-        return np.bincount(self.job, by_leg, self.n)
+        return np.bincount(self.job, by_leg, self.n).astype(np.float64)
 
     # -- scaling -------------------------------------------------------------------------------------------------
 
