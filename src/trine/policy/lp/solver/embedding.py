@@ -102,6 +102,8 @@ def _advance(program: Columns, point: _Point, off: _Residuals) -> _Point:
     newton = system(program, root**2)
     base_x, base_z = newton.solve(-cost, limits)
     pivot = point.kappa / point.tau - float(cost @ base_x) - float(limits @ base_z)
+    if not pivot > 0:
+        raise np.linalg.LinAlgError("rounding ate the pivot")
 
     x, z = newton.solve(off.dual, point.slack - off.primal)
     tau = (off.last - point.kappa + float(cost @ x) + float(limits @ z)) / pivot

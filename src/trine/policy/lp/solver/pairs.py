@@ -113,7 +113,7 @@ class PairSolver:
         return self._answer(optimum, x, shared, rate, value, bound)
 
     def richest(self, size: Array, demand: Array, level: SharedAnswer) -> SharedAnswer:
-        """Of all shares that reach ``level``, an answer of ``max_min``, those with the most rate over demand in total."""
+        """Of the shares that reach ``level``, an answer of ``max_min``, those with the most rate over demand in all."""
         kinds = self.kinds
         per_pair = (kinds.pair_rates / demand[kinds.pair][:, None, :]).sum(axis=2)
         floors = demand * level.value * (1.0 - ROOM)
