@@ -80,7 +80,7 @@ class Columns:
 
     # -- shapes --------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def n(self) -> int:
         return len(self.level)
 
@@ -95,10 +95,12 @@ class Columns:
 
     def legs(self, by_unit: Array) -> Array:
         """Values of units, for each leg."""
-        return np.concatenate((by_unit, by_unit[self.n :]))
+        return np.concatenate((by_unit, by_unit[self.n :])) if self.pairs else by_unit
 
     def units(self, by_leg: Array) -> Array:
         """Values of legs, summed by unit."""
+        if not self.pairs:
+            return by_leg
         units = len(self.load)
         found = by_leg[:units].copy()
         found[self.n :] += by_leg[units:]
@@ -106,6 +108,8 @@ class Columns:
 
     def jobs(self, by_leg: Array) -> Array:
         """Values of legs, summed by job."""
+        if not self.pairs:
+            return by_leg
         return np.bincount(self.job, by_leg, self.n).astype(np.float64)
 
     # -- scaling -------------------------------------------------------------------------------------------------
