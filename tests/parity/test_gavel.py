@@ -1,5 +1,5 @@
-"""Results of Gavel's own simulator: the same finish of every job where no program has several optima, else averages
-within 3 %, and no worse than theirs with our own mechanism.
+"""Results of Gavel's own simulator: the same finish of every job where no program has several optima or the one they
+found is found again, else averages within 3 %; and no worse than theirs with our own mechanism.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from trine.core.result import RunResult
-from trine.policy.lp.packed import Space, level
-from trine.policy.lp.problem import Problem
-from trine.policy.rounds.share_rounds import ShareRounds
 from trine.sim.scenario import Scenario, run
 
 QUIRKS = (
     *("idle_until_reset", "reset_at_zero", "round_ends_early", "charge_gap", "remainder_failure", "ratio_priority"),
     "centre_of_optima",
     *("shuffled_types", "pair_cost_twice", "fifo_last_type", "finalise_all", "makespan_bisection"),
+    *("every_pair", "draws_stand", "any_type", "centre_of_optima"),
 )
 BAND = 0.03
 
@@ -100,6 +97,11 @@ FIXED = [
     pytest.param(SMALL, "fifo", "fifo_perf", {"aware": True}, id="small-fifo"),
     pytest.param(SMALL, "allox", "allox", {}, id="small-allox"),
     pytest.param(SMALL, "isolated", "isolated", {}, id="small-isolated", marks=pytest.mark.slow),
+    pytest.param(LAS, "gandiva", "gandiva", {}, id="las-gandiva"),
+    pytest.param(MAKESPAN, "gandiva", "gandiva", {}, id="makespan-gandiva"),
+    pytest.param(SMALL, "gandiva", "gandiva", {}, id="small-gandiva", marks=pytest.mark.slow),
+    pytest.param(MAKESPAN, "makespan", "min_total_duration_perf", {}, id="makespan"),
+    pytest.param(MAKESPAN, "makespan", "min_total_duration", {"aware": False}, id="makespan-unaware"),
 ]
 
 
@@ -131,7 +133,8 @@ PROGRAMS = [
     pytest.param(LAS, "finish-time-fairness", "finish_time_fairness", {"aware": False}, id="las-ftf-unaware"),
     pytest.param(LAS, "hierarchical", "max_min_fairness_water_filling_perf", {}, id="las-water-filling"),
     pytest.param(LAS, "max-throughput", "max_sum_throughput_perf", {}, id="las-throughput"),
-    pytest.param(MAKESPAN, "makespan", "min_total_duration_perf", {}, id="makespan"),
+    pytest.param(LAS, "max-min-fairness", "max_min_fairness_packed", {"space_sharing": True}, id="las-max-min-packed"),
+    pytest.param(MAKESPAN, "makespan", "min_total_duration_packed", {"space_sharing": True}, id="makespan-packed"),
     pytest.param(MAKESPAN, "max-min-fairness", "max_min_fairness", {"aware": False}, id="makespan-max-min-unaware"),
     pytest.param(MAKESPAN, "max-min-fairness", "max_min_fairness_perf", {}, id="makespan-max-min"),
     pytest.param(SMALL, "max-min-fairness", "max_min_fairness_perf", {}, id="small-max-min", marks=pytest.mark.slow),
@@ -153,6 +156,8 @@ ALONE = [
     (LAS, "finish-time-fairness", "finish_time_fairness_perf", {}),
     (LAS, "finish-time-fairness", "finish_time_fairness", {"aware": False}),
     (LAS, "hierarchical", "max_min_fairness_water_filling_perf", {}),
+    (LAS, "max-min-fairness", "max_min_fairness_packed", {"space_sharing": True}),
+    *((LAS, "gandiva", "gandiva", {}), (MAKESPAN, "gandiva", "gandiva", {})),
     *((MAKESPAN, "fifo", "fifo_perf", {"aware": True}), (MAKESPAN, "isolated", "isolated", {})),
     (MAKESPAN, "max-min-fairness", "max_min_fairness_perf", {}),
     (MAKESPAN, "max-min-fairness", "max_min_fairness", {"aware": False}),
@@ -171,30 +176,14 @@ def test_our_own_rounds_are_no_worse(
 
 @pytest.mark.parametrize(
     ("policy", "name", "values"),
-    [("makespan", "min_total_duration_perf", {}), ("makespan", "min_total_duration", {"aware": False})],
+    [
+        ("makespan", "min_total_duration_perf", {}),
+        ("makespan", "min_total_duration", {"aware": False}),
+        ("gandiva", "gandiva", {}),
+    ],
 )
 def test_our_own_rounds_end_no_later(
     shared_data: Path, reference: Path, policy: str, name: str, values: dict[str, Any]
 ) -> None:
     result, theirs = both(shared_data, reference, MAKESPAN, policy, name, False, **values)
     assert hours(result)[1] <= theirs.end_h
-
-
-def test_shares_at_every_reset_are_optimal(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest normalised throughput is what the simplex method finds, to 1e-6, at every reset of a run."""
-    solved: list[tuple[Problem, float]] = []
-    solve = ShareRounds._solve
-
-    def watched(self: ShareRounds, *args: Any) -> Any:
-        found = solve(self, *args)
-        assert self.problem is not None
-        solved.append((self.problem, found.objective))
-        return found
-
-    monkeypatch.setattr(ShareRounds, "_solve", watched)
-    simulated(shared_data, LAS, "max-min-fairness", authors=True)
-    assert len(solved) > 25
-    for problem, ours in solved:
-        demand = problem.weight * problem.proportional_rate / problem.gang
-        best = level(Space(problem.rates, problem.gang.astype(np.float64), problem.capacity), demand)
-        assert ours == pytest.approx(best.value, rel=1e-6)

@@ -39,8 +39,14 @@ class Compat:
     """Each job of a pair pays for all of the GPUs they share (Gavel)."""
     fifo_last_type: bool = False
     """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
+    every_pair: bool = False
+    """Any two jobs of equal gangs may share GPUs that are left; who loses its partner gets no more time (Gavel)."""
+    draws_stand: bool = False
+    """Gandiva keeps pairs it drew, good or bad, until the next computation; those that cannot run idle (Gavel)."""
+    any_type: bool = False
+    """Policies that do not use speeds give a job time also on types on which it cannot run (Gavel)."""
     centre_of_optima: bool = False
-    """Of all shares that are equally good, the middle, as an interior point finds it (Gavel)."""
+    """Of several optima, the shares in the middle of them, as interior points find, not a corner (Gavel)."""
     finalise_all: bool = False
     """Water filling freezes every job after each pass (Gavel)."""
     makespan_bisection: bool = False

@@ -10,7 +10,7 @@ from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcome, Outcomes, scenario
 
-DETERMINED = ("isolated", "fifo", "fifo_perf", "allox")
+DETERMINED = ("isolated", "fifo", "fifo_perf", "allox", "gandiva")
 """Policies that leave a solver no choice: their runs must be equal."""
 INCOMPARABLE = ("fifo", "max_sum_throughput_perf")
 """Not held to be no worse without quirks: one means something else there, one is for neither JCT nor makespan."""

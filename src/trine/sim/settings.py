@@ -168,7 +168,7 @@ def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, comp
     rounds = {name: value for name, value in values.items() if name in params_of(RoundParams)}
     own = {name: value for name, value in values.items() if name not in rounds}
     shares = for_rounds(build(policy_type, own, WHERE), compat)
-    return ShareRounds(shares, build(RoundParams, rounds, WHERE), round_s)
+    return ShareRounds(shares, build(RoundParams, rounds, WHERE), round_s, compat.every_pair)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ class Slice:
     steps: float
     end_s: float
     failed: bool
+    shared: bool = False
     seconds: float = 0.0
     """Time charged for it."""
 
@@ -45,11 +46,13 @@ class Slices:
         return max((s.end_s for s in self._running), default=math.inf)
 
     def begin(self, now: float, lives: Iterable[tuple[int, Life]], partners: dict[int, int]) -> None:
-        """Every job that has GPUs gets its slice; the two jobs of a pair end theirs together."""
+        """Every job that has GPUs gets its slice; the two jobs of a pair end theirs together, or fail together."""
         made = {slot: self._slice(now, slot, life, life.run) for slot, life in lives if life.run is not None}
         for slot, mate in partners.items():
             if slot in made and mate in made:
                 made[slot].end_s = max(made[slot].end_s, made[mate].end_s)
+                made[slot].failed = made[slot].failed or made[mate].failed
+                made[slot].shared = True
         self._running = list(made.values())
         self._start_s = self._last_end_s if self._compat.charge_gap else now
 
@@ -58,7 +61,8 @@ class Slices:
         done, self._running = self._running, []
         for s in done:
             s.seconds = 0.0 if s.failed else s.end_s - self._start_s
-            self.failures[s.slot] = self.failures.get(s.slot, 0) + 1 if s.failed else 0
+            if not s.shared:  # what fails or succeeds in a pair counts for neither
+                self.failures[s.slot] = self.failures.get(s.slot, 0) + 1 if s.failed else 0
         if done:
             self._last_end_s = max(s.end_s for s in done)
         return done

@@ -228,7 +228,7 @@ class World:
             assert self._slices is not None
             if life.done >= life.job.steps:
                 self._finish(s.slot, life, s.end_s)
-            elif self._slices.failures[s.slot] >= LAST_FAILURE:
+            elif self._slices.failures.get(s.slot, 0) >= LAST_FAILURE:
                 self._drop(s.slot, life, s.end_s)
             else:
                 self.engine.handle(Progressed(self.now, s.slot, life.done, None, 0.0))

@@ -74,3 +74,8 @@ def test_a_pair_is_split_when_gpus_are_left_over() -> None:
     rates = np.array([[[2.0, 1.0], [2.0, 1.0]]])
     assert chosen(apart(candidates, Chosen([2], [0]), [1, 1], rates)) == {0: 0, 1: 1}
     assert chosen(apart(candidates, Chosen([2], [0]), [1, 0], rates)) == {2: 0}
+
+
+def test_of_equals_a_pair_stands_right_behind_the_later_of_its_jobs() -> None:
+    """Nobody has a share: jobs and pairs in order of arrival, so that the first two run alone."""
+    assert pick(units([[0.0]] * 4, gang=[1, 1, 1, 1], pairs=[[0, 1]]), [2]) == {0: 0, 1: 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,8 +18,9 @@ from trine.policy.view import Floats, Ints
 @dataclass
 class Gandiva(SharePolicy):
     """Types are treated alike. While all gangs fit at once every job gets the same time. Otherwise jobs of equal gangs
-    are paired at random; a pair persists until one of the two is gone or its throughput, relative to running alone and
-    summed over types, is below ``keep_above``. Pairs and single jobs then get equal time.
+    are paired at random, where the two together make more than one alone: their throughputs relative to running alone,
+    averaged over types, add up to ``keep_above`` or more. A pair persists until one of the two is gone. Every job gets
+    equal time, and two that share GPUs get the time of both.
 
     The objective reported is the smallest share of time any job gets.
     """
@@ -29,19 +31,17 @@ class Gandiva(SharePolicy):
     objective: ClassVar[str] = "smallest share of time"
 
     keep_above: float = param(
-        1.0, "relative throughput of a pair, summed over types, below which it is split", minimum=0
+        1.0, "least relative throughput of a pair, both jobs together, averaged over types", minimum=0
     )
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
-        if problem.gang.sum() <= problem.capacity.sum() or not len(problem.pair_rows):
-            return _equal_time(problem, np.zeros(0, np.int64))
-        gain = _pair_gain(problem)
-        rows = {frozenset(problem.ids[i] for i in jobs): k for k, jobs in enumerate(problem.pair_rows.jobs.tolist())}
-        _forget(memory, problem, rows, gain, self.keep_above)
-        _draw(memory, problem)
-        _forget(memory, problem, rows, gain, self.keep_above)
-        kept = {rows[frozenset(pair)] for pair in memory.partners.items()}
-        return _equal_time(problem, np.array(sorted(kept), np.int64))
+        if fits_at_once(problem) or not len(problem.pair_rows):
+            return equal_time(problem, {}, for_both=True)
+        rows, gain = pair_numbers(problem), _pair_gain(problem)
+        forget(memory, problem, rows, gain, self.keep_above)
+        good = {pair for pair, row in rows.items() if gain[row] >= self.keep_above}
+        draw(memory, problem, good.__contains__)
+        return equal_time(problem, memory.partners, for_both=True)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         partner: dict[int, int] = {}
@@ -54,32 +54,55 @@ class Gandiva(SharePolicy):
         ]
 
 
-def _equal_time(problem: Problem, rows: Ints) -> Allocation:
-    """The same time for every single job and every pair in ``rows``."""
-    paired = np.zeros(len(problem), bool)
-    paired[problem.pair_rows.jobs[rows].ravel()] = True
-    count = len(problem) - len(rows)
+def fits_at_once(problem: Problem) -> bool:
+    """Nobody needs to share: there are as many GPUs as all jobs ask for."""
+    return bool(problem.gang.sum() <= problem.capacity.sum())
+
+
+def pair_numbers(problem: Problem) -> dict[frozenset[str], int]:
+    """The row of each two jobs that can share GPUs somewhere."""
+    return {frozenset(problem.ids[i] for i in jobs): k for k, jobs in enumerate(problem.pair_rows.jobs.tolist())}
+
+
+def equal_time(problem: Problem, partners: dict[str, str], for_both: bool) -> Allocation:
+    """The same time for every job alone, and for every pair that of one job or, ``for_both``, of two.
+
+    Two that cannot share keep theirs in vain.
+    """
+    number = pair_numbers(problem)
+    rows = np.array(sorted({number[pair] for pair in map(frozenset, partners.items()) if pair in number}), np.int64)
+    paired = np.array([job in partners for job in problem.ids])
+    units = len(problem) - len(partners) / 2
+    count, of_pairs = (len(problem), len(problem) / 2) if for_both else (units, units)
     x = np.where(paired[:, None], 0.0, _share(problem, problem.gang, count))
     pair_x = np.zeros((len(problem.pair_rows), len(problem.types)))
-    pair_x[rows] = _share(problem, problem.gang[problem.pair_rows.jobs[rows, 0]], count)
+    pair_x[rows] = _share(problem, problem.gang[problem.pair_rows.jobs[rows, 0]], of_pairs)
     time = x.sum(axis=1)
     np.add.at(time, problem.pair_rows.jobs.ravel(), np.repeat(pair_x.sum(axis=1), 2))
     return allocation(problem, x, exact(float(time.min())), pair_x)
 
 
-def _share(problem: Problem, gang: Ints, count: int) -> Floats:
-    share = problem.capacity / (max(count, 1) * gang[:, None])
+def _share(problem: Problem, gang: Ints, count: float) -> Floats:
+    """One part in ``count`` of every type, no unit above full time."""
+    share = problem.capacity / (max(count, 1.0) * gang[:, None])
     return np.asarray(share / np.maximum(1.0, share.sum(axis=1, keepdims=True)), np.float64)
 
 
-def _pair_gain(problem: Problem) -> Floats:
-    """Throughput of each row of pairs relative to running alone, summed over both jobs and all types."""
+def relative_rates(problem: Problem) -> Floats:
+    """(rows, 2, types): throughput of either job of each row of pairs relative to running alone."""
     rows = problem.pair_rows
     alone = problem.rates[rows.jobs]
-    return np.asarray(np.divide(rows.rates, alone, out=np.zeros_like(rows.rates), where=alone > 0).sum(axis=(1, 2)))
+    return np.divide(rows.rates, alone, out=np.zeros_like(rows.rates), where=alone > 0)
 
 
-def _forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], gain: Floats, keep_above: float) -> None:
+def _pair_gain(problem: Problem) -> Floats:
+    """What each row of pairs makes, relative to running alone: both jobs together, mean over types where both run."""
+    part = relative_rates(problem)
+    runs = (part > 0).all(axis=1)
+    return np.asarray((part.sum(axis=1) * runs).sum(axis=1) / np.maximum(runs.sum(axis=1), 1))
+
+
+def forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], gain: Floats, keep_above: float) -> None:
     """Splits pairs of which one job is gone, that the problem does not list, or that do not pay."""
     there = set(problem.ids)
     memory.partners = {
@@ -89,13 +112,14 @@ def _forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], g
     }
 
 
-def _draw(memory: Memory, problem: Problem) -> None:
-    """As many draws as there are jobs: two jobs without partner that have equal gangs become a pair."""
-    alone = [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.partners]
-    for _ in range(len(problem)):
-        if len(alone) < 2:
+def draw(memory: Memory, problem: Problem, good: Callable[[frozenset[str]], bool]) -> None:
+    """As many draws as there are jobs without partner: two of equal gangs that are ``good`` together become a pair."""
+    waiting = [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.partners]
+    for _ in range(len(waiting)):
+        if len(waiting) < 2:
             return
-        low, high = sorted(memory.rng.sample(range(len(alone)), 2))
-        if problem.gang[alone[low]] == problem.gang[alone[high]]:
-            a, b = (problem.ids[alone.pop(place)] for place in (high, low))
+        low, high = sorted(memory.rng.sample(range(len(waiting)), 2))
+        a, b = problem.ids[waiting[low]], problem.ids[waiting[high]]
+        if problem.gang[waiting[low]] == problem.gang[waiting[high]] and good(frozenset((a, b))):
+            del waiting[high], waiting[low]
             memory.partners[a], memory.partners[b] = b, a

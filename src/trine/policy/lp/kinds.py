@@ -16,9 +16,14 @@ from trine.policy.view import Floats, Ints
 
 
 def level_by_kinds(problem: Problem, table: KindPairs, demand: Floats, memory: Memory) -> Allocation:
-    """The largest t with throughput >= demand t for every job, pairs of kinds taking part."""
+    """The largest t with throughput >= demand t for every job, pairs of kinds taking part.
+
+    Of all shares that reach it, those with the most throughput over demand: what the worst-off cannot use is not lost.
+    """
     groups = _Groups.of(problem, table, demand, memory)
-    return groups.allocation(groups.solver.max_min(groups.size, demand[groups.first]))
+    of_group = demand[groups.first]
+    highest = groups.solver.max_min(groups.size, of_group)
+    return groups.allocation(groups.solver.richest(groups.size, of_group, highest))
 
 
 def sum_by_kinds(problem: Problem, table: KindPairs, type_worth: Floats, memory: Memory) -> Allocation:

@@ -113,6 +113,17 @@ class Question:
         """The rates of pairs are others from now on."""
         self._measured.clear()
 
+    def measured_pairs(self, view: View, pairs: Ints) -> Floats:
+        """As ``pair_rates``, but 0 where nobody measured the two together."""
+        back = np.argsort(self.columns)
+        nothing = np.zeros((2, len(back)))
+        rates: list[Floats] = []
+        for first, second in pairs.tolist():
+            one, other = view.job(first), view.job(second)
+            found = self._together(one.model, other.model, one.gpus)
+            rates.append(nothing if found is None else found[:, back])
+        return np.array(rates, np.float64).reshape(-1, 2, len(back))
+
     def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
         number: dict[str, int] = {}
         entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]

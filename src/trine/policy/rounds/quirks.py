@@ -10,12 +10,15 @@ import numpy as np
 
 from trine.core.compat import Compat
 from trine.policy.lp.allocation import Allocation, allocation, exact
-from trine.policy.lp.base import Memory, SharePolicy
+from trine.policy.lp.base import Memory, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.lp.fifo import Fifo
+from trine.policy.lp.gandiva import Gandiva, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
 from trine.policy.lp.greedy import whole_shares
 from trine.policy.lp.hierarchical import Hierarchical
 from trine.policy.lp.makespan import Makespan
-from trine.policy.lp.problem import Problem
+from trine.policy.lp.max_min_fairness import MaxMinFairness
+from trine.policy.lp.problem import Problem, proportional
+from trine.policy.rounds.centred import PROVEN, Centre, of_level, of_need
 from trine.policy.view import Ints
 
 TOLERANCE = 1.05
@@ -25,15 +28,29 @@ FIRST_GUESS_S, LAST_GUESS_S = 100.0, 1e6
 
 def for_rounds(policy: SharePolicy, compat: Compat) -> SharePolicy:
     """The policy as rounds use it, with the quirks that ``compat`` asks for."""
+    if isinstance(policy, Gandiva) and compat.draws_stand:
+        return HastyGandiva(policy)
+    if isinstance(policy, Fifo):
+        return _fifo(policy, compat)
+    found = _program(policy, compat)
+    return AnyType(found) if compat.any_type and not getattr(policy, "aware", True) else found
+
+
+def _program(policy: SharePolicy, compat: Compat) -> SharePolicy:
     if isinstance(policy, Hierarchical) and compat.finalise_all:
         return replace(policy, finalise_all=True)
     if isinstance(policy, Makespan) and compat.makespan_bisection:
-        return BisectedMakespan(policy)
-    if isinstance(policy, Fifo) and policy.form == "greedy":
-        if policy.aware and policy.space_sharing is not True:
-            return PassingFifo(policy)
-        if not policy.aware and compat.fifo_last_type:
-            return LastTypeFifo(policy)
+        return BisectedMakespan(policy, compat.centre_of_optima)
+    if isinstance(policy, MaxMinFairness) and compat.centre_of_optima:
+        return CentredMaxMin(policy)
+    return policy
+
+
+def _fifo(policy: Fifo, compat: Compat) -> SharePolicy:
+    if policy.form == "greedy" and policy.aware and policy.space_sharing is not True:
+        return PassingFifo(policy)
+    if policy.form == "greedy" and not policy.aware and compat.fifo_last_type:
+        return LastTypeFifo(policy)
     return policy
 
 
@@ -44,8 +61,8 @@ class Variant(SharePolicy):
     meant: SharePolicy
 
     def __post_init__(self) -> None:
-        kind = type(self.meant)
-        self.name, self.title, self.objective = kind.name, kind.title, kind.objective  # type: ignore[misc]
+        meant = self.meant
+        self.name, self.title, self.objective = meant.name, meant.title, meant.objective  # type: ignore[misc]
         self.aware = bool(getattr(self.meant, "aware", True))
         self.space_sharing = getattr(self.meant, "space_sharing", None)
 
@@ -129,14 +146,66 @@ class _Desk:
 
 
 @dataclass
+class HastyGandiva(Variant):
+    """A pair that was drawn gets its time, good or bad; only the next computation splits it, and draws again.
+
+    What a pair is worth is summed over types, so that any pair which runs on all of them is kept.
+    """
+
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        assert isinstance(self.meant, Gandiva)
+        part = relative_rates(problem)
+        worth = np.where((part > 0).all(axis=(1, 2)), part.sum(axis=(1, 2)), 0.0)
+        forget(memory, problem, pair_numbers(problem), worth, self.meant.keep_above)
+        if not fits_at_once(problem):
+            draw(memory, problem, good=lambda _: True)
+        return equal_time(problem, {} if fits_at_once(problem) else memory.partners, for_both=False)
+
+
+@dataclass
+class AnyType(Variant):
+    """Not using speeds, the policy does not even see where a job cannot run, and gives it time there."""
+
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        fastest = problem.throughput.max(axis=1, keepdims=True)
+        seen = replace(problem, throughput=np.where(problem.throughput > 0, problem.throughput, fastest))
+        found = self.meant.compute(seen, memory)
+        return replace(found, effective=(problem.throughput * found.shares).sum(axis=1))
+
+
+@dataclass
+class CentredMaxMin(Variant):
+    """Of the shares with the highest level those that an interior point ends at."""
+
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        policy = self.meant
+        assert isinstance(policy, MaxMinFairness)
+        best, listed = policy.compute(problem, memory), problem.listed()
+        rates = problem.rates if policy.aware else equal_rates(problem)
+        demand = problem.weight * proportional(rates, problem.capacity) / problem.gang
+        sharing = policy.aware and shares_space(problem, policy.space_sharing)
+        centre, reached = of_level(listed, rates, demand, sharing)
+        if reached < best.objective * (1 - PROVEN):
+            return best
+        return centre.allocation(listed, best, reached)
+
+
+@dataclass
 class BisectedMakespan(Variant):
-    """The makespan to 5 %: shares that reach the last guess a bisection found possible, not the optimum."""
+    """The makespan to 5 %: shares that reach the last guess a bisection found possible, not the optimum.
+
+    ``centred``: those that an interior point ends at; else the best ones, scaled down.
+    """
+
+    centred: bool = False
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         best = self.meant.compute(problem, memory)
         if best.objective <= 0:
             return best
         guess_s = _last_feasible_s(best.objective)
+        if self.centred and (found := self._centre(problem, guess_s)):
+            return found.allocation(problem, best, guess_s)
         part = best.objective / guess_s
         return replace(
             best,
@@ -145,6 +214,13 @@ class BisectedMakespan(Variant):
             effective=best.effective * part,
             objective=guess_s,
         )
+
+    def _centre(self, problem: Problem, guess_s: float) -> Centre | None:
+        policy = self.meant
+        assert isinstance(policy, Makespan)
+        sharing = policy.aware and shares_space(problem, policy.space_sharing)
+        rates = problem.rates if policy.aware else reference_rates(problem, policy.reference_type)
+        return of_need(problem, rates, problem.steps_left / guess_s, sharing)
 
 
 def _last_feasible_s(smallest_s: float) -> float:

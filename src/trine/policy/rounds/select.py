@@ -87,7 +87,8 @@ def _by_priority(units: Candidates, may: Flags, order: Sequence[int], one_queue:
     kinds = place.take(turned)
     if len(units.members) > len(units.rates):
         # A pair stands right behind the later of its two jobs.
-        later = np.lexsort((units.members[:, 0], units.members.max(axis=1)))
+        first = np.where(units.members[:, 1] < 0, -1, units.members[:, 0])
+        later = np.lexsort((first, units.members.max(axis=1)))
         age = np.argsort(later)
         by_age = np.lexsort((age[rows], turned))
         turned, rows, kinds = turned[by_age], rows[by_age], kinds[by_age]

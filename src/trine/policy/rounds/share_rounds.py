@@ -21,11 +21,12 @@ from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
 from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, unit_names
 from trine.policy.rounds.estimates import Estimates
+from trine.policy.rounds.every_pair import EveryPair
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
 from trine.policy.rounds.problem import Question, entities_of
-from trine.policy.rounds.quirks import PassingFifo
+from trine.policy.rounds.quirks import HastyGandiva, PassingFifo
 from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
 from trine.policy.rounds.tariff import PRICED, Tariff
 from trine.policy.rounds.turns import Turns
@@ -84,6 +85,8 @@ class ShareRounds(Policy):
     shares: SharePolicy
     params: RoundParams = field(default_factory=RoundParams)
     round_s: float = 360.0
+    every_pair: bool = False
+    """Pairs without a share have accounts too (``compat.every_pair``)."""
 
     def __post_init__(self) -> None:
         self.name = self.shares.name  # type: ignore[misc]  # each instance stands for another policy
@@ -104,11 +107,12 @@ class ShareRounds(Policy):
         wanted, told = sharing and self.params.references > 0, self.params
         self.estimates = Estimates(perf, told.references, told.profiled, told.rounds_seed) if wanted else None
         seen = perf if self.estimates is None else self.estimates.believed
-        self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", self.name == "gandiva")
+        everywhere = self.name == "gandiva" and not isinstance(self.shares, HastyGandiva)
+        self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", everywhere)
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = _type_order(self.params.type_order, perf)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
-        self._ledger = Ledger(len(types), self.round_s / 2)
+        self._ledger = (EveryPair if sharing and self.every_pair else Ledger)(len(types), self.round_s / 2)
         self._turns: Turns | None = None
         """Where shares are realised by accounts of seconds; the ledger is empty then."""
         self._reset_s: float | None = None
@@ -186,7 +190,7 @@ class ShareRounds(Policy):
         """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
         if view.compat.ratio_priority or view.compat.idle_until_reset or self.params.rule == "ratio":
             return False
-        return self.params.rule == "lag" or not (self._blind or self._question.everywhere)
+        return self.params.rule == "lag" or not (self._blind or self.name == "gandiva")
 
     def _take_turns(self, view: View, turns: Turns) -> Selection:
         came = view.slots is not self._slots and turns.follow(view)
@@ -248,6 +252,8 @@ class ShareRounds(Policy):
         """Jobs or GPUs came or went."""
         came = view.slots is not self._slots and ledger.follow(view.slots)
         self._slots = view.slots
+        if came and isinstance(ledger, EveryPair):
+            ledger.meet(view, self._question)
         return self._moved(view, came) or came
 
     def _charge(self, view: View, ledger: Ledger) -> None:
@@ -279,11 +285,12 @@ class ShareRounds(Policy):
         able = self._able(view)
         if len(able):
             found = self._solve(view, able)
-            share[able] = self._question.by_cluster(_clean(found.shares))
-            used = np.flatnonzero((found.pair_shares > NOISE).any(axis=1))
+            noise = 0.0 if found.solver == "embedding" else NOISE  # the published code rounds nothing
+            share[able] = self._question.by_cluster(_clean(found.shares, noise))
+            used = np.flatnonzero((found.pair_shares > noise).any(axis=1))
             if len(used):
                 at = np.sort(able[found.pair_jobs[used]], axis=1)
-                pair_share = self._question.by_cluster(_clean(found.pair_shares[used]))
+                pair_share = self._question.by_cluster(_clean(found.pair_shares[used], noise))
                 pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at, self._known)
         return share, pairs, pair_share, pair_rates
 
@@ -438,7 +445,7 @@ def _selection(view: View, ledger: Ledger, chosen: Chosen) -> Selection:
     return Selection(wanted, partners)
 
 
-def _clean(share: Floats) -> Floats:
+def _clean(share: Floats, noise: float) -> Floats:
     """Without the noise of a solver, so that whole shares are seen as such."""
-    found = np.where(share < NOISE, 0.0, share)
-    return np.where(found > 1 - NOISE, 1.0, found)
+    found = np.where(share < noise, 0.0, share)
+    return np.where(found > 1 - noise, 1.0, found)

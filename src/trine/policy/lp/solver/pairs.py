@@ -7,7 +7,7 @@ concrete.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from trine.policy.lp.solver.certificate import program_bound, relative_gap
 from trine.policy.lp.solver.form import Array, Index, InfeasibleError, UnservableError
 from trine.policy.lp.solver.highs import INFINITY, Optimum, Program, Session
+
+ROOM = 1e-8
+"""Part of a level that is given up so that rounding cannot make it impossible."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,23 @@ class PairSolver:
         optimum = Optimum(optimum.x, optimum.duals / (total or 1.0), optimum.value, optimum.iterations)
         bound = -program_bound(program, optimum.duals, np.append(self._most(size), 0.0))
         return self._answer(optimum, x, shared, rate, value, bound)
+
+    def richest(self, size: Array, demand: Array, level: SharedAnswer) -> SharedAnswer:
+        """Of the shares that reach ``level``, an answer of ``max_min``, those with the most rate over demand in all."""
+        kinds = self.kinds
+        per_pair = (kinds.pair_rates / demand[kinds.pair][:, None, :]).sum(axis=2)
+        floors = demand * level.value * (1.0 - ROOM)
+        try:
+            found = self.max_sum(size, kinds.rates / demand[:, None], per_pair, floors)
+        except InfeasibleError:  # by rounding only
+            return level
+        present = size > 0
+        value = float((found.rate[present] / demand[present]).min())
+        if value < level.value * (1.0 - 10 * ROOM):
+            return level
+        gap = relative_gap(value, level.bound)
+        more = level.iterations + found.iterations
+        return replace(level, x=found.x, shared=found.shared, rate=found.rate, value=value, gap=gap, iterations=more)
 
     def max_sum(
         self, size: Array, worth: Array | None = None, pair_worth: Array | None = None, floors: Array | None = None
