@@ -60,7 +60,9 @@ class RoundParams:
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
     )
-    rounds_seed: int = param(0, "random stream of the order of types and of policies that draw")
+    rounds_seed: int | None = param(
+        None, "random stream of the order of types and of policies that draw; none = the run's seed"
+    )
 
 
 @dataclass
@@ -83,8 +85,9 @@ class ShareRounds(Policy):
     def prepare(self, perf: PerfModel) -> None:
         types = perf.cluster.types
         _check_prices(self.name, perf)
-        self.memory = Memory(self.params.rounds_seed)
-        self._shuffle = random.Random(self.params.rounds_seed + 5)
+        seed = self.params.rounds_seed or 0
+        self.memory = Memory(seed)
+        self._shuffle = random.Random(seed + 5)
         self._ledger = Ledger(len(types), self.round_s / 2)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
