@@ -8,13 +8,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from trine.config.yaml_reader import read_mapping
+from trine.reproduce.gavel_bill import Bill
 from trine.reproduce.gavel_causes import Ideal, Quirks
 from trine.reproduce.gavel_cost import Cost
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_entities import Entities
 from trine.reproduce.gavel_estimate import Estimator
 from trine.reproduce.gavel_load import FullContinuous, LoadSweep
+from trine.reproduce.gavel_multiple import Multiple
 from trine.reproduce.gavel_plots import Found, GavelReproduction
+from trine.reproduce.gavel_priorities import Priorities
 from trine.reproduce.gavel_runs import Asks, Done, Keep, Key, Outcomes, run_all
 from trine.reproduce.gavel_solve import SolveTime
 from trine.reproduce.gavel_static import Static
@@ -38,9 +41,12 @@ class Experiment(Protocol):
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     *TABLES,
+    Bill(),
     FullContinuous(),
+    Multiple(),
     LoadSweep(),
     Static(),
+    Priorities(),
     Cost(),
     Entities(),
     SolveTime(),
