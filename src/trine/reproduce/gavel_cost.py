@@ -3,6 +3,7 @@ that do not. Prices are those of the cost experiments of the paper."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,11 +15,14 @@ from trine.reproduce.gavel_runs import ALONE, Asks, Contender, Keep, Key, Outcom
 from trine.reproduce.gavel_tables import failed
 
 WORKLOAD = "gavel-continuous-single-slos"
-JOBS_PER_H = 1.0
+LOADS = {1.0: "1 job/h", 2.0: "2 jobs/h"}
+"""Room to spare, and not enough for all deadlines."""
 SHAPE = "v100=12x1,p100=12x1,k80=12x1"
 FAST, FAST_KEPT = "max-throughput, deadlines ignored", "max-throughput, deadlines kept"
 CHEAP, KEPT = "min-cost, deadlines ignored", "min-cost, deadlines kept"
 BY_TYPE = "min-cost, deadlines ignored, type by type"
+Runs = dict[Any, Outcome]
+"""By policy and load."""
 ONE_QUEUE: dict[str, Any] = {**ALONE, "one_queue": True}
 CONTENDERS = {
     FAST: Contender(FAST, "max-throughput", {**ONE_QUEUE, "slo": False}),
@@ -40,13 +44,13 @@ class Cost:
     def asks(self, data: GavelData, figures: dict[str, Any], quick: bool) -> Asks:
         del figures, quick
         cluster = data.priced(SHAPE)
-        return {("cost", name): self._scenario(contender, cluster) for name, contender in CONTENDERS.items()}
+        return {("cost", name, load): self._scenario(name, load, cluster) for load in LOADS for name in CONTENDERS}
 
-    def _scenario(self, contender: Contender, cluster: str) -> Any:
-        values = {"workload.jobs": self.jobs, "workload.jobs_per_h": JOBS_PER_H, "window": ""}
+    def _scenario(self, name: str, jobs_per_h: float, cluster: str) -> Any:
+        values = {"workload.jobs": self.jobs, "workload.jobs_per_h": jobs_per_h, "window": ""}
         return scenario(
             "gavel-continuous-single",
-            contender,
+            CONTENDERS[name],
             compat=False,
             throughputs="gavel-simulation",
             cluster=cluster,
@@ -59,30 +63,30 @@ class Cost:
 
     def judge(self, data: GavelData, figures: dict[str, Any], outcomes: Outcomes) -> Found:
         del data
-        runs = {name: outcomes["cost", name] for name in CONTENDERS}
+        runs = {key[1:]: outcomes[key] for key in outcomes if key[0] == "cost"}
         lost = first_failure(runs.values())
         if lost:
             return Found([failed(self.name, "cost and missed deadlines", lost)])
-        checks = [self._told(name, found) for name, found in runs.items()]
         published = f"up to {figures['claims']['cost_times']} (recalled)"
-        kept = [self._kept(runs, *pair) for pair in ((FAST_KEPT, FAST), (KEPT, CHEAP))]
-        return Found([*checks, self._saving(runs, published), *kept], _panels(runs))
+        checks = [self._told(name, load, found) for (name, load), found in runs.items()]
+        checks += [self._saving(load, runs, published) for load in LOADS]
+        checks += [self._kept(*pair, load, runs) for load in LOADS for pair in ((FAST_KEPT, FAST), (KEPT, CHEAP))]
+        return Found(checks, _panels(runs))
 
-    def _told(self, name: str, found: Outcome) -> Check:
+    def _told(self, name: str, load: float, found: Outcome) -> Check:
         ours = f"${cost_of(found):.0f}, {_missed(found):.1%} of deadlines missed, average JCT {found.jct_h:.1f} h"
-        return Check(self.name, name, ours)
+        return Check(self.name, f"{name}, {LOADS[load]}", ours)
 
-    def _saving(self, runs: dict[str, Outcome], published: str) -> Check:
-        times = cost_of(runs[FAST]) / cost_of(runs[CHEAP])
-        what = f"cost of {FAST} over that of {CHEAP}"
+    def _saving(self, load: float, runs: Runs, published: str) -> Check:
+        times = cost_of(runs[FAST, load]) / cost_of(runs[CHEAP, load])
+        what = f"cost of {FAST} over that of {CHEAP}, {LOADS[load]}"
         return Check(self.name, what, f"{times:.2f} times", "-", published, times >= 1, "not below 1")
 
-    def _kept(self, runs: dict[str, Outcome], kept: str, ignored: str) -> Check:
+    def _kept(self, kept: str, ignored: str, load: float, runs: Runs) -> Check:
         """The paper shows that minding deadlines avoids missing them; no figure of it is at hand."""
-        what = f"deadlines missed, {kept} and ignored"
-        ours = f"{_missed(runs[kept]):.1%} and {_missed(runs[ignored]):.1%}"
-        held = _missed(runs[kept]) <= _missed(runs[ignored])
-        return Check(self.name, what, ours, held=held, band="not more where kept")
+        those, these = _missed(runs[kept, load]), _missed(runs[ignored, load])
+        what = f"deadlines missed, {kept} and ignored, {LOADS[load]}"
+        return Check(self.name, what, f"{those:.1%} and {these:.1%}", held=those <= these, band="not more where kept")
 
 
 def _missed(found: Outcome) -> float:
@@ -91,11 +95,15 @@ def _missed(found: Outcome) -> float:
     return found.summary.deadlines_missed / max(found.summary.deadlines, 1)
 
 
-def _panels(runs: dict[str, Outcome]) -> list[Panel]:
-    labels, across = list(runs), [float(i) for i in range(len(runs))]
-    missed = [100 * _missed(found) for found in runs.values()]
-    costs = [cost_of(found) for found in runs.values()]
+def _panels(runs: Runs) -> list[Panel]:
+    labels = list(CONTENDERS)
+
+    def bars(title: str, axis: str, value: Callable[[Outcome], float]) -> Panel:
+        across = [float(i) for i in range(len(labels))]
+        lines = [(told, across, [value(runs[name, load]) for name in labels]) for load, told in LOADS.items()]
+        return Panel(title, "Policy", axis, lines, labels)
+
     return [
-        Panel("Deadlines missed", "Policy", "Jobs that miss their deadline (%)", [("ours", across, missed)], labels),
-        Panel("Cost at spot prices, same runs", "Policy", "Cost ($)", [("ours", across, costs)], labels),
+        bars("Deadlines missed", "Jobs that miss their deadline (%)", lambda found: 100 * _missed(found)),
+        bars("Cost of the same runs at spot prices", "Cost ($)", cost_of),
     ]

@@ -18,8 +18,9 @@ from trine.trace.write import write_trace
 
 WORKLOAD = "gavel-continuous-single-priorities"
 CLUSTER, GPUS = "v100=12x1,p100=12x1,k80=12x1", 36
-JOBS, JOBS_PER_H = 1500, 2.4
-"""A load at which jobs get less than they could use; otherwise weights change nothing."""
+JOBS, JOBS_PER_H = 2000, 2.0
+"""A load at which jobs get less than they could use; otherwise weights change nothing. Arrivals must go on until the
+last measured job has ended."""
 HEAVY = "weight 5"
 CLASSES = (HEAVY, "weight 1")
 WEIGHED = {True: "weights heeded", False: "all weights 1"}
@@ -40,7 +41,7 @@ class Priorities:
     def asks(self, data: GavelData, figures: dict[str, Any], quick: bool) -> Asks:
         del figures
         traces = {weighed: self._trace(data, weighed) for weighed in WEIGHED}
-        window = "100:200" if quick else "300:500"
+        window = "100:150" if quick else "300:400"
         asked = [(line, weighed) for line in LINES for weighed in WEIGHED]
         return {("priorities", *one): self._scenario(one[0], traces[one[1]], window) for one in asked}
 
