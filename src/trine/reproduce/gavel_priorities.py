@@ -97,8 +97,8 @@ class Priorities:
         return Check(self.name, what, f"{times:.2f}", held=times >= 1, band="at least 1")
 
     def _panel(self, jct_h: dict[Any, dict[str, float]]) -> Panel:
-        labels = [f"{label_of(line)}, {WEIGHED[weighed]}" for line in LINES for weighed in WEIGHED]
         keys = [(line, weighed) for line in LINES for weighed in WEIGHED]
+        labels = [f"{label_of(line)}, {WEIGHED[weighed]}" for line, weighed in keys]
         across = [float(i) for i in range(len(labels))]
         lines = [(f"jobs of {kind}", across, [jct_h[key][kind] for key in keys]) for kind in CLASSES]
         return Panel("Priorities: average JCT by weight", "Policy", AXES["jct_h"], lines, labels)

@@ -115,7 +115,7 @@ class TraceTable:
             there = [(i, o) for i, o in found if not o.failure]
             lines.append((f"ours, {mode}", [i for i, _ in there], [getattr(o, metric) for _, o in there]))
         labels = [CONTENDERS[name].label for name in names]
-        return Panel(f"{self.name}: {AXES[metric]}", "Policy", AXES[metric], lines, labels)
+        return Panel(f"{self.name}: {METRICS[metric].removesuffix(' h')}", "Policy", AXES[metric], lines, labels)
 
 
 def same_finishes(experiment: str, what: str, found: Outcome, expected: dict[str, float]) -> Check:
