@@ -60,9 +60,7 @@ class RoundParams:
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
     )
-    rounds_seed: int | None = param(
-        None, "random stream of the order of types and of policies that draw; none = the run's seed"
-    )
+    rounds_seed: int | None = param(None, "random stream of draws (pairs, types, their order); none = the run's seed")
 
 
 @dataclass
