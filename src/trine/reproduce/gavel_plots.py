@@ -16,6 +16,8 @@ MOST_TOLD = 8
 """Figures outside their bands that the last sentence names."""
 MARKS = {True: "in its band", False: "OUTSIDE its band", None: ""}
 COLUMNS = ("", "what", "published", "reference", "ours", "band")
+MOST_MARKS = 6
+"""Points on a linear axis that are marked one by one."""
 LONGEST = 22
 """Letters of a bar's label, or of a cell, in one line."""
 
@@ -41,19 +43,24 @@ class Panel:
         scale: dict[str, Any] = {"type": "log", "dtick": 1} if self.log else {}
         across = {"automargin": True, "tickangle": -25} if self.labels else self._marks()
         layout = {
-            "height": 420 if self.labels else 360,
+            "height": 420,
             "barmode": "group",
             "xaxis": figures.axis(self.x_title, **across),
             "yaxis": figures.axis(self.y_title, **(scale or {"rangemode": "tozero"})),
             "showlegend": True,
-            "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+            "legend": {"orientation": "h", **self._legend()},
         }
         return {"data": data, "layout": layout}
 
+    def _legend(self) -> dict[str, Any]:
+        """Above bars, whose labels are long; below lines, whose names are: above they would reach the buttons."""
+        return {"y": 1.04, "yanchor": "bottom"} if self.labels else {"y": -0.22, "yanchor": "top"}
+
     def _marks(self) -> dict[str, Any]:
-        """On a logarithmic axis each x has its mark."""
+        """On a logarithmic axis, and where there are few, each x has its mark."""
         every = sorted({at for _, x, _ in self.lines for at in x})
-        return {"type": "log", "tickvals": every, "ticktext": [f"{x:g}" for x in every]} if self.log else {}
+        marks = {"tickvals": every, "ticktext": [f"{x:g}" for x in every]}
+        return {"type": "log", **marks} if self.log else marks if len(every) <= MOST_MARKS else {}
 
     def _trace(self, index: int, name: str, x: list[float], y: list[float]) -> dict[str, Any]:
         told = {"name": figures.plotly_text(name)}
