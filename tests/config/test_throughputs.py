@@ -174,14 +174,17 @@ JOB = Job("7", submit_s=100.0, gpus=1, steps=5.0, step_s=None, model="a", line=3
     [
         ({"model": "resnet-18"}, ["jobs.csv:3", "job 7", "'resnet-18'", "did you mean 'ResNet-18'?"]),
         ({"model": "huge"}, ["jobs.csv:3", "job 7", "'huge'", "0 steps/s", "k80, v100"]),
+        ({"model": "resnet-18", "step_s": 2.0}, ["jobs.csv:3", "job 7", "did you mean 'ResNet-18'?"]),
         ({"deadline_s": 99.0}, ["jobs.csv:3", "job 7", "99 s", "100 s", "deadline"]),
+        ({"deadline_s": 100.0}, ["jobs.csv:3", "job 7", "100 s", "deadline"]),
     ],
 )
 def test_jobs_that_the_table_cannot_run(changes: dict[str, Any], words: list[str]) -> None:
     table = ThroughputTable({("a", 1): {"v100": 1.0}, ("ResNet-18", 1): {"v100": 1.0}, ("huge", 1): {"v100": 0.0}})
     check_jobs(
-        [JOB, replace(JOB, deadline_s=200.0), replace(JOB, model="b", step_s=2.0)], table, ("k80", "v100"), "jobs.csv"
+        [JOB, replace(JOB, deadline_s=200.0), replace(JOB, model="", step_s=2.0)], table, ("k80", "v100"), "jobs.csv"
     )
+    check_jobs([JOB, replace(JOB, model="b", step_s=2.0)], table, ("v100",), "jobs.csv")
     with pytest.raises(InputError) as caught:
         check_jobs([JOB, replace(JOB, **changes)], table, ("k80", "v100"), "jobs.csv")
     assert all(word in str(caught.value) for word in words), str(caught.value)

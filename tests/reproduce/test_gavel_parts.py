@@ -109,5 +109,9 @@ def test_costs_and_deadlines_come_from_the_run(tmp_path: Path) -> None:
     asks = Cost(jobs=25).asks(data, {}, True)
     outcomes = run_all(asks, {}, 1, lambda: None)
     found = Cost(jobs=25).judge(data, {"claims": {"cost_times": 1.4}}, outcomes)
-    assert next(c for c in found.checks if c.what == KEPT).ours.startswith("cost ")
+    assert next(c for c in found.checks if c.what.startswith(KEPT)).ours.startswith("$")
     assert [c.what for c in found.checks if c.held is False] == []
+    missed, cost = found.panels
+    assert len(missed.labels) == len(cost.lines[0][2]) == 5
+    assert all(0 <= y <= 100 for _, _, values in missed.lines for y in values)
+    assert all(y > 0 for _, _, values in cost.lines for y in values)

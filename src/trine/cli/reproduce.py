@@ -18,7 +18,7 @@ MARKS = {True: "ok", False: "OUTSIDE", None: ""}
 DataDir = Annotated[
     str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/ and hardware/.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and points: a minute instead of many.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and points: a minute or two instead of many.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Out = Annotated[
@@ -46,7 +46,7 @@ def pal(
 def gavel(
     data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
 ) -> None:
-    """Gavel (OSDI'20): physical traces, continuous and static workloads, load, cost, entities, solver, estimator."""
+    """Gavel (OSDI'20): physical traces, continuous and static workloads, priorities, cost, SLOs, entities, solver."""
     from contextlib import ExitStack
 
     from trine.cli.progress import ProgressBar

@@ -12,17 +12,19 @@ from trine.perf.throughput import ThroughputTable
 def check_jobs(jobs: Iterable[Job], table: ThroughputTable, types: Sequence[str], source: str) -> None:
     """Raises ``InputError`` for a model that nobody knows, one that runs on none of ``types``, a deadline gone by.
 
-    Jobs that bring a step time of their own need no entry in the table.
+    Jobs that bring a step time of their own need no entry in the table, if they name no model or there is one GPU type
+    only: on several types a model that the table lacks would run equally fast on all of them.
     """
+    several = bool(table.rates) and len(types) > 1
     judged: dict[tuple[str, int], bool] = {}
     for job in jobs:
-        if job.deadline_s is not None and job.deadline_s < job.submit_s:
+        if job.deadline_s is not None and job.deadline_s <= job.submit_s:
             found = f"job {job.id} has its deadline at {job.deadline_s:g} s and is submitted at {job.submit_s:g} s"
             raise InputError(_where(source, job), found, "a deadline after the submission", "deadline")
         key = job.model, job.gpus
         if key not in judged:
             judged[key] = _runs(job, table, types, source)
-        if not judged[key] and job.step_s is None:
+        if not judged[key] and (job.step_s is None or (job.model and several)):
             raise _unknown(job, table, source)
 
 

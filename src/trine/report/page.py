@@ -21,11 +21,12 @@ CONTENT_POLICY = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell: text, whether it is a number (right-aligned), whether it is the best of its column."""
+    """A table cell: text, whether it is a number (right-aligned), the best of its column, long enough to be wrapped."""
 
     text: str
     number: bool = True
     best: bool = False
+    wrap: bool = False
 
 
 def embedded_json(value: Any) -> str:
@@ -76,7 +77,7 @@ def table(header: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _classes(cell: Cell) -> str:
-    names = [name for name, on in (("num", cell.number), ("best", cell.best)) if on]
+    names = [name for name, on in (("num", cell.number), ("best", cell.best), ("wrap", cell.wrap)) if on]
     return f' class="{" ".join(names)}"' if names else ""
 
 

@@ -86,7 +86,7 @@ class Ideal:
 
     def asks(self, data: GavelData, figures: dict[str, Any], quick: bool) -> Asks:
         del figures
-        lengths = (360.0,) if quick else self.gaps_s
+        lengths = (180.0, 360.0, 720.0) if quick else self.gaps_s
         found: Asks = {("rounds", x): self._scenario(data, round_s=x) for x in lengths}
         if has_ideal():
             found["rounds", "ideal"] = self._scenario(data, ideal=True)

@@ -7,6 +7,7 @@ import gzip
 from dataclasses import dataclass
 from pathlib import Path
 
+from trine.config.prices import PUBLISHED
 from trine.core.errors import InputError
 
 PHYSICAL = "traces/philly_vc_gavel/physical_cluster"
@@ -34,6 +35,19 @@ class GavelData:
     def small(self) -> str:
         """1,000 single-GPU jobs, one in 2,700 s on average."""
         return str(self.root / "traces/gavel_generated/single_seed0_lam2700.csv.gz")
+
+    @property
+    def multiple(self) -> str:
+        """6,000 jobs on 1 to 8 GPUs, one in 1,800 s on average; empty if the file is not at hand."""
+        path = self.root / "traces/gavel_generated/multi_seed0_lam1800.csv.gz"
+        return str(path) if path.is_file() else ""
+
+    def priced(self, shape: str) -> str:
+        """A cluster of this shape at the published spot prices: prices are part of a cluster file."""
+        path = self.scratch / f"{shape.replace(',', '_')}.yaml"
+        prices = [f"  {gpu_type}: {price}" for gpu_type, price in PUBLISHED["gavel-spot"].items()]
+        path.write_text("\n".join([f"shape: {shape}", "prices_per_gpu_hour:", *prices, ""]), encoding="utf-8")
+        return str(path)
 
     def pairs(self, name: str) -> str:
         """The authors' table ``physical_cluster`` or ``simulation`` with the rates of pairs."""

@@ -141,4 +141,4 @@ def _all_there_h() -> float:
 
 def _panel(lines: dict[str, tuple[list[float], list[float]]]) -> Panel:
     shown = [(entity, *line) for entity, line in lines.items()]
-    return Panel("Three entities of weight 1, 2 and 3: throughput received", "Hours", "Normalised throughput", shown)
+    return Panel("Entities of weight 1, 2 and 3: throughput received", "Time (h)", "Normalised throughput (sum)", shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,11 @@ from trine.reproduce.checks import Check, Curve, Reproduction
 MOST_TOLD = 8
 """Figures outside their bands that the last sentence names."""
 MARKS = {True: "in its band", False: "OUTSIDE its band", None: ""}
-COLUMNS = ("what", "published", "reference", "ours", "band", "")
+COLUMNS = ("", "what", "published", "reference", "ours", "band")
+MOST_MARKS = 6
+"""Points on a linear axis that are marked one by one."""
+LONGEST = 22
+"""Letters of a bar's label, or of a cell, in one line."""
 
 
 @dataclass(frozen=True)
@@ -38,27 +43,37 @@ class Panel:
         scale: dict[str, Any] = {"type": "log", "dtick": 1} if self.log else {}
         across = {"automargin": True, "tickangle": -25} if self.labels else self._marks()
         layout = {
-            "height": 420 if self.labels else 360,
+            "height": 420,
             "barmode": "group",
             "xaxis": figures.axis(self.x_title, **across),
             "yaxis": figures.axis(self.y_title, **(scale or {"rangemode": "tozero"})),
             "showlegend": True,
-            "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+            "legend": {"orientation": "h", **self._legend()},
         }
         return {"data": data, "layout": layout}
 
+    def _legend(self) -> dict[str, Any]:
+        """Above bars, whose labels are long; below lines, whose names are: above they would reach the buttons."""
+        return {"y": 1.04, "yanchor": "bottom"} if self.labels else {"y": -0.22, "yanchor": "top"}
+
     def _marks(self) -> dict[str, Any]:
-        """On a logarithmic axis each x has its mark."""
+        """On a logarithmic axis, and where there are few, each x has its mark."""
         every = sorted({at for _, x, _ in self.lines for at in x})
-        return {"type": "log", "tickvals": every, "ticktext": [f"{x:g}" for x in every]} if self.log else {}
+        marks = {"tickvals": every, "ticktext": [f"{x:g}" for x in every]}
+        return {"type": "log", **marks} if self.log else marks if len(every) <= MOST_MARKS else {}
 
     def _trace(self, index: int, name: str, x: list[float], y: list[float]) -> dict[str, Any]:
         told = {"name": figures.plotly_text(name)}
         if self.labels:
-            labels = [figures.plotly_text(self.labels[int(i)]) for i in x]
+            labels = ["<br>".join(map(figures.plotly_text, _lines(self.labels[int(i)]))) for i in x]
             return told | {"type": "bar", "x": labels, "y": y, "marker": {"color": figures.line_colour(index)}}
         mode = "lines+markers" if len(x) <= 40 else "lines"
         return told | {"type": "scatter", "mode": mode, "x": x, "y": y, "line": figures.line_style(index)}
+
+
+def _lines(label: str) -> list[str]:
+    """Long labels are broken, so that they leave room for the bars."""
+    return textwrap.wrap(label, LONGEST, break_long_words=False, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
@@ -73,16 +88,27 @@ class Found:
 class GavelReproduction(Reproduction):
     """All experiments, with the plots as they are to look."""
 
-    panels: list[Panel] = field(default_factory=list)
+    parts: list[Found] = field(default_factory=list)
+
+    @property
+    def panels(self) -> list[Panel]:
+        return [panel for part in self.parts for panel in part.panels]
+
+    @property
+    def missed(self) -> list[Check]:
+        return [check for check in self.checks if check.held is False]
+
+    def held_where(self) -> str:
+        """How many figures lie in their bands, and in which experiments all."""
+        judged = [c for c in self.checks if c.held is not None]
+        broken = {c.experiment for c in self.missed}
+        whole = [name for name in dict.fromkeys(c.experiment for c in judged) if name not in broken]
+        told = f"{len(judged) - len(self.missed)} of {len(judged)} figures lie in their bands"
+        return told + (f", all of them in {', '.join(whole)}" if whole else "")
 
     def sentence(self) -> str:
         """What held and what did not, by experiment, in one sentence."""
-        judged = [c for c in self.checks if c.held is not None]
-        missed = [c for c in judged if not c.held]
-        broken = {c.experiment for c in missed}
-        whole = [name for name in dict.fromkeys(c.experiment for c in judged) if name not in broken]
-        told = f"{len(judged) - len(missed)} of {len(judged)} figures lie in their bands"
-        told += f", all of them in {', '.join(whole)}" if whole else ""
+        told, missed = self.held_where(), self.missed
         outside = [f"{c.experiment}: {c.what}, {c.ours}, expected {c.reference} ({c.band})" for c in missed[:MOST_TOLD]]
         if len(missed) > MOST_TOLD:
             outside.append(f"and {len(missed) - MOST_TOLD} more")
@@ -91,8 +117,8 @@ class GavelReproduction(Reproduction):
     @classmethod
     def of(cls, parts: list[Found], notes: list[str]) -> GavelReproduction:
         checks = [check for part in parts for check in part.checks]
-        panels = [panel for part in parts for panel in part.panels]
-        return cls("Gavel (OSDI'20)", checks, [c for p in panels for c in p.curves()], notes, panels)
+        curves = [curve for part in parts for panel in part.panels for curve in panel.curves()]
+        return cls("Gavel (OSDI'20)", checks, curves, notes, parts)
 
 
 def write_page(found: GavelReproduction, out_dir: Path) -> None:
@@ -105,12 +131,39 @@ def write_page(found: GavelReproduction, out_dir: Path) -> None:
 
 
 def _page(found: GavelReproduction) -> str:
-    tables = [page.section(name, _table(list(own))) for name, own in groupby(found.checks, key=lambda c: c.experiment)]
-    plots = [page.section(p.title, page.figure(f"panel-{i}", p.figure())) for i, p in enumerate(found.panels)]
-    return page.page(f"{found.paper}, run again", found.sentence(), [page.notes(found.notes), *plots, *tables])
+    outside = [page.section("Outside their bands", _table(found.missed, named=True))] if found.missed else []
+    parts = [section for number, part in enumerate(found.parts) for section in _sections(number, part)]
+    return page.page(f"{found.paper}, run again", f"{found.held_where()}.", [*outside, page.notes(found.notes), *parts])
 
 
-def _table(checks: list[Check]) -> str:
-    rows = [(c.what, c.published, c.reference, c.ours, c.band, MARKS[c.held]) for c in checks]
-    header, *body = [[page.Cell(text, number=False) for text in row] for row in (COLUMNS, *rows)]
+def _sections(number: int, part: Found) -> list[str]:
+    """Plots of an experiment, then its figures."""
+    plots = [
+        page.caption_of(_capital(panel.title)) + page.figure(f"panel-{number}-{i}", panel.figure())
+        for i, panel in enumerate(part.panels)
+    ]
+    tables = [(name, _table(list(own))) for name, own in groupby(part.checks, key=lambda c: c.experiment)]
+    return [
+        page.section(_capital(name), *(plots if first else ()), table)
+        for first, (name, table) in zip([True] + [False] * len(tables), tables, strict=False)
+    ]
+
+
+def _capital(title: str) -> str:
+    return title[:1].upper() + title[1:]
+
+
+def _table(checks: list[Check], named: bool = False) -> str:
+    """One row per figure; ``named``: with its experiment."""
+    rows = [
+        (MARKS[c.held], f"{c.experiment}: {c.what}" if named else c.what, c.published, c.reference, c.ours, c.band)
+        for c in checks
+    ]
+    header = [page.Cell(text, number=False) for text in COLUMNS]
+    body = [[_cell(name, text) for name, text in zip(COLUMNS, row, strict=True)] for row in rows]
     return page.table(header, body)
+
+
+def _cell(column: str, text: str) -> page.Cell:
+    long = column in ("what", "ours", "band") and len(text) > LONGEST
+    return page.Cell(text, number=False, best=text == MARKS[False], wrap=long)

@@ -73,7 +73,7 @@ class SolveTime:
             there = [(n, s) for n, s in zip(jobs, column, strict=True) if s is not None]
             if there:
                 lines.append((side, [n for n, _ in there], [s for _, s in there]))
-        return Panel(f"Policy run time: {label}", "Number of jobs", "Seconds", lines, log=True)
+        return Panel(f"Policy run time: {label}", "Number of jobs", "Processor time (s)", lines, log=True)
 
 
 def policies() -> dict[str, SharePolicy]:

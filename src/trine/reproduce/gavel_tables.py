@@ -60,7 +60,7 @@ class TraceTable:
     def _scenario(self, data: GavelData, name: str, compat: bool) -> Any:
         contender = CONTENDERS[name]
         rates = data.pairs(self.rates[1]) if contender.pairs else self.rates[0]
-        given: dict[str, Any] = {"cluster": self.cluster} if self.cluster else {}
+        given: dict[str, Any] = {"cluster": data.priced(self.cluster)} if self.cluster else {}
         values = {"window": self.window} if self.window else {}
         return scenario(
             self.preset,
@@ -115,7 +115,7 @@ class TraceTable:
             there = [(i, o) for i, o in found if not o.failure]
             lines.append((f"ours, {mode}", [i for i, _ in there], [getattr(o, metric) for _, o in there]))
         labels = [CONTENDERS[name].label for name in names]
-        return Panel(f"{self.name}: {AXES[metric]}", "Policy", AXES[metric], lines, labels)
+        return Panel(f"{self.name}: {METRICS[metric].removesuffix(' h')}", "Policy", AXES[metric], lines, labels)
 
 
 def same_finishes(experiment: str, what: str, found: Outcome, expected: dict[str, float]) -> Check:
@@ -166,7 +166,12 @@ def failed(
 
 TABLES = (
     TraceTable(
-        "physical LAS trace", "physical_las", "phys_las", "gavel-physical", ("gavel-physical", "physical_cluster")
+        "physical LAS trace",
+        "physical_las",
+        "phys_las",
+        "gavel-physical",
+        ("gavel-physical", "physical_cluster"),
+        "v100=8x1,p100=16x1,k80=24x1",
     ),
     TraceTable(
         "physical makespan trace",
@@ -174,6 +179,7 @@ TABLES = (
         "phys_makespan",
         "gavel-physical",
         ("gavel-physical", "physical_cluster"),
+        "v100=8x1,p100=16x1,k80=24x1",
     ),
     TraceTable(
         "small continuous-single",

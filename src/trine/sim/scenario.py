@@ -17,7 +17,7 @@ from trine.config.prices import load_prices
 from trine.config.throughput_check import check_jobs
 from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster
-from trine.core.errors import InputError
+from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.core.result import RunResult
 from trine.engine import reasons
@@ -27,6 +27,9 @@ from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Placement
+from trine.policy.base import Policy
+from trine.policy.rounds.problem import entities_of
+from trine.policy.rounds.share_rounds import ShareRounds
 from trine.sim import metrics
 from trine.sim.background import repeat
 from trine.sim.chips import chips
@@ -67,7 +70,9 @@ def run(
     scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None, log: DecisionLog | None = None
 ) -> RunResult:
     """Simulate one scenario from its files to its result; ``log`` is told every decision with its reason."""
-    settings = resolve(scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others)
+    settings = resolve(
+        scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others, scenario.seed
+    )
     cluster = _priced(load_cluster(scenario.cluster), scenario.prices)
     jobs, notes = load_jobs(scenario, settings, cluster)
     table, chip_notes = chips(
@@ -93,6 +98,7 @@ def run(
         seed=scenario.seed,
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
+    all_notes += _without_jobs(settings.policy, jobs)
     return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), all_notes)
 
 
@@ -221,6 +227,13 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     gpus = list(decision.gpus) if isinstance(decision, Start) else list(engine.handover.holding[decision.slot])
     action = type(decision).__name__.lower()
     return {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
+
+
+def _without_jobs(policy: Policy, jobs: list[Job]) -> list[str]:
+    """Groups that were given a weight and have no jobs: their names may be misspelt."""
+    named = entities_of(policy.params.entities) if isinstance(policy, ShareRounds) else {}
+    groups = {job.group for job in jobs}
+    return [f"No job belongs to {name!r} of entities{nearest(name, groups)}." for name in named if name not in groups]
 
 
 def _check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,12 @@ def resolve(
     values: Mapping[str, Any],
     authors: tuple[str, ...] = (),
     others: tuple[str, ...] = (),
+    seed: int = 0,
 ) -> Settings:
     """Typed settings for a run. Raises ``InputError`` for names nobody knows and values of the wrong kind.
 
     ``others`` are further policies and placements of the same sweep: their parameters are known, but not for this run.
+    ``seed`` is the run's: a policy that draws takes it unless told its own.
     """
     policy_type = _policy_type(policy, values)
     sticky = placement.endswith(STICKY)
@@ -138,7 +140,7 @@ def resolve(
         build(TraceSettings, parts.trace, WHERE, "trace."),
         build(VariabilitySettings, parts.variability, WHERE, "variability."),
         compat,
-        _policy(policy_type, parts.policy, run.round_s, compat),
+        _policy(policy_type, parts.policy, run.round_s, compat, seed),
         Sticky(inner) if sticky else inner,
     )
 
@@ -160,7 +162,7 @@ def _policy_params(policy_type: type[Any]) -> dict[str, Param]:
     return own | params_of(RoundParams) if issubclass(policy_type, SharePolicy) else own
 
 
-def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, compat: Compat) -> Policy:
+def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, compat: Compat, seed: int) -> Policy:
     """A share policy gets the round mechanism around it."""
     if not issubclass(policy_type, SharePolicy):
         made: Policy = build(policy_type, values, WHERE)
@@ -168,7 +170,10 @@ def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, comp
     rounds = {name: value for name, value in values.items() if name in params_of(RoundParams)}
     own = {name: value for name, value in values.items() if name not in rounds}
     shares = for_rounds(build(policy_type, own, WHERE), compat)
-    return ShareRounds(shares, build(RoundParams, rounds, WHERE), round_s, compat.every_pair)
+    params: RoundParams = build(RoundParams, rounds, WHERE)
+    if params.rounds_seed is None:
+        params = replace(params, rounds_seed=seed)
+    return ShareRounds(shares, params, round_s, compat.every_pair)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

@@ -55,12 +55,12 @@ class Row:
             raise InputError(self.where, f"found {self.text(column)!r}", "a whole number", column)
         return None if value is None else int(value)
 
-    def limit_or_none(self, column: str, negative_is_none: bool = False) -> float | None:
-        """A deadline: an empty cell and ``inf`` mean none, in some formats also marks such as -1."""
+    def limit_or_none(self, column: str, mark: float = math.inf) -> float | None:
+        """A deadline: an empty cell and ``inf`` mean none, in some formats also a ``mark`` such as -1."""
         if not self.given(column):
             return None
         value = self._float(column)
-        if value == math.inf or (value < 0 and negative_is_none):
+        if value in (math.inf, mark):
             return None
         return self.number(column)
 

@@ -177,6 +177,9 @@ def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:
             number = 0.0
         rule = rule or RULES[0]
         if not name or not 0 < number < np.inf or rule not in RULES:
-            raise InputError(WHERE, f"{part!r}", f"GROUP=WEIGHT or GROUP=WEIGHT:RULE, RULE of {RULES}", "entities")
+            hint = f"GROUP=WEIGHT or GROUP=WEIGHT:RULE, with a weight above 0 and the rule {' or '.join(RULES)}"
+            raise InputError(WHERE, f"{part!r}", hint, "entities")
+        if name in found:
+            raise InputError(WHERE, f"group {name!r} twice", "every group once", "entities")
         found[name] = Entity(name, number, rule)
     return found

@@ -67,7 +67,9 @@ class RoundParams:
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
     )
-    rounds_seed: int = param(0, "random stream of the order of types, of policies that draw, and of the references")
+    rounds_seed: int | None = param(
+        None, "random stream of draws (pairs, types, their order, references); none = the run's seed"
+    )
     references: int = param(
         0,
         "0 = rates of pairs are known; otherwise so many models are measured in full and other pairs are estimated",
@@ -100,12 +102,13 @@ class ShareRounds(Policy):
     def prepare(self, perf: PerfModel) -> None:
         types = perf.cluster.types
         self._tariff = Tariff(self.name, perf.cluster)
-        self.memory = Memory(self.params.rounds_seed)
-        self._shuffle = random.Random(self.params.rounds_seed + 5)
+        seed = self.params.rounds_seed or 0
+        self.memory = Memory(seed)
+        self._shuffle = random.Random(seed + 5)
         self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
         wanted, told = sharing and self.params.references > 0, self.params
-        self.estimates = Estimates(perf, told.references, told.profiled, told.rounds_seed) if wanted else None
+        self.estimates = Estimates(perf, told.references, told.profiled, seed) if wanted else None
         seen = perf if self.estimates is None else self.estimates.believed
         everywhere = self.name == "gandiva" and not isinstance(self.shares, HastyGandiva)
         self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", everywhere)

@@ -24,7 +24,7 @@ def batch_size(job_type: str) -> int | None:
 
 def gavel_draft(row: Row) -> Draft:
     """What the tab-separated layouts of the family share."""
-    arrival_s, slo_s = row.number("arrival_s"), row.limit_or_none("slo_s", negative_is_none=True)
+    arrival_s, slo_s = row.number("arrival_s"), row.limit_or_none("slo_s", mark=-1.0)
     weight = row.number_or_none("priority_weight")
     return Draft(
         id=str(row.number_in_file),
