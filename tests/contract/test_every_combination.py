@@ -128,12 +128,12 @@ def test_trace_format(text: str, policy: str, tmp_path: Path) -> None:
 
 
 def _speeds(jobs: Sequence[Job], folder: Path) -> str:
-    """A throughput file for the models whose speed the trace does not tell; nothing if there are none."""
-    unknown = {str((job.model, job.gpus)): {"null": 10.0} for job in jobs if job.step_s is None}
-    if not unknown:
+    """A throughput file for all models if the trace does not tell the speed of some; nothing otherwise."""
+    if all(job.step_s is not None for job in jobs):
         return ""
+    speeds = {str((job.model, job.gpus)): {"null": 1.0 / (job.step_s or 0.1)} for job in jobs}
     path = folder / "speeds.json"
-    path.write_text(json.dumps(dict.fromkeys(TYPES, unknown)))
+    path.write_text(json.dumps(dict.fromkeys(TYPES, speeds)))
     return str(path)
 
 
