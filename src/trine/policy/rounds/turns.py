@@ -20,6 +20,8 @@ from trine.policy.view import Floats, Ints, View
 
 SLACK = 0.5
 """Turns within this part of ``stay_s`` are taken together, at the end of it."""
+NEVER_WAITS_S = 1e12
+"""Who has all of its time on one type goes before everybody: it could never catch up."""
 SEAT = "seat/"
 """What is on record of the GPUs a job has."""
 AT_LEAST = 0.1
@@ -167,6 +169,8 @@ class Turns:
             share, lag_s, due = account.share, account.lag_s, account.due
             for kind in account.asks:
                 behind_s = lag_s[kind] + share[kind] * round_s
+                if share[kind] == 1.0:
+                    behind_s += NEVER_WAITS_S
                 asks.append((-behind_s - stay_s if kind == due else -behind_s, place[kind], account.unit, account))
             account.due = -1
         asks.sort()
@@ -214,6 +218,8 @@ class Turns:
             due = account.due
             if due >= 0:
                 account.seat_s = account.lag_s[due] + account.share[due] * round_s + stay_s
+                if account.share[due] == 1.0:
+                    account.seat_s += NEVER_WAITS_S
                 by_job[account.unit[0]] = account
                 if account.unit[1] >= 0:
                     by_job[account.unit[1]] = account
