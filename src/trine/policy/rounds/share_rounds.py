@@ -38,6 +38,7 @@ UNAWARE = ("isolated", "proportional")
 """Policies without a parameter ``aware`` that do not use speeds."""
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
+EXACTING = ("makespan",)
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -53,9 +54,10 @@ class RoundParams:
         "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
         ("auto", "ratio", "lag"),
     )
-    stay_rounds: float = param(
-        1.0,
-        "under the rule lag, a running job gives way only to those further behind by so many rounds",
+    stay_rounds: float | None = param(
+        None,
+        "under the rule lag, a running job gives way only to those further behind by so many rounds; "
+        "none = 1, or 0 where the last job counts (makespan)",
         minimum=0,
     )
     leftover: str = param(
@@ -186,8 +188,9 @@ class ShareRounds(Policy):
         if self._line is not None and not view.compat.idle_until_reset:
             return
         if self._by_turns(view):
-            upgrades, stay_s = self.name not in PRICED, self.params.stay_rounds * self.round_s
-            self._turns = Turns(len(self._types), self._types, stay_s, self.round_s, upgrades)
+            stay = self.params.stay_rounds
+            stay_s = self.round_s * (float(self.name not in EXACTING) if stay is None else stay)
+            self._turns = Turns(len(self._types), self._types, stay_s, self.round_s, upgrades=self.name not in PRICED)
 
     def _by_turns(self, view: View) -> bool:
         """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
