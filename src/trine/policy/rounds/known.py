@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trine.policy.view import Floats, Ints, View
+from trine.policy.view import Flags, Floats, Ints, View
 
 
 class Known:
@@ -14,25 +14,23 @@ class Known:
         self._rates: Floats = np.zeros((64, types))
         self._weight: Floats = np.ones(64)
         self._deadline_s: Floats = np.full(64, np.inf)
-        self._step_s: dict[int, tuple[float, ...]] = {}
+        self._seen: Flags = np.zeros(64, np.bool_)
+        self._revision = -1
 
     def learn(self, view: View) -> None:
         """Take note of new jobs and of changed speeds."""
         top = int(view.slots[-1]) + 1 if len(view) else 0
         while top > len(self._rates):
             self._double()
-        step_s = view.step_s()
-        known = self._step_s
-        changed = [(at, slot) for at, slot in enumerate(view.slots.tolist()) if known.get(slot) is not step_s[at]]
-        for at, slot in changed:
-            job, own = view.job(at), step_s[at]
-            possible = view.pools_of(at)
-            self._rates[slot] = [1.0 / s if j in possible else 0.0 for j, s in enumerate(own)]
+        if view.revision != self._revision:  # some speed is another: look at all again
+            self._revision = view.revision
+            self._seen[:] = False
+        for slot in view.slots[~self._seen[view.slots]].tolist():
+            job, (_, suits, step_s) = view.job_of(slot), view.of(slot)
+            self._rates[slot] = [1.0 / s if j in suits else 0.0 for j, s in enumerate(step_s)]
             self._weight[slot] = job.weight
             self._deadline_s[slot] = np.inf if job.deadline_s is None else job.deadline_s
-            known[slot] = own
-        if len(known) > 2 * len(view) + 64:
-            self._step_s = {slot: known[slot] for slot in view.slots.tolist()}
+            self._seen[slot] = True
 
     def rates(self, slots: Ints) -> Floats:
         """(jobs, types): steps per second on median GPUs of each type; 0 where a job cannot run."""
@@ -47,5 +45,6 @@ class Known:
 
     def _double(self) -> None:
         self._rates = np.concatenate((self._rates, np.zeros_like(self._rates)))
+        self._seen = np.concatenate((self._seen, np.zeros_like(self._seen)))
         self._weight = np.concatenate((self._weight, np.ones_like(self._weight)))
         self._deadline_s = np.concatenate((self._deadline_s, np.full_like(self._deadline_s, np.inf)))
