@@ -20,8 +20,6 @@ from trine.policy.view import Floats, Ints, View
 
 SLACK = 0.5
 """Turns within this part of ``stay_s`` are taken together, at the end of it."""
-NEVER_WAITS_S = 1e12
-"""Who has all of its time on one type goes before everybody: it could never catch up."""
 SEAT = "seat/"
 """What is on record of the GPUs a job has."""
 AT_LEAST = 0.1
@@ -63,6 +61,10 @@ class Turns:
         self.seats = Seats()
         self.accounts: dict[Unit, Account] = {}
         self._pairs: dict[Unit, Account] = {}
+        self._fixed: list[Account] = []
+        """Units that have all of their time on one type."""
+        self._open: list[Account] = []
+        """The others that have a share."""
         self.turn_s = math.inf
         """When somebody's turn comes if nothing happens before."""
         self._charged_s = 0.0
@@ -79,7 +81,13 @@ class Turns:
                 self._dissolve(unit)
         for slot in new:
             self.accounts[slot, -1] = Account((slot, -1), [0.0] * self._types, [0.0] * self._types)
+        if gone:
+            self._sort_out()
         return bool(gone or new)
+
+    def _sort_out(self) -> None:
+        self._fixed = [account for account in self._all() if 1.0 in account.share and account.asks]
+        self._open = [account for account in self._all() if account.asks and 1.0 not in account.share]
 
     def _dissolve(self, unit: Unit) -> None:
         """Who is left of a pair takes over its account and its GPUs."""
@@ -99,15 +107,15 @@ class Turns:
         if past_s <= 0:
             return
         idle = set(view.slots[~view.running].tolist())
-        for account in self._all():
-            share, due = account.share, account.due
-            if due >= 0 and share[due] == 1.0 and account.unit[0] not in idle:
-                continue
-            lag_s = account.lag_s
+        for account in self._fixed:
+            if account.due < 0 or account.unit[0] in idle:
+                account.lag_s[account.asks[0]] += past_s
+        for account in self._open:
+            share, lag_s = account.share, account.lag_s
             for kind in account.asks:
                 lag_s[kind] += share[kind] * past_s
-            if due >= 0 and account.unit[0] not in idle:
-                lag_s[due] -= past_s
+            if account.due >= 0 and account.unit[0] not in idle:
+                lag_s[account.due] -= past_s
 
     def _all(self) -> Iterable[Account]:
         return [*self.accounts.values(), *self._pairs.values()] if self._pairs else self.accounts.values()
@@ -121,6 +129,7 @@ class Turns:
             account.asks = tuple([kind for kind in suits if own[kind] > 0 and gang <= capacity[kind]])
         if self._pairs or len(pairs):
             self._grant_pairs(capacity, zip(pairs.tolist(), pair_share.tolist(), pair_rates.tolist(), strict=True))
+        self._sort_out()
 
     def _grant_pairs(
         self, capacity: list[int], rows: Iterable[tuple[list[int], list[float], list[list[float]]]]
@@ -162,30 +171,34 @@ class Turns:
         return self.selection()
 
     def _serve(self, capacity: list[int]) -> None:
-        """Seats by right: those furthest behind first, equals by the order of types, then by arrival."""
+        """Seats by right: those furthest behind first, equals by the order of types, then by arrival.
+
+        Who has all of its time on one type goes before everybody: it could never catch up.
+        """
         place, order, round_s, stay_s = self._place, self._order, self._round_s, self._stay_s
+        self.seats.clear(capacity)
+        for account in self._fixed:
+            self._sit(account, account.asks[0])
         asks: list[tuple[float, int, Unit, Account]] = []
-        for account in self._all():
+        for account in self._open:
             share, lag_s, due = account.share, account.lag_s, account.due
             for kind in account.asks:
                 behind_s = lag_s[kind] + share[kind] * round_s
-                if share[kind] == 1.0:
-                    behind_s += NEVER_WAITS_S
                 asks.append((-behind_s - stay_s if kind == due else -behind_s, place[kind], account.unit, account))
             account.due = -1
         asks.sort()
-        seats = self.seats
-        seats.clear(capacity)
-        jobs, taken, left = seats.jobs, seats.kind, seats.left
+        taken = self.seats.kind
         for _, at, (slot, mate), account in asks:
-            kind, gang = order[at], jobs[slot][0]
-            if slot in taken or mate in taken or gang > left[kind]:
-                continue
-            taken[slot] = account.due = kind
-            left[kind] -= gang
-            if mate >= 0:
-                taken[mate] = kind
-                seats.mates[slot], seats.mates[mate] = mate, slot
+            if slot not in taken and mate not in taken:
+                self._sit(account, order[at])
+
+    def _sit(self, account: Account, kind: int) -> None:
+        """The unit takes GPUs by right, if there are enough."""
+        (slot, mate), seats = account.unit, self.seats
+        room = seats.jobs[slot][0] <= seats.left[kind]
+        account.due = kind if room else -1
+        if room:
+            seats.sit(slot, kind, mate)
 
     def _part(self) -> None:
         """Pairs split where GPUs are left on which one of the two, alone, is no slower than in the pair."""
@@ -214,12 +227,10 @@ class Turns:
         stay_s, round_s, soon_s = self._stay_s, self._round_s, math.inf
         by_job: dict[int, Account] = {}
         asking = []
-        for account in self._all():
+        for account in self._open:
             due = account.due
             if due >= 0:
                 account.seat_s = account.lag_s[due] + account.share[due] * round_s + stay_s
-                if account.share[due] == 1.0:
-                    account.seat_s += NEVER_WAITS_S
                 by_job[account.unit[0]] = account
                 if account.unit[1] >= 0:
                     by_job[account.unit[1]] = account
@@ -236,7 +247,7 @@ class Turns:
                 if harder is not None and harder.seat_s >= behind_s:
                     soon_s = min(soon_s, (harder.seat_s - behind_s) / (rises + harder.falls))
                     continue
-                # It finds no room now: it will try again when it has passed one of those that have.
+                # It finds no room now: it tries again when it has passed one of those that have and can lose it.
                 for other in by_job.values():
                     if other.due == kind and other.seat_s >= behind_s:
                         soon_s = min(soon_s, (other.seat_s - behind_s) / (rises + other.falls))
@@ -278,6 +289,7 @@ class Turns:
                 self._pairs[unit] = _account(unit, kept, name)
                 if GONE in unit:
                     self._dissolve(unit)
+        self._sort_out()
         return any(part not in there for name in names for part in name.split(JOIN))
 
 
