@@ -151,6 +151,12 @@ _ALL = (
     Case("pal-policy", "PAL workload 1, FIFO, pal", 0.05, lambda: _pal("fifo", "pal"), reference_s=48),
     Case("gavel-fifo", "Gavel, 5,500 jobs, 36:36:36, aware FIFO", 1.0, lambda: _gavel("fifo", aware=True), reference_s=74),
     Case("gavel-max-min", "Gavel, 5,500 jobs, 36:36:36, max-min", 5.0, lambda: _gavel("max-min-fairness"), reference_s=112),
+    Case(
+        "gavel-space-sharing",
+        "Gavel, 5,500 jobs, 36:36:36, max-min in pairs",
+        30.0,
+        lambda: _gavel("max-min-fairness", space_sharing=True),
+    ),
     Case("place-10k", "one pal placement, 10,240 GPUs", 50, lambda: _churn("pal", 1280), unit="us"),
     Case("place-100k", "one pal placement, 102,400 GPUs", 100, lambda: _churn("pal", 12_800), unit="us"),
     Case("place-10k-racks", "the same, 10,240 GPUs in 160 racks", 75, lambda: _churn("pal", 1280, 8), unit="us"),

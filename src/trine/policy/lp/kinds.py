@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trine.policy.lp.allocation import Allocation
+from trine.policy.lp.allocation import Allocation, allocation, exact
 from trine.policy.lp.base import Memory
 from trine.policy.lp.problem import KindPairs, Problem
 from trine.policy.lp.solver import classes
@@ -20,10 +20,26 @@ def level_by_kinds(problem: Problem, table: KindPairs, demand: Floats, memory: M
 
     Of all shares that reach it, those with the most throughput over demand: what the worst-off cannot use is not lost.
     """
+    alone = _everybody_alone(problem, table)
+    if alone is not None:
+        level = float(((problem.rates * alone).sum(axis=1) / demand).min())
+        return allocation(problem, alone, exact(level))
     groups = _Groups.of(problem, table, demand, memory)
     of_group = demand[groups.first]
     highest = groups.solver.max_min(groups.size, of_group)
     return groups.allocation(groups.solver.richest(groups.size, of_group, highest))
+
+
+def _everybody_alone(problem: Problem, table: KindPairs) -> Floats | None:
+    """Everybody on its fastest type all the time, if there are GPUs for that and nobody is faster next to another."""
+    fastest, best = problem.rates.argmax(axis=1), problem.rates.max(axis=1)
+    if (np.bincount(fastest, problem.gang, len(problem.types)) > problem.capacity).any():
+        return None
+    of_kind = np.zeros(int(table.kind.max(initial=0)) + 1)
+    of_kind[table.kind] = best
+    if len(table.pairs) and (table.throughput.max(axis=2) > of_kind[table.pairs]).any():
+        return None
+    return np.asarray(np.arange(len(problem.types)) == fastest[:, None], np.float64)
 
 
 def sum_by_kinds(problem: Problem, table: KindPairs, type_worth: Floats, memory: Memory) -> Allocation:

@@ -15,6 +15,10 @@ from trine.policy.rounds.known import Known
 from trine.policy.view import Floats, Ints, View
 
 WHERE = "--set"
+Kind = tuple[str, int, str, tuple[float, ...]]
+"""Model, GPUs, circle, and steps per second by type."""
+MANY = 100_000
+"""Pairs of kinds that are kept at most; speeds that are observed make ever new ones."""
 NOTHING_LEFT = 1e-9
 OVERDUE_S = 60.0
 
@@ -32,6 +36,7 @@ class Question:
     everywhere: bool = False
     """Only pairs that run on every type, for policies that treat types alike."""
     _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
+    _both: dict[tuple[Kind, Kind], Floats | None] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> Ints:
@@ -112,6 +117,7 @@ class Question:
     def forget_pairs(self) -> None:
         """The rates of pairs are others from now on."""
         self._measured.clear()
+        self._both.clear()
 
     def measured_pairs(self, view: View, pairs: Ints) -> Floats:
         """As ``pair_rates``, but 0 where nobody measured the two together."""
@@ -131,24 +137,37 @@ class Question:
 
     def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
         """Jobs of one model, gang, circle and speed are one kind; two kinds may share if that was measured."""
-        number: dict[tuple[str, int, str, tuple[float, ...]], int] = {}
+        number: dict[Kind, int] = {}
         keys = [(job.model, job.gpus, job.circle, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
-        kind = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+        kind = [number.setdefault(key, len(number)) for key in keys]
+        first = {key: job for key, job in zip(reversed(keys), reversed(jobs), strict=True)}
+        kinds, known = list(number), self._both
+        if len(known) > MANY:
+            known.clear()
         rows: list[Floats] = []
         pairs: list[tuple[int, int]] = []
-        kinds = list(number)
-        first = np.unique(kind, return_index=True)[1].tolist()
-        pace = [self._pace(jobs[at], self.by_cluster(rates[at : at + 1])[0]) for at in first]
-        for b, (other, gang, circle, own) in enumerate(kinds):
-            for a, (model, size, theirs_circle, theirs) in enumerate(kinds[: b + 1]):
-                found = self._together(model, other, gang) if (size, theirs_circle) == (gang, circle) else None
-                if found is not None:
+        for b, other in enumerate(kinds):
+            for a, one in enumerate(kinds[: b + 1]):
+                if one[1:3] != other[1:3]:
+                    continue
+                if (one, other) not in known:
+                    known[one, other] = self._row(one, other, first[one], first[other])
+                row = known[one, other]
+                if row is not None:
                     pairs.append((a, b))
-                    both = (np.array(own) > 0) & (np.array(theirs) > 0)
-                    rows.append(found * both * np.array([[pace[a]], [pace[b]]]))
+                    rows.append(row)
         table = np.array(rows).reshape(-1, 2, rates.shape[1])
-        kept = (table > 0).all(axis=(1, 2)) if self.everywhere else table.any(axis=(1, 2))
-        return KindPairs(kind, np.array(pairs, np.int64).reshape(-1, 2)[kept], table[kept])
+        return KindPairs(np.array(kind, np.int64), np.array(pairs, np.int64).reshape(-1, 2), table)
+
+    def _row(self, one: Kind, other: Kind, job: Job, mate: Job) -> Floats | None:
+        """(2, types by name): steps per second of a job of either kind; ``None`` if they make none together."""
+        found = self._together(one[0], other[0], one[1])
+        if found is None:
+            return None
+        theirs, own = np.array(one[3]), np.array(other[3])
+        paces = [self._pace(job, self.by_cluster(theirs[None])[0]), self._pace(mate, self.by_cluster(own[None])[0])]
+        row: Floats = found * ((own > 0) & (theirs > 0)) * np.array(paces)[:, None]
+        return row if (row > 0).all() or (row.any() and not self.everywhere) else None
 
     def _together(self, model: str, other: str, gang: int) -> Floats | None:
         """(2, types by name): steps per second of either, 0 where the two do not fit; ``None`` if they never do."""

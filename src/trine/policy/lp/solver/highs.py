@@ -52,14 +52,15 @@ class Optimum:
 class Session:
     """One HiGHS object that is kept: a program of the same rows and columns starts from the last basis."""
 
-    def __init__(self, tolerance: float = 1e-9) -> None:
+    def __init__(self, tolerance: float = 1e-9, **more: str | int) -> None:
+        """``more``: options of HiGHS by name."""
         import highspy
 
         self._statuses = highspy.HighsModelStatus
         self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         options = {"output_flag": False, "threads": 1, "mip_rel_gap": 0.0, "mip_feasibility_tolerance": 1e-9}
         options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
-        for name, value in options.items():
+        for name, value in (options | more).items():
             self._highs.setOptionValue(name, value)
         self._shape: tuple[int, int] = (0, 0)
         self._basis: Any = None

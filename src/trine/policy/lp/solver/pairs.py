@@ -20,6 +20,10 @@ ROOM = 1e-8
 """Part of a level that is given up so that rounding cannot make it impossible."""
 
 
+PRIMAL = 4
+"""The primal simplex method: all shares 0 is a start, and for so few rows presolving takes longer than it saves."""
+
+
 @dataclass(frozen=True)
 class SharingClasses:
     """Kinds of jobs and the pairs of kinds that may share GPUs.
@@ -96,7 +100,7 @@ class PairSolver:
     def __init__(self, kinds: SharingClasses) -> None:
         self.kinds = kinds
         self._layout = _Layout.of(kinds)
-        self._session = Session()
+        self._session = Session(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
 
     def max_min(self, size: Array, demand: Array) -> SharedAnswer:
         """The highest t with a rate of ``demand * t`` for every job of a class; classes of size 0 count for nothing."""
