@@ -144,3 +144,12 @@ def test_groups_share_by_weight_under_the_hierarchical_policy() -> None:
     assert got["web"] / got["lab"] == pytest.approx(3.0, rel=0.1)
     with pytest.raises(InputError, match="GROUP=WEIGHT"):
         rounds(jobs, "hierarchical", cluster, entities="web=no")
+
+
+@pytest.mark.parametrize("deadline_s", [1050.0, 1200.0, 1500.0, 1900.0])
+def test_deadlines_are_kept_by_rounds_too(deadline_s: float) -> None:
+    """The slow type is cheap and takes 2000 s, the fast one 1000 s: rounds of both are planned with time to spare."""
+    cluster = replace(FAST_AND_SLOW, prices_per_gpu_h={"fast": 9.0, "slow": 1.0})
+    late = replace(job("a", 0.0, 2000.0), deadline_s=deadline_s)
+    assert rounds([late], "min-cost", cluster).finish("a") <= deadline_s
+    assert rounds([late], "min-cost", cluster, slo=False).finish("a") == 2000.0

@@ -85,7 +85,6 @@ NOTES = [
     "Published figures marked (recalled) are quoted from memory of the paper and were not checked against it.",
     "fifo, not aware: the authors' code always takes the last free type by name, which here is the fastest one; "
     "without that quirk types are drawn at random as meant, so the two are not held against each other.",
-    "max-throughput is for neither JCT nor makespan, so without quirks its JCT is shown but not judged.",
     "Gangs with Poisson arrivals, priorities and deadlines: the paper shows curves, and of its numbers only 'up to 3.5 "
     "times' is at hand, so directions are held and the hours are ours alone.",
     "The bill of the physical traces counts the GPUs of every job at the published spot prices; it is judged where the "
@@ -94,6 +93,4 @@ NOTES = [
     "660.8 h, nor from fifo that knows speeds.",
     "Ideal carries out the shares as a fluid: a job is spread over all types it has a share of, and nobody takes what "
     "is left, so at low load rounds, which leave no GPU idle that somebody can use, are faster.",
-    "Cost: GPUs are given out over all types at once (one_queue). Type by type, as by default, a job that waits for a "
-    "cheap GPU is put on a dear one first, and min-cost saves nothing.",
 ]

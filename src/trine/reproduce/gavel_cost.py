@@ -20,18 +20,14 @@ LOADS = {1.0: "1 job/h", 2.0: "2 jobs/h"}
 SHAPE = "v100=12x1,p100=12x1,k80=12x1"
 FAST, FAST_KEPT = "max-throughput, deadlines ignored", "max-throughput, deadlines kept"
 CHEAP, KEPT = "min-cost, deadlines ignored", "min-cost, deadlines kept"
-BY_TYPE = "min-cost, deadlines ignored, type by type"
 Runs = dict[Any, Outcome]
 """By policy and load."""
-ONE_QUEUE: dict[str, Any] = {**ALONE, "one_queue": True}
 CONTENDERS = {
-    FAST: Contender(FAST, "max-throughput", {**ONE_QUEUE, "slo": False}),
-    FAST_KEPT: Contender(FAST_KEPT, "max-throughput", {**ONE_QUEUE, "slo": True}),
-    CHEAP: Contender(CHEAP, "min-cost", {**ONE_QUEUE, "slo": False}),
-    KEPT: Contender(KEPT, "min-cost", {**ONE_QUEUE, "slo": True}),
-    BY_TYPE: Contender(BY_TYPE, "min-cost", {**ALONE, "slo": False}),
+    FAST: Contender(FAST, "max-throughput", {**ALONE, "slo": False}),
+    FAST_KEPT: Contender(FAST_KEPT, "max-throughput", {**ALONE, "slo": True}),
+    CHEAP: Contender(CHEAP, "min-cost", {**ALONE, "slo": False}),
+    KEPT: Contender(KEPT, "min-cost", {**ALONE, "slo": True}),
 }
-"""Types are filled together, by priority: type by type, a job that waits for a cheap GPU is first put on a dear one."""
 
 
 @dataclass(frozen=True)

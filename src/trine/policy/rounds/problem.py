@@ -35,6 +35,8 @@ class Question:
     """Groups are entities."""
     everywhere: bool = False
     """Only pairs that run on every type, for policies that treat types alike."""
+    early_s: float = 0.0
+    """Deadlines are planned to be met so much earlier: rounds give a job its share sooner or later."""
     _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
     _both: dict[tuple[Kind, Kind], Floats | None] = field(default_factory=dict)
 
@@ -50,7 +52,7 @@ class Question:
         rates = known.rates(slots)[:, self.columns]
         jobs = [view.job(at) for at in able.tolist()] if self.grouped or self.space_sharing else []
         entity, entities = self._entities(jobs) if self.grouped else ([-1] * len(slots), [])
-        labels = tuple(slots.tolist())
+        labels, left = tuple(slots.tolist()), _left(view.steps_left[able], rates)
         # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
         return replace(
             self._frame,
@@ -60,10 +62,10 @@ class Question:
             throughput=rates,
             gang=view.gpus[able],
             weight=known.weight(slots),
-            steps_left=_left(view.steps_left[able], rates),
+            steps_left=left,
             elapsed_s=view.now - view.submit_s[able],
             isolated_s=np.zeros(len(slots)),
-            deadline_s=known.deadline_s(slots) - view.now,
+            deadline_s=_sooner(known.deadline_s(slots) - view.now, left, rates, self.early_s),
             arrival=np.arange(len(slots)),
             entity=np.array(entity, np.int64),
             entities=tuple(entities),
@@ -140,7 +142,7 @@ class Question:
         number: dict[Kind, int] = {}
         keys = [(job.model, job.gpus, job.circle, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
         kind = [number.setdefault(key, len(number)) for key in keys]
-        first = {key: job for key, job in zip(reversed(keys), reversed(jobs), strict=True)}
+        first = dict(zip(reversed(keys), reversed(jobs), strict=True))
         kinds, known = list(number), self._both
         if len(known) > MANY:
             known.clear()
@@ -182,6 +184,14 @@ class Question:
 def _left(steps_left: Floats, rates: Floats) -> Floats:
     """Steps left; a job that was said to be done by now and is not is taken to need a little more."""
     return np.where(steps_left > NOTHING_LEFT, steps_left, rates.max(axis=1, initial=0.0) * OVERDUE_S)
+
+
+def _sooner(deadline_s: Floats, steps_left: Floats, rates: Floats, early_s: float) -> Floats:
+    """Seconds to the deadline less ``early_s``, but no deadline that can be met becomes one that cannot."""
+    best_s = np.divide(
+        steps_left, rates.max(axis=1, initial=0.0), out=np.full(len(rates), np.inf), where=rates.any(axis=1)
+    )
+    return np.where(deadline_s >= best_s, np.maximum(deadline_s - early_s, best_s), deadline_s)
 
 
 def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:

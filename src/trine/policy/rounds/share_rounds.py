@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,9 @@ UNAWARE = ("isolated", "proportional")
 NO_GANGS = ("allox",)
 """Policies that place single GPUs only: gangs get what is left."""
 EXACTING = ("makespan",)
+"""Policies under which the last job counts: nobody stays at the cost of others."""
+EARLY_ROUNDS = 2.0
+"""So many rounds, and those others stay, a job can be behind its share: deadlines are planned that much earlier."""
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
 
@@ -191,6 +194,7 @@ class ShareRounds(Policy):
             stay = self.params.stay_rounds
             stay_s = self.round_s * (float(self.name not in EXACTING) if stay is None else stay)
             self._turns = Turns(len(self._types), self._types, stay_s, self.round_s, upgrades=self.name not in PRICED)
+            self._question = replace(self._question, early_s=stay_s + EARLY_ROUNDS * self.round_s)
 
     def _by_turns(self, view: View) -> bool:
         """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
