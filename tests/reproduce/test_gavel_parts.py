@@ -112,6 +112,6 @@ def test_costs_and_deadlines_come_from_the_run(tmp_path: Path) -> None:
     assert next(c for c in found.checks if c.what.startswith(KEPT)).ours.startswith("$")
     assert [c.what for c in found.checks if c.held is False] == []
     missed, cost = found.panels
-    assert len(missed.labels) == len(cost.lines[0][2]) == 5
+    assert len(missed.labels) == len(cost.lines[0][2]) == 4
     assert all(0 <= y <= 100 for _, _, values in missed.lines for y in values)
     assert all(y > 0 for _, _, values in cost.lines for y in values)
