@@ -19,7 +19,7 @@ from trine.core.plugins import discover
 from trine.placement.base import Placement
 from trine.policy.base import Policy
 from trine.policy.lp.base import SharePolicy
-from trine.policy.rounds.share_rounds import RoundParams
+from trine.policy.rounds.params import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE

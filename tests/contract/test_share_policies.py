@@ -19,7 +19,8 @@ from trine.core.plugins import discover
 from trine.core.result import RunResult
 from trine.policy.base import Policy
 from trine.policy.lp.base import SharePolicy
-from trine.policy.rounds.share_rounds import RoundParams, ShareRounds
+from trine.policy.rounds.params import RoundParams
+from trine.policy.rounds.share_rounds import ShareRounds
 from trine.sim.scenario import Scenario, run
 from trine.sim.settings import resolve
 from trine.trace import load, write_trace

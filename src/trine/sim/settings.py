@@ -15,8 +15,9 @@ from trine.core.plugins import discover, find
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 from trine.policy.lp.base import SharePolicy
+from trine.policy.rounds.params import RoundParams
 from trine.policy.rounds.quirks import for_rounds
-from trine.policy.rounds.share_rounds import RoundParams, ShareRounds
+from trine.policy.rounds.share_rounds import ShareRounds
 from trine.sim.world import WorldSettings
 
 WHERE = "--set"

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trine.policy.view import Flags, Floats, Ints
+from trine.policy.base import Selection
+from trine.policy.rounds.ledger import Ledger
+from trine.policy.view import Flags, Floats, Ints, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +171,39 @@ def _gains(units: Candidates, row: int, kind: int, left: list[int], rates: Float
     room = np.array(left) >= units.gang[row]
     alone = np.where(room & units.runs[units.members[row]], units.rates[units.members[row]], 0.0)
     return np.asarray(alone / rates[:, kind][:, None])
+
+
+# -- between units, positions and job numbers --------------------------------------------------------------------
+
+
+def held_since(view: View, slots: Ints, was: Floats, first: Ints, at: Ints) -> Floats:
+    """Seconds that the jobs ``first``, at the positions ``at`` in ``slots``, held GPUs since they had held them for
+    ``was``; 0 for those that left.
+    """
+    if view.slots is slots:
+        return np.asarray(view.attained_s.take(at) - was, np.float64)
+    if not len(view):
+        return np.zeros(len(first))
+    at = np.minimum(view.slots.searchsorted(first), len(view) - 1)
+    return np.where(view.slots.take(at) == first, view.attained_s.take(at) - was, 0.0)
+
+
+def positions(view: View, members: Ints) -> Ints:
+    """Job numbers as positions in the view; -1 stays."""
+    return np.where(members >= 0, np.searchsorted(view.slots, members), -1)
+
+
+def selection_of(view: View, ledger: Ledger, chosen: Chosen) -> Selection:
+    """In the order of choice; the jobs of a pair one after the other."""
+    if len(ledger) == ledger.singles:
+        slots: list[int] = view.slots.tolist()
+        return Selection({slots[row]: kind for row, kind in zip(chosen.rows, chosen.kinds, strict=True)})
+    members: list[list[int]] = ledger.members[chosen.rows].tolist()
+    wanted: dict[int, int] = {}
+    partners: dict[int, int] = {}
+    for (one, other), kind in zip(members, chosen.kinds, strict=True):
+        wanted[one] = kind
+        if other >= 0:
+            wanted[other] = kind
+            partners |= {one: other, other: one}
+    return Selection(wanted, partners)

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from trine.core.errors import unknown_name
-from trine.core.params import param
 from trine.perf.model import PerfModel
 from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.lp.allocation import Allocation
@@ -25,9 +23,10 @@ from trine.policy.rounds.every_pair import EveryPair
 from trine.policy.rounds.known import Known
 from trine.policy.rounds.ledger import Ledger
 from trine.policy.rounds.line import Line
+from trine.policy.rounds.params import RoundParams, type_order
 from trine.policy.rounds.problem import Question, entities_of
 from trine.policy.rounds.quirks import HastyGandiva, PassingFifo
-from trine.policy.rounds.select import Candidates, Chosen, apart, in_line, select
+from trine.policy.rounds.select import Candidates, Chosen, apart, held_since, in_line, positions, select, selection_of
 from trine.policy.rounds.tariff import PRICED, Tariff
 from trine.policy.rounds.turns import Turns
 from trine.policy.view import Floats, Ints, View
@@ -44,45 +43,6 @@ EARLY_ROUNDS = 2.0
 """So many rounds, and those others stay, a job can be behind its share: deadlines are planned that much earlier."""
 NOISE = 1e-6
 """Shares this close to 0 or 1 are 0 or 1."""
-
-
-@dataclass(frozen=True)
-class RoundParams:
-    """How shares are turned into rounds."""
-
-    reset_gap_s: float = param(1920.0, "seconds between two computations of the shares, at least", minimum=0)
-    type_order: tuple[str, ...] = param((), "GPU types in the order in which they are filled; none = fastest first")
-    rule: str = param(
-        "auto",
-        "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
-        ("auto", "ratio", "lag"),
-    )
-    stay_rounds: float | None = param(
-        None,
-        "under the rule lag, a running job gives way only to those further behind by so many rounds; "
-        "none = 1, or 0 where the last job counts (makespan)",
-        minimum=0,
-    )
-    leftover: str = param(
-        "gain",
-        "time that the highest level leaves over: to the jobs that gain most, or the middle of all that reach it",
-        ("gain", "centre"),
-    )
-    one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
-    entities: tuple[str, ...] = param(
-        (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
-    )
-    rounds_seed: int | None = param(
-        None, "random stream of draws (pairs, types, their order, references); none = the run's seed"
-    )
-    references: int = param(
-        0,
-        "0 = rates of pairs are known; otherwise so many models are measured in full and other pairs are estimated",
-        minimum=0,
-    )
-    profiled: float = param(
-        0.6, "with references, the part of their pairs with other models that is measured", minimum=0, maximum=1
-    )
 
 
 @dataclass
@@ -118,7 +78,7 @@ class ShareRounds(Policy):
         everywhere = self.name == "gandiva" and not isinstance(self.shares, HastyGandiva)
         self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", everywhere)
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
-        self._types = _type_order(self.params.type_order, perf)
+        self._types = type_order(self.params.type_order, perf)
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
         self._ledger = (EveryPair if sharing and self.every_pair else Ledger)(len(types), self.round_s / 2)
         self._turns: Turns | None = None
@@ -179,7 +139,7 @@ class ShareRounds(Policy):
             self._last = (self._last[0], self._in_line(view, self._line), self._last[2])
         else:
             chosen = self._choose_anew(view, self._ledger)
-            self._last = (chosen, _selection(view, self._ledger, chosen), view.attained_s)
+            self._last = (chosen, selection_of(view, self._ledger, chosen), view.attained_s)
         if self.estimates is not None and self.estimates.watch(view, self._last[1]):
             self._question.forget_pairs()
             self._due = True
@@ -278,7 +238,7 @@ class ShareRounds(Policy):
             self._told.clear()
         else:
             at = rows if len(ledger) == ledger.singles else np.searchsorted(self._slots, first)
-            seconds = _since(view, self._slots, before.take(at), first, at)
+            seconds = held_since(view, self._slots, before.take(at), first, at)
         ledger.charge(rows, kinds, seconds)
 
     def _may_reset(self, view: View) -> bool:
@@ -343,7 +303,7 @@ class ShareRounds(Policy):
     def _candidates(self, view: View, ledger: Ledger) -> Candidates:
         members, gang, runs = ledger.members, view.gpus, self._runs
         if len(members) > ledger.singles:
-            members = _positions(view, members)
+            members = positions(view, members)
             runs = np.concatenate((runs, (ledger.pair_rates > 0).all(axis=1)))
             gang = gang[members[:, 0]]
         return Candidates(members, gang, runs, ledger.priority(runs), ledger.owed_s, ledger.share, self._rates)
@@ -402,57 +362,10 @@ class ShareRounds(Policy):
         before[np.searchsorted(self._slots, ledger.members[chosen.rows, 0])] = [held_s for _, _, held_s in last]
         selection = Selection({})
         if np.array_equal(self._slots, view.slots):  # then nothing has happened, and the next round may repeat the last
-            self._slots, selection = view.slots, _selection(view, ledger, chosen)
+            self._slots, selection = view.slots, selection_of(view, ledger, chosen)
         else:
             self._capacity = []  # the next round looks at everything again
         self._last = (chosen, selection, before)
-
-
-def _type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
-    """Indices of the types: as named, then from fast to slow over all models of the throughput table."""
-    types = [name.lower() for name in perf.cluster.types]
-    unknown = [name for name in named if name.lower() not in types]
-    if unknown:
-        raise unknown_name("--set", "GPU type", unknown[0], types, "type_order")
-    rates = np.array([[row.get(name, 0.0) for name in types] for row in perf.throughputs.rates.values()])
-    rates = rates.reshape(-1, len(types))
-    best = rates.max(axis=1, initial=0.0, keepdims=True)
-    speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
-    first = [types.index(name.lower()) for name in named]
-    return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
-
-
-def _since(view: View, slots: Ints, was: Floats, first: Ints, at: Ints) -> Floats:
-    """Seconds that the jobs ``first``, at the positions ``at`` in ``slots``, held GPUs since they had held them for
-    ``was``; 0 for those that left.
-    """
-    if view.slots is slots:
-        return np.asarray(view.attained_s.take(at) - was, np.float64)
-    if not len(view):
-        return np.zeros(len(first))
-    at = np.minimum(view.slots.searchsorted(first), len(view) - 1)
-    return np.where(view.slots.take(at) == first, view.attained_s.take(at) - was, 0.0)
-
-
-def _positions(view: View, members: Ints) -> Ints:
-    """Job numbers as positions in the view; -1 stays."""
-    return np.where(members >= 0, np.searchsorted(view.slots, members), -1)
-
-
-def _selection(view: View, ledger: Ledger, chosen: Chosen) -> Selection:
-    """In the order of choice; the jobs of a pair one after the other."""
-    if len(ledger) == ledger.singles:
-        slots: list[int] = view.slots.tolist()
-        return Selection({slots[row]: kind for row, kind in zip(chosen.rows, chosen.kinds, strict=True)})
-    members: list[list[int]] = ledger.members[chosen.rows].tolist()
-    wanted: dict[int, int] = {}
-    partners: dict[int, int] = {}
-    for (one, other), kind in zip(members, chosen.kinds, strict=True):
-        wanted[one] = kind
-        if other >= 0:
-            wanted[other] = kind
-            partners |= {one: other, other: one}
-    return Selection(wanted, partners)
 
 
 def _clean(share: Floats, noise: float) -> Floats:

@@ -1,0 +1,64 @@
+"""The settings of the round mechanism, the same for every share policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trine.core.errors import unknown_name
+from trine.core.params import param
+from trine.perf.model import PerfModel
+
+
+@dataclass(frozen=True)
+class RoundParams:
+    """How shares are turned into rounds."""
+
+    reset_gap_s: float = param(1920.0, "seconds between two computations of the shares, at least", minimum=0)
+    type_order: tuple[str, ...] = param((), "GPU types in the order in which they are filled; none = fastest first")
+    rule: str = param(
+        "auto",
+        "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
+        ("auto", "ratio", "lag"),
+    )
+    stay_rounds: float | None = param(
+        None,
+        "under the rule lag, a running job gives way only to those further behind by so many rounds; "
+        "none = 1, or 0 where the last job counts (makespan)",
+        minimum=0,
+    )
+    leftover: str = param(
+        "gain",
+        "time that the highest level leaves over: to the jobs that gain most, or the middle of all that reach it",
+        ("gain", "centre"),
+    )
+    one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
+    entities: tuple[str, ...] = param(
+        (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
+    )
+    rounds_seed: int | None = param(
+        None, "random stream of draws (pairs, types, their order, references); none = the run's seed"
+    )
+    references: int = param(
+        0,
+        "0 = rates of pairs are known; otherwise so many models are measured in full and other pairs are estimated",
+        minimum=0,
+    )
+    profiled: float = param(
+        0.6, "with references, the part of their pairs with other models that is measured", minimum=0, maximum=1
+    )
+
+
+def type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
+    """Indices of the types: as named, then from fast to slow over all models of the throughput table."""
+    types = [name.lower() for name in perf.cluster.types]
+    unknown = [name for name in named if name.lower() not in types]
+    if unknown:
+        raise unknown_name("--set", "GPU type", unknown[0], types, "type_order")
+    rates = np.array([[row.get(name, 0.0) for name in types] for row in perf.throughputs.rates.values()])
+    rates = rates.reshape(-1, len(types))
+    best = rates.max(axis=1, initial=0.0, keepdims=True)
+    speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
+    first = [types.index(name.lower()) for name in named]
+    return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
