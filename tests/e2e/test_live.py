@@ -152,7 +152,12 @@ def test_a_real_distributed_job_moves_and_ends_with_the_same_loss(tmp_path: Path
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed (make torch)")
     script = str(EXAMPLES / "pytorch_ddp.py")
-    base = {"run": [sys.executable, script, "--steps", "120"], "workdir": str(EXAMPLES), "gpus": 2, "nodes": 2}
+    base = {
+        "run": [sys.executable, script, "--steps", "120", "--step-s", "0.05"],
+        "workdir": str(EXAMPLES),
+        "gpus": 2,
+        "nodes": 2,
+    }
     with daemon(tmp_path, "--gpus", "4x1", "--round", "1", "--policy", "srtf") as site:
         client = site.up()
         [calm] = client.submit({**base, "name": "calm"})
