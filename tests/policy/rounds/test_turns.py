@@ -142,3 +142,17 @@ def test_a_pair_never_runs_beside_its_own_members() -> None:
         assert set(chosen.wanted) == {0, 1}
         assert not chosen.partners, "both fit alone: nobody shares"
         floor.later(ROUND_S)
+
+
+def test_who_was_away_and_returns_gets_its_own_share() -> None:
+    """A job that was held stands in line again before those that came after it."""
+    floor = Floor([1, 1], [1, 1])
+    floor.slots = [1]
+    floor.grant([[0.0, 1.0]])
+    floor.choose()
+    floor.slots = [0, 1]
+    floor.later(ROUND_S)
+    floor.grant([[1.0, 0.0], [0.0, 1.0]])
+    assert floor.choose().wanted == {0: FAST, 1: SLOW}
+    floor.grant([[0.0, 1.0], [1.0, 0.0]])
+    assert floor.choose().wanted == {0: SLOW, 1: FAST}

@@ -123,8 +123,9 @@ class Turns:
     def grant(self, view: View, share: Floats, pairs: Ints, pair_share: Floats, pair_rates: Floats) -> None:
         """New shares, by single job and by pair (job numbers, the lower first); accounts go over to them."""
         self.seats.look_up(view)
-        capacity, told = view.gpus_by_type, self.seats.jobs.values()
-        for account, own, (gang, suits, _) in zip(self.accounts.values(), share.tolist(), told, strict=True):
+        capacity = view.gpus_by_type
+        for (slot, (gang, suits, _)), own in zip(self.seats.jobs.items(), share.tolist(), strict=True):
+            account = self.accounts[slot, -1]
             account.share = own
             account.asks = tuple([kind for kind in suits if own[kind] > 0 and gang <= capacity[kind]])
         if self._pairs or len(pairs):
@@ -273,7 +274,7 @@ class Turns:
         """Go on from what ``state`` gave, on ``capacity`` GPUs by type; whether somebody left meanwhile."""
         self._charged_s, self.turn_s = kept["charged_s"], kept.get("turn_s", math.inf)
         slots = {view.name(slot): slot for slot in view.slots.tolist()}
-        names = [name[len(UNIT) :] for name in kept if name.startswith(UNIT)]
+        names = dict.fromkeys(name[len(UNIT) :] for name in kept if name.startswith(UNIT))
         there = {name: slot for name, slot in slots.items() if name in names}
         self.seats.jobs = {slot: view.of(slot) for slot in there.values()}
         self.seats.clear(capacity)
