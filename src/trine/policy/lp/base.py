@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trine.policy.lp.solver.highs import Session
     from trine.policy.lp.solver.start import Warm
 
+Kept = TypeVar("Kept")
 REFERENCE_TYPE = "v100"
 REFERENCE_DOC = "type whose speed stands for all when not aware; the first by name if the cluster has none of it"
 
@@ -54,29 +55,27 @@ class Memory:
         """Where the interior-point solver begins: near the last answer."""
         from trine.policy.lp.solver.start import Warm
 
-        if "start" not in self.warm:
-            self.warm["start"] = Warm()
-        found: Warm = self.warm["start"]
-        return found
+        return self._kept(Warm)
 
     @property
     def vertices(self) -> Generous:
         """The simplex solver of levels, which starts from where its rows were."""
         from trine.policy.lp.solver.generous import Generous
 
-        if "generous" not in self.warm:
-            self.warm["generous"] = Generous()
-        found: Generous = self.warm["generous"]
-        return found
+        return self._kept(Generous)
 
     @property
     def session(self) -> Session:
         """The simplex solver, which starts from its last basis."""
         from trine.policy.lp.solver.highs import Session
 
-        if "session" not in self.warm:
-            self.warm["session"] = Session()
-        found: Session = self.warm["session"]
+        return self._kept(Session)
+
+    def _kept(self, kind: type[Kept]) -> Kept:
+        """The one of this run, made when first asked for."""
+        if kind.__name__ not in self.warm:
+            self.warm[kind.__name__] = kind()
+        found: Kept = self.warm[kind.__name__]
         return found
 
 

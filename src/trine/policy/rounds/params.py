@@ -33,7 +33,7 @@ class RoundParams:
         "time that the highest level leaves over: to the jobs that gain most, or the middle of all that reach it",
         ("gain", "centre"),
     )
-    one_queue: bool = param(False, "choose by priority over all types at once instead of type by type")
+    one_queue: bool = param(False, "under the rule ratio, one order over all types instead of one per type")
     entities: tuple[str, ...] = param(
         (), "weights and rules of groups: GROUP=WEIGHT or GROUP=WEIGHT:fifo, separated by commas"
     )

@@ -18,10 +18,11 @@ import numpy as np
 from trine.policy.lp.solver.certificate import relative_gap, repair
 from trine.policy.lp.solver.closed import solve_closed
 from trine.policy.lp.solver.form import Array, Certified, RateProblem
-from trine.policy.lp.solver.highs import INFINITY, Program
+from trine.policy.lp.solver.highs import INFINITY, Program, Session
 
-LEFTOVER = 1e-2
-"""What all that is left over counts at most, next to the level: small enough for the level to come first."""
+LEFTOVER = 1e-2 / 32
+"""What a job's use of time that is left over counts next to the level: so little that the level comes first, which the
+proof of every answer shows."""
 PROVEN = 1e-7
 """An answer with a larger gap is not given."""
 FIRST_BLOCKS = 32
@@ -33,16 +34,8 @@ class Generous:
     """Solves similar problems one after the other."""
 
     def __init__(self) -> None:
-        import highspy
-
-        self._optimal = highspy.HighsModelStatus.kOptimal
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._highs.setOptionValue("output_flag", False)
-        self._highs.setOptionValue("threads", 1)
-        for name, choice in (("presolve", "off"), ("solver", "simplex")):
-            self._highs.setOptionValue(name, choice)
-        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
-            self._highs.setOptionValue(name, 1e-9)
+        self._session = Session(presolve="off", solver="simplex")
+        self._highs: Any = self._session.highs
         self._capacity: list[float] = []
         self._blocks = 0
         self._place: dict[Hashable, int] = {}
@@ -65,7 +58,7 @@ class Generous:
         rates = problem.rates / (problem.demand * unit)[:, None]
         self._follow(problem, rates, worth, keys)
         self._highs.run()
-        if self._highs.getModelStatus() != self._optimal:
+        if not self._session.optimal:
             self._capacity = []
             return None
         return self._read(problem, unit, [self._place[key] for key in keys])
@@ -105,12 +98,7 @@ class Generous:
         most[0] = INFINITY
         cost = np.zeros(len(most))
         cost[0] = -1.0
-        made = Program.of(cost, entries, lower, upper, col_upper=most)
-        self._highs.clearModel()
-        self._highs.passModel(
-            len(cost), len(lower), len(made.value), 1, 1, 0.0, cost, np.zeros(len(cost)), most, lower, upper,
-            made.start[:-1], made.index, made.value, np.zeros(len(cost), np.int32),
-        )  # fmt: skip
+        self._session.load(Program.of(cost, entries, lower, upper, col_upper=most))
         self._capacity, self._blocks, self._place, self._rows = capacity, blocks, {}, {}
         self._empty = list(range(blocks))[::-1]
 
@@ -127,7 +115,7 @@ class Generous:
         first, row = 1 + block * types, types + 2 * block
         for kind in range(types):
             highs.changeColBounds(first + kind, 0.0, INFINITY)
-            highs.changeColCost(first + kind, -LEFTOVER / FIRST_BLOCKS * worth[kind])
+            highs.changeColCost(first + kind, -LEFTOVER * worth[kind])
             highs.changeCoeff(row, first + kind, rates[kind])
             highs.changeCoeff(kind, first + kind, gang)
         highs.changeRowBounds(row, 0.0, INFINITY)

@@ -57,42 +57,48 @@ class Session:
         import highspy
 
         self._statuses = highspy.HighsModelStatus
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         options = {"output_flag": False, "threads": 1, "mip_rel_gap": 0.0, "mip_feasibility_tolerance": 1e-9}
         options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
         for name, value in (options | more).items():
-            self._highs.setOptionValue(name, value)
+            self.highs.setOptionValue(name, value)
         self._shape: tuple[int, int] = (0, 0)
         self._basis: Any = None
 
     def minimise(self, program: Program) -> Optimum:
         """The optimum; ``InfeasibleError`` where there is none."""
-        self._pass(program)
+        self.load(program)
         shape = (len(program.cost), len(program.row_lower))
         if self._basis is not None and shape == self._shape and not program.integer.size:
-            self._highs.setBasis(self._basis)
-        self._highs.run()
+            self.highs.setBasis(self._basis)
+        self.highs.run()
         found = self._read(program)
         if not program.integer.size:
-            self._shape, self._basis = shape, self._highs.getBasis()
+            self._shape, self._basis = shape, self.highs.getBasis()
         return found
 
-    def _pass(self, program: Program) -> None:
+    def load(self, program: Program) -> None:
+        """In place of whatever was there."""
         columns, rows = len(program.cost), len(program.row_lower)
         upper = program.col_upper if program.col_upper.size else np.full(columns, INFINITY)
         whole = program.integer if program.integer.size else np.zeros(columns, dtype=bool)
-        self._highs.clearModel()
-        self._highs.passModel(
+        self.highs.clearModel()
+        self.highs.passModel(
             columns, rows, len(program.value), _COLUMN_WISE, _MINIMISE, 0.0, program.cost, np.zeros(columns), upper,
             program.row_lower, program.row_upper, program.start[:-1], program.index, program.value,
             np.where(whole, _INTEGER, _CONTINUOUS).astype(np.int32),
         )  # fmt: skip
 
+    @property
+    def optimal(self) -> bool:
+        """The last run ended at an optimum."""
+        return bool(self.highs.getModelStatus() == self._statuses.kOptimal)
+
     def _read(self, program: Program) -> Optimum:
-        status = self._highs.getModelStatus()
-        if status != self._statuses.kOptimal:
-            raise InfeasibleError(f"HiGHS: {self._highs.modelStatusToString(status).lower()}")
-        solution, info = self._highs.getSolution(), self._highs.getInfo()
+        if not self.optimal:
+            status = self.highs.getModelStatus()
+            raise InfeasibleError(f"HiGHS: {self.highs.modelStatusToString(status).lower()}")
+        solution, info = self.highs.getSolution(), self.highs.getInfo()
         duals = np.array(solution.row_dual) if solution.dual_valid else np.zeros(len(program.row_lower))
         steps = max(0, info.simplex_iteration_count) + max(0, info.ipm_iteration_count)
         return Optimum(np.array(solution.col_value), duals, float(info.objective_function_value), steps)
