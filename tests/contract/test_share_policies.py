@@ -17,6 +17,7 @@ from trine.core.job import Job
 from trine.core.params import params_of
 from trine.core.plugins import discover
 from trine.core.result import RunResult
+from trine.engine import exact
 from trine.policy.base import Policy
 from trine.policy.lp.base import SharePolicy
 from trine.policy.rounds.params import RoundParams
@@ -72,6 +73,17 @@ def test_policy_and_placement(policy: str, placement: str, cluster: str, trace: 
     assert_sound(result, load(trace).jobs, policy, placement)
     again = small_run(trace, policy, placement, cluster)
     assert (again.jobs, again.segments) == (result.jobs, result.segments)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_a_policy_says_has_changed_is_all_that_has(
+    policy: str, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine looks only at jobs that the policy names; looking at all of them gives the same run."""
+    told = small_run(trace, policy, "packed-sticky", "mixed")
+    monkeypatch.setattr(exact, "_changed", lambda *_: None)
+    looked = small_run(trace, policy, "packed-sticky", "mixed")
+    assert (told.jobs, told.segments) == (looked.jobs, looked.segments)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

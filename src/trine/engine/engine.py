@@ -151,9 +151,10 @@ class Engine:
             return []
         chosen = self.policy.rank(self.view(now))
         plan = self._realise(now, chosen, fill) if isinstance(chosen, Selection) else self._serve(now, chosen, fill)
-        self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table)
+        self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table.jobs)
         # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
-        patient = any(gives_way(self.table.jobs[slot].shape, now) for slot in plan.refusals)
+        refused, jobs = plan.refusals, self.table.jobs
+        patient = bool(refused) and any(gives_way(jobs[slot].shape, now) for slot in refused)
         # A selection once realised by a sticky placement stays as it is.
         repeats = self.placement.sticky and not self.policy.changes_with_time if self.exact else self._repeats
         self.settled = not fill and not patient and (repeats or (not plan.stops and not plan.starts))
@@ -300,8 +301,10 @@ class Engine:
 
     def view(self, now: float) -> View:
         """What a policy sees now."""
+        table, active = self.table, self._active
         free = [p.total for p in self.free.pools]
-        return View(now, self._active, self.table, free, self._capacity, self.compat, self.table.prioritised)
+        all_run = len(self.assigned) == len(active) and not self._arrived
+        return View(now, active, table, free, self._capacity, self.compat, table.prioritised, all_run)
 
     def standing(self, now: float) -> View:
         """As ``view``, with the jobs that came since the last round."""
@@ -311,6 +314,16 @@ class Engine:
     def speed(self, slot: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to whoever else is there."""
         return self.perf.speed(self.table.jobs[slot], self.handover.holding[slot], sharing.beside(self, slot))
+
+    @property
+    def realised(self) -> Selection | None:
+        """The selection that runs as it is; ``None`` if there is none or something came in between."""
+        return self._planner.realised
+
+    @property
+    def offered(self) -> set[int]:
+        """Job numbers that stand in line or run; some may have ended since the last round."""
+        return {*self._active.tolist(), *self._arrived}
 
     @property
     def waiting_count(self) -> int:

@@ -6,7 +6,7 @@ made on the index of free GPUs before anything is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from trine.core.reason import Reason, Why
@@ -33,9 +33,12 @@ class ExactRound:
     """One round: what it takes to go from what runs to ``selection``."""
 
     def __init__(self, planner: Planner, now: float, selection: Selection) -> None:
+        self.planner, self.wanted, self.partners = planner, selection.wanted, selection.partners
+        self.selection = selection
+        self.changed = _changed(planner, selection)
+        """The others run as selected; ``None`` where that is not known."""
         planner.now = now
         planner.forget()
-        self.planner, self.wanted, self.partners = planner, selection.wanted, selection.partners
         self.plan = Plan()
         self.before = planner.assigned
         self.after: dict[int, Gpus] = {}
@@ -46,13 +49,18 @@ class ExactRound:
     def run(self) -> Plan:
         """The stops and starts that turn what runs into what was selected."""
         before, sticky = self.before, self.planner.placement.sticky
+        self.planner.realised = self.selection if sticky else None
+        if sticky and self.changed is not None and not self.changed:
+            return self.plan
         changed = self._changed() if sticky else dict(self.wanted)
         leaving = self._leaving()
         if not changed and not leaving:
             return self.plan
         self.loose = {slot: gpus for slot, gpus in before.items() if slot in changed or slot in leaving}
         units = self._units(changed)
-        if sticky or not self._place_anew(units):
+        if not self.loose:
+            self._place_all(units)
+        elif sticky or not self._place_anew(units):
             self._keep_and_place(units)
         after = self.after
         self.plan.stops = [slot for slot, gpus in self.loose.items() if after.get(slot) != gpus]
@@ -78,7 +86,9 @@ class ExactRound:
 
     def _changed(self) -> dict[int, int]:
         """The jobs that do not run as selected yet, with the types they want."""
-        before, pool_of = self.before, self.planner.free.pool_of_gpu
+        before, pool_of, told = self.before, self.planner.free.pool_of_gpu, self.changed
+        if told is not None:
+            return {slot: pool for slot, pool in self.wanted.items() if slot in told}
         changed = {
             slot: pool
             for slot, pool in self.wanted.items()
@@ -93,7 +103,8 @@ class ExactRound:
     def _leaving(self) -> set[int]:
         """Jobs that run and were not selected, but for those the cluster can no longer hold: what runs may end."""
         types, sharing = self.planner.table.types, self.planner.partners
-        return {slot for slot in self.before.keys() - self.wanted.keys() if types[slot] or slot in sharing}
+        candidates = self.before.keys() if self.changed is None else self.before.keys() & self.changed
+        return {slot for slot in candidates - self.wanted.keys() if types[slot] or slot in sharing}
 
     def _units(self, pool_of: dict[int, int]) -> list[Unit]:
         """The jobs of ``pool_of`` with the types they want, partners together."""
@@ -138,7 +149,9 @@ class ExactRound:
 
     def _larger_first(self, units: Iterable[Unit]) -> list[Unit]:
         """In the order given, but larger gangs before smaller ones, and classes before both where those come first."""
-        jobs, rank = self.planner.table.jobs, self.planner.table.class_rank
+        units, jobs, rank = list(units), self.planner.table.jobs, self.planner.table.class_rank
+        if len(units) < 2:
+            return units
         if self.planner.placement.by_class:
             return sorted(units, key=lambda unit: (rank[unit.slot], -jobs[unit.slot].gpus))
         return sorted(units, key=lambda unit: -jobs[unit.slot].gpus)
@@ -152,9 +165,15 @@ class ExactRound:
         for gpus in self._held():
             if gpus[0] not in kept:
                 self.planner.free.give(gpus)
-        homeless = [unit for unit in self._larger_first(moving) if not self._place(unit)]
+        self._place_all(moving)
+
+    def _place_all(self, units: list[Unit]) -> None:
+        """GPUs for units that have none; who does not fit stays where it ran, if it can."""
+        homeless = [unit for unit in self._larger_first(units) if not self._place(unit)]
         for unit in homeless:
             self._stay(unit)
+        if homeless or self.plan.refusals:
+            self.planner.realised = None
 
     def _held(self) -> Iterable[Gpus]:
         """The GPUs of each unit that has some and may change, once."""
@@ -182,12 +201,13 @@ class ExactRound:
         return pool in self._pools(unit) and all(suits_shape(planner, member, gpus) for member in joins)
 
     def _place(self, unit: Unit) -> bool:
-        planner = self.planner
-        # A shape binds both members: the one that asks for it chooses.
-        job = planner.table.jobs[unit.slot]
-        if unit.mate >= 0 and planner.table.jobs[unit.mate].shape is not None:
-            job = planner.table.jobs[unit.mate]
-        gpus = planner.try_place(job, self._pools(unit), self.plan, unit.slot)
+        planner, (slot, mate, wanted) = self.planner, unit
+        jobs = planner.table.jobs
+        if mate < 0:
+            gpus = planner.try_place(jobs[slot], planner.pools_for(slot, wanted), self.plan, slot)
+        else:  # a shape binds both members: the one that asks for it chooses
+            chooses = mate if jobs[mate].shape is not None else slot
+            gpus = planner.try_place(jobs[chooses], self._pools(unit), self.plan, slot)
         if gpus is None:
             return False
         self._put(unit, gpus)
@@ -238,3 +258,11 @@ class ExactRound:
         """Partners both ways, for the pairs that have GPUs."""
         formed = [u for u in units if u.mate >= 0 and self.after.get(u.slot, ()) == self.after.get(u.mate)]
         return {u.slot: u.mate for u in formed} | {u.mate: u.slot for u in formed}
+
+
+def _changed(planner: Planner, selection: Selection) -> Collection[int] | None:
+    """Jobs that may not run as selected yet, where only that has to be looked at."""
+    if planner.realised is selection:
+        return ()
+    alone = not planner.partners and not selection.partners
+    return selection.changed if alone and planner.realised is not None else None

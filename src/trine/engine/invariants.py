@@ -16,6 +16,7 @@ def check(engine: Engine) -> None:
     _check_states(engine)
     _check_free_index(engine)
     _check_work(engine)
+    _check_selected(engine)
 
 
 def _fail(engine: Engine, slot: int, what: str) -> EngineError:
@@ -68,6 +69,8 @@ def _check_partners(engine: Engine) -> None:
 
 
 def _check_states(engine: Engine) -> None:
+    for slot in engine.assigned.keys() - engine.offered:
+        raise _fail(engine, slot, "has GPUs and does not stand in line")
     for slot, state in enumerate(engine.table.state):
         assigned = slot in engine.assigned
         if bool(engine.table.running[slot]) != assigned:
@@ -96,3 +99,17 @@ def _check_work(engine: Engine) -> None:
     for slot in range(len(table)):
         if not 0 <= table.done[slot] <= table.steps[slot] * (1 + 1e-9):
             raise _fail(engine, slot, f"has done {table.done[slot]} of {table.steps[slot]} steps")
+
+
+def _check_selected(engine: Engine) -> None:
+    """Where a selection is said to be realised, who was selected runs as selected, and nobody else runs."""
+    selection, table = engine.realised, engine.table
+    if selection is None:
+        return
+    for slot, pool in selection.wanted.items():
+        gpus = engine.assigned.get(slot)
+        if not table.finished[slot] and (gpus is None or pool not in (-1, engine.free.type_of(gpus))):
+            raise _fail(engine, slot, f"was selected for the type with index {pool} and has GPUs {gpus}")
+    for slot in engine.assigned:
+        if slot not in selection.wanted and table.types[slot]:
+            raise _fail(engine, slot, "has GPUs and was not selected")

@@ -23,6 +23,7 @@ from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.placement.free import FreeIndex, FreePool
 from trine.placement.shaped import shaped
+from trine.policy.base import Selection
 from trine.policy.view import Ints
 
 Gpus = tuple[int, ...]
@@ -69,6 +70,8 @@ class Planner:
     def __post_init__(self) -> None:
         self._capacity = self.free.total
         self.now = 0.0
+        self.realised: Selection | None = None
+        """What runs is exactly this: only what the next selection changes has to be looked at."""
         self._last: tuple[list[int], list[int] | None] | None = None
         self._blocked_at = 0
         """Position at which the last round that placed everybody anew ended."""
@@ -81,6 +84,7 @@ class Planner:
         return self._plan(slots, pools)
 
     def _plan(self, slots: Ints, pools: Ints | None) -> Plan:
+        self.realised = None
         if self.placement.sticky:
             return _StickyRound(self, slots, pools, self.preemptive).run()
         return self._replace_all(slots, pools)
@@ -110,6 +114,7 @@ class Planner:
 
     def forget(self) -> None:
         """Assignments are no longer what the last round made them: nothing of it is taken over."""
+        self.realised = None
         self._last = None
         self._blocked_at = 0
 

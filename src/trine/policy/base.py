@@ -39,6 +39,8 @@ class Selection:
     """Index of the GPU type by job number, -1 for any that suits; in the order in which equal gangs are placed."""
     partners: Mapping[int, int] = field(default_factory=dict)
     """The job on the same GPUs by job number, both ways."""
+    changed: Collection[int] | None = field(default=None, compare=False)
+    """Job numbers that may stand otherwise here than in the selection this policy gave before; ``None`` = any."""
 
     @classmethod
     def of(cls, slots: Ints, pools: Ints | None = None, partners: Ints | None = None) -> Selection:

@@ -51,12 +51,15 @@ class View:
         capacity: Sequence[int] | Ints,
         compat: Compat,
         prioritised: bool = True,
+        all_run: bool = False,
     ) -> None:
         self.now = now
         self.slots = slots
         self.compat = compat
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
+        self.all_run = all_run
+        """True promises that nobody waits."""
         self._columns = columns
         self._free, self._capacity = free, capacity
 

@@ -37,7 +37,9 @@ class Floor:
         return View(0.0, np.array(slots, np.int64), self.table, self.capacity, self.capacity, Compat())
 
     def asked(self, line: Line, slots: list[int], anew: bool = False) -> dict[int, int]:
-        return dict(line.rank(self.view(slots), anew).wanted)
+        view = self.view(slots)
+        line.follow(view)
+        return dict(line.choose(view, anew).wanted)
 
 
 jobs = st.tuples(
@@ -82,3 +84,24 @@ def test_fewer_gpus_make_everybody_choose_again() -> None:
     assert floor.asked(line, [one, two], anew=True) == {one: 0, two: 0}
     floor.capacity = [1, 0, 0]
     assert floor.asked(line, [one, two]) == {one: 0}
+
+
+@given(st.lists(st.integers(4, 7), min_size=3, max_size=3), st.data())
+@stable(150)
+def test_who_might_choose_otherwise_and_who_did_is_told(capacity: list[int], data: st.DataObject) -> None:
+    """Where nobody might, choosing again gives the same; and nobody but those told has other GPUs than before."""
+    floor, line = Floor(capacity), Line()
+    slots: list[int] = []
+    kept: dict[int, int] = {}
+    same = False
+    for _ in range(data.draw(st.integers(1, 12))):
+        slots = [slot for slot in slots if data.draw(st.integers(0, 3))]
+        slots += [floor.add(*data.draw(jobs)) for _ in range(data.draw(st.integers(0, 3)))]
+        view, anew = floor.view(slots), data.draw(st.booleans())
+        same = not line.follow(view) and (same or not kept)
+        found = line.choose(view, anew)
+        assert found.changed is not None
+        assert {slot for slot, _ in kept.items() ^ found.wanted.items()} <= set(found.changed)
+        same, kept = same or anew, dict(found.wanted)
+        if same:
+            assert floor.asked(Line(), slots, anew=True) == kept

@@ -95,8 +95,8 @@ def allocation(
     notes: tuple[Note, ...] = (),
 ) -> Allocation:
     """From shares by type (``x``) and by rows of ``problem.pair_rows`` (``pair_x``)."""
-    shares = np.clip(problem.spread(x), 0.0, 1.0)
-    effective = (problem.throughput * shares).sum(axis=1)
+    shares = np.minimum(np.maximum(problem.spread(x), 0.0), 1.0)
+    effective = np.add.reduce(problem.throughput * shares, axis=1)
     pair_shares = np.zeros((len(problem.pairs), len(problem.columns)))
     if pair_x is not None:
         pair_shares = _pair_shares(problem, problem.pair_rows, np.clip(pair_x, 0.0, 1.0))

@@ -93,6 +93,9 @@ class SharePolicy(ABC):
     takes_kinds: ClassVar[bool] = False
     """Works on pairs of kinds as they are; for the others all pairs of jobs are listed, which grows as jobs squared."""
 
+    timeless: ClassVar[bool] = False
+    """Shares depend on who is there and how fast, not on progress, waiting or deadlines: those may be left out."""
+
     def allocate(self, problem: Problem, memory: Memory | None = None) -> Allocation:
         """Valid shares: no job above full time, no type above its GPUs. Nothing for no jobs."""
         if not len(problem):

@@ -26,6 +26,7 @@ class MaxMinFairness(SharePolicy):
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.1"
     objective: ClassVar[str] = "smallest normalised throughput"
     takes_kinds: ClassVar[bool] = True
+    timeless: ClassVar[bool] = True
 
     aware: bool = aware_param()
     space_sharing: bool | None = sharing_param()

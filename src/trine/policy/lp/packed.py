@@ -7,12 +7,18 @@ solver in ``solver`` is faster; this one takes any pairs, demands and floors, an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trine.policy.lp.solver.highs import Program, Session
 from trine.policy.view import Floats, Ints
+
+
+@lru_cache
+def _no_pairs(types: int) -> tuple[Ints, Floats]:
+    return np.zeros((0, 2), np.int64), np.zeros((0, 2, types))
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,13 @@ class Space:
     def __post_init__(self) -> None:
         if not len(self.jobs):
             object.__setattr__(self, "pair_rates", np.zeros((0, 2, len(self.capacity))))
+
+    @classmethod
+    def alone(cls, rates: Floats, gang: Floats, capacity: Floats) -> Space:
+        """Without pairs."""
+        made, (jobs, pair_rates) = object.__new__(cls), _no_pairs(len(capacity))
+        made.__dict__.update(rates=rates, gang=gang, capacity=capacity, jobs=jobs, pair_rates=pair_rates)
+        return made
 
     def divided(self, by: Floats) -> Space:
         """The same shares with every job's throughput in units of its own."""

@@ -70,7 +70,7 @@ def space_of(problem: Problem, rates: Floats, with_pairs: bool) -> packed.Space:
     """The shares ``problem`` allows when jobs make ``rates`` steps/s alone."""
     gang = problem.gang.astype(np.float64)
     if not with_pairs:
-        return packed.Space(rates, gang, problem.capacity)
+        return packed.Space.alone(rates, gang, problem.capacity)
     return packed.Space(rates, gang, problem.capacity, problem.pair_rows.jobs, problem.pair_rows.rates)
 
 
@@ -89,10 +89,10 @@ def highest_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequ
 
 def _generous_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequence[str]) -> Certified | None:
     """A vertex in which what the level leaves over goes to those who gain most; none where that takes too long."""
-    if len(ids) > VERTEX_ROWS or not space.capacity.all():
+    if len(ids) > VERTEX_ROWS or 0.0 in space.capacity.tolist():
         return None
-    fair = space.rates @ (space.capacity / space.capacity.sum())
-    if not (fair * demand).all():
+    fair = space.rates @ (space.capacity / np.add.reduce(space.capacity))
+    if not np.minimum.reduce(demand * fair) > 0:
         return None
     form = RateProblem.unchecked(space.rates, demand, space.gang, space.capacity)
     return memory.vertices.solve(form, space.rates / fair[:, None], ids)

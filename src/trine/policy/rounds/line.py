@@ -15,16 +15,31 @@ class Line:
 
     def __init__(self) -> None:
         self._seats = Seats()
+        self._gone: set[int] = set()
+        self._newest = -1
 
-    def rank(self, view: View, anew: bool) -> Selection:
-        """``anew``: everybody chooses again; otherwise who has GPUs keeps them and the others take what is left."""
+    def follow(self, view: View) -> bool:
+        """Jobs came or left; whether those who stayed might choose otherwise now.
+
+        Whoever comes chooses last, and who has what is best for it would choose the same again.
+        """
         seats = self._seats
-        seats.follow(view)
-        if anew or view.gpus_by_type != seats.capacity:
-            seats.look_up(view)
-            seats.clear(view.gpus_by_type)
+        self._gone, new = seats.follow(view)
+        back = bool(new) and new[0] < self._newest  # an earlier job stands in line again
+        self._newest = max(self._newest, *new) if new else self._newest
+        return seats.revision != view.revision or ((back or bool(self._gone)) and not seats.content)
+
+    def choose(self, view: View, anew: bool) -> Selection:
+        """``anew``: everybody chooses again; otherwise who has GPUs keeps them and the others take what is left."""
+        seats, before = self._seats, self._seats.kind
+        if not anew and view.gpus_by_type == seats.capacity:
+            seated = seats.fill(strict=True)
+            return Selection(dict(seats.kind), changed=self._gone.union(seated))
+        seats.look_up(view)
+        seats.clear(view.gpus_by_type)
         seats.fill(strict=True)
-        return Selection(dict(seats.kind))
+        others = {slot for slot, _ in before.items() ^ seats.kind.items()}
+        return Selection(dict(seats.kind), changed=others | self._gone)
 
     def state(self, view: View) -> dict[str, int]:
         """Type, as an index, that each job has GPUs of, by id; -1 for those without."""
@@ -34,6 +49,7 @@ class Line:
         """Go on from what ``state`` gave, on ``capacity`` GPUs by type; jobs that are gone have let go of theirs."""
         seats = self._seats
         seats.jobs = {slot: view.of(slot) for slot in view.slots.tolist()}
+        self._newest = max(seats.jobs, default=-1)
         seats.clear(capacity)
         for slot in seats.jobs:
             kind = kept.get(view.name(slot), -1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,8 @@ class Question:
     """Only pairs that run on every type, for policies that treat types alike."""
     early_s: float = 0.0
     """Deadlines are planned to be met so much earlier: rounds give a job its share sooner or later."""
+    timeless: bool = False
+    """For policies that do not ask how far jobs are (``SharePolicy.timeless``)."""
     _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
     _both: dict[tuple[Kind, Kind], Floats | None] = field(default_factory=dict)
 
@@ -48,30 +51,37 @@ class Question:
 
     def problem(self, view: View, known: Known, able: Ints) -> Problem:
         """The jobs at the positions ``able``, types by name; ids are job numbers."""
-        slots = view.slots if len(able) == len(view) else view.slots[able]
-        rates = known.rates(slots)[:, self.columns]
-        jobs = [view.job(at) for at in able.tolist()] if self.grouped or self.space_sharing else []
-        entity, entities = self._entities(jobs) if self.grouped else ([-1] * len(slots), [])
-        labels, left = tuple(slots.tolist()), _left(view.steps_left[able], rates)
+        everybody = len(able) == len(view)
+        slots = view.slots if everybody else view.slots[able]
+        rates, labels, n = known.named(slots), tuple(slots.tolist()), len(slots)
+        told: dict[str, Any] = _blank(n) | {
+            "capacity": np.array([view.gpus_by_type[j] for j in self.columns.tolist()], np.float64),
+            "ids": known.names(labels),
+            "labels": labels,
+            "throughput": rates,
+            "rates": rates,
+            "gang": view.gpus if everybody else view.gpus[able],
+            "weight": known.weight(slots),
+            "prices": self._prices(view.now),
+        }
+        if self.grouped or self.space_sharing:
+            jobs = [view.job(at) for at in able.tolist()]
+            told |= self._entities(jobs) if self.grouped else {}
+            told |= {"kind_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
+        if not self.timeless:
+            told |= self._times(view, known, able, rates)
         # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
-        return replace(
-            self._frame,
-            capacity=view.capacity[self.columns].astype(np.float64),
-            ids=tuple(map(str, labels)),
-            labels=labels,
-            throughput=rates,
-            gang=view.gpus[able],
-            weight=known.weight(slots),
-            steps_left=left,
-            elapsed_s=view.now - view.submit_s[able],
-            isolated_s=np.zeros(len(slots)),
-            deadline_s=_sooner(known.deadline_s(slots) - view.now, left, rates, self.early_s),
-            arrival=np.arange(len(slots)),
-            entity=np.array(entity, np.int64),
-            entities=tuple(entities),
-            prices=self._prices(view.now),
-            kind_pairs=self._pairs(jobs, rates) if self.space_sharing else None,
-        )
+        return self._frame.with_known(told)
+
+    def _times(self, view: View, known: Known, able: Ints, rates: Floats) -> dict[str, Floats]:
+        """How far jobs are, and by when they are wanted."""
+        left = _left(view.steps_left[able], rates)
+        ahead_s = known.deadline_s(view.slots[able]) - view.now
+        return {
+            "steps_left": left,
+            "elapsed_s": view.now - view.submit_s[able],
+            "deadline_s": _sooner(ahead_s, left, rates, self.early_s),
+        }
 
     @cached_property
     def _frame(self) -> Problem:
@@ -86,14 +96,18 @@ class Question:
     def _prices(self, now: float) -> Floats:
         """Per GPU and hour, types by name; NaN where not known."""
         types = self.perf.cluster.types
+        if not self.perf.cluster.prices:
+            return self._frame.prices
         known = self.perf.cluster.prices.now(types, now)
         return np.array([known.get(types[j], np.nan) for j in self.columns.tolist()])
 
     def by_cluster(self, shares: Floats) -> Floats:
         """Columns of an answer in the order of the cluster."""
-        found = np.empty_like(shares)
-        found[:, self.columns] = shares
-        return found
+        return shares.take(self._back, axis=1)
+
+    @cached_property
+    def _back(self) -> Ints:
+        return np.argsort(self.columns)
 
     def pair_rates(self, view: View, pairs: Ints, known: Known) -> Floats:
         """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
@@ -132,10 +146,13 @@ class Question:
             rates.append(nothing if found is None else found[:, back])
         return np.array(rates, np.float64).reshape(-1, 2, len(back))
 
-    def _entities(self, jobs: list[Job]) -> tuple[list[int], list[Entity]]:
+    def _entities(self, jobs: list[Job]) -> dict[str, Any]:
         number: dict[str, int] = {}
         entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]
-        return entity, [self.entities.get(group, Entity(group)) for group in number]
+        return {
+            "entity": np.array(entity, np.int64),
+            "entities": tuple(self.entities.get(group, Entity(group)) for group in number),
+        }
 
     def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
         """Jobs of one model, gang, circle and speed are one kind; two kinds may share if that was measured."""
@@ -179,6 +196,22 @@ class Question:
             fits = [pair if pair is not None and min(pair) > 0 else (0.0, 0.0) for pair in known]
             self._measured[key] = np.array(fits).T if any(map(any, fits)) else None
         return self._measured[key]
+
+
+@lru_cache(1024)
+def _blank(jobs: int) -> dict[str, Any]:
+    """What is the same for any so many jobs, and what stands for all that a policy does not ask for."""
+    found = {
+        "steps_left": np.full(jobs, np.nan),
+        "elapsed_s": np.full(jobs, np.nan),
+        "deadline_s": np.full(jobs, np.inf),
+        "isolated_s": np.zeros(jobs),
+        "arrival": np.arange(jobs),
+        "entity": np.full(jobs, -1),
+    }
+    for column in found.values():
+        column.flags.writeable = False
+    return found
 
 
 def _left(steps_left: Floats, rates: Floats) -> Floats:

@@ -19,13 +19,15 @@ class Seats:
         """Who shares GPUs with whom, both ways."""
         self.capacity: list[int] = []
         self.left: list[int] = []
-        self._revision = 0
+        self.revision = 0
+        """Of the speeds known here."""
 
     def follow(self, view: View) -> tuple[set[int], list[int]]:
         """Forget jobs that left, take note of new ones; returns both."""
         slots: list[int] = view.slots.tolist()
-        jobs = self.jobs
-        gone = jobs.keys() - slots
+        jobs, before = self.jobs, len(self.jobs)
+        arrived = len(slots) >= before and slots[:before] == list(jobs)  # and nobody left
+        gone: set[int] = set() if arrived else jobs.keys() - slots
         for slot in gone:
             self.leave(slot)
             del jobs[slot]
@@ -54,8 +56,8 @@ class Seats:
 
     def look_up(self, view: View) -> None:
         """Speeds may have changed."""
-        if view.revision != self._revision:
-            self._revision = view.revision
+        if view.revision != self.revision:
+            self.revision = view.revision
             self.jobs = {slot: view.of(slot) for slot in self.jobs}
 
     def clear(self, capacity: list[int]) -> None:
@@ -70,36 +72,45 @@ class Seats:
             self.kind[mate] = kind
             self.mates[slot], self.mates[mate] = mate, slot
 
-    def fill(self, strict: bool) -> None:
-        """Who has none, in order of arrival, takes GPUs that are left, of the fastest type with room.
+    def fill(self, strict: bool) -> list[int]:
+        """Who has none, in order of arrival, takes GPUs that are left, of the fastest type with room; returns those.
 
         ``strict``: the first whose gang has no room on any type ends it. Who has room only where it cannot run is
         passed over in any case: nobody takes from it what it could use.
         """
-        kind, left = self.kind, self.left
-        if len(kind) == len(self.jobs):
-            return
-        most = max(left)
-        for slot, (gang, suits, _) in self.jobs.items():
-            if slot in kind:
-                continue
-            if gang > most:
-                if strict or not most:
-                    return
-                continue
-            for j in suits:
-                if left[j] >= gang:
-                    kind[slot] = j
-                    left[j] -= gang
+        jobs, kind, left = self.jobs, self.kind, self.left
+        seated: list[int] = []
+        if len(kind) == len(jobs):
+            return seated
+        most = max(left)  # at least as much as is left of any type
+        for slot in sorted(jobs.keys() - kind.keys()) if kind else list(jobs):
+            gang, suits, _ = jobs[slot]
+            if gang <= most:
+                for j in suits:
+                    if left[j] >= gang:
+                        kind[slot] = j
+                        left[j] -= gang
+                        seated.append(slot)
+                        break
+                else:
                     most = max(left)
-                    break
+            if gang > most and (strict or not max(left)):
+                break
+        return seated
 
-    def upgrade(self, order: Iterable[int], before: Mapping[int, int]) -> None:
-        """Single jobs move to GPUs nobody has, where they are faster, types in ``order``.
+    @property
+    def content(self) -> bool:
+        """Everybody has GPUs of the type on which it is fastest."""
+        jobs, kind = self.jobs, self.kind
+        return len(kind) == len(jobs) and [jobs[slot][1][0] for slot in kind] == list(kind.values())
+
+    def upgrade(self, order: Iterable[int], before: Mapping[int, int]) -> list[int]:
+        """Single jobs move to GPUs nobody has, where they are faster, types in ``order``; returns those that do.
 
         Those that were there ``before`` first, then those that gain most.
         """
         kind, left, jobs = self.kind, self.left, self.jobs
+        moved: list[int] = []
         slow = [slot for slot, now in kind.items() if now != jobs[slot][1][0] and slot not in self.mates]
         for to in order:
             if not slow or left[to] <= 0:
@@ -116,3 +127,5 @@ class Seats:
                     left[kind[slot]] += gang
                     left[to] -= gang
                     kind[slot] = to
+                    moved.append(slot)
+        return moved

@@ -70,15 +70,18 @@ class ShareRounds(Policy):
         seed = self.params.rounds_seed or 0
         self.memory = Memory(seed)
         self._shuffle = random.Random(seed + 5)
-        self._known = Known(len(types))
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
         wanted, told = sharing and self.params.references > 0, self.params
         self.estimates = Estimates(perf, told.references, told.profiled, seed) if wanted else None
         seen = perf if self.estimates is None else self.estimates.believed
         everywhere = self.name == "gandiva" and not isinstance(self.shares, HastyGandiva)
-        self._question = Question(seen, sharing, self._entities, self.name == "hierarchical", everywhere)
+        self._question = Question(
+            seen, sharing, self._entities, self.name == "hierarchical", everywhere, timeless=self.shares.timeless
+        )
+        self._known = Known(len(types), self._question.columns)
         self._line = Line() if isinstance(self.shares, PassingFifo) else None
         self._types = type_order(self.params.type_order, perf)
+        self._no_pairs = (np.zeros((0, 2), np.int64), np.zeros((0, len(types))), np.zeros((0, 2, len(types))))
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
         self._ledger = (EveryPair if sharing and self.every_pair else Ledger)(len(types), self.round_s / 2)
         self._turns: Turns | None = None
@@ -168,7 +171,7 @@ class ShareRounds(Policy):
         self._slots, self._capacity, self._due = view.slots, view.gpus_by_type, self._due or came or moved
         turns.charge(view)
         if self._due and self._may_reset(view):
-            self._look_up(view)
+            self._known.learn(view)
             turns.grant(view, *self._new_shares(view))
         elif not moved and view.now < turns.turn_s - NOISE * self.round_s:
             return turns.go_on()
@@ -176,11 +179,12 @@ class ShareRounds(Policy):
 
     def _in_line(self, view: View, line: Line) -> Selection:
         """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
-        self._slots, self._capacity, self._due = view.slots, view.gpus_by_type, True
-        anew = self._may_reset(view)
+        self._slots, self._capacity, self._whole = view.slots, view.gpus_by_type, True
+        self._due |= line.follow(view)
+        anew = self._reset_s is None or (self._due and self._may_reset(view))
         if anew:
-            self._reset_s, self._due, self._whole = view.now, False, True
-        return line.rank(view, anew)
+            self._reset_s, self._due = view.now, False
+        return line.choose(view, anew)
 
     def _choose_anew(self, view: View, ledger: Ledger) -> Chosen:
         """By share over time received."""
@@ -249,24 +253,28 @@ class ShareRounds(Policy):
     def _new_shares(self, view: View) -> tuple[Floats, Ints, Floats, Floats]:
         """Shares by job, pairs (job numbers, the lower first), their shares, and the speed of either."""
         self._reset_s, self._due = view.now, False
-        types = len(self._types)
-        share, pairs = np.zeros((len(view), types)), np.zeros((0, 2), np.int64)
-        pair_share, pair_rates = np.zeros((0, types)), np.zeros((0, 2, types))
         able = self._able(view)
-        if len(able):
-            found = self._solve(view, able)
-            noise = 0.0 if found.solver == "embedding" else NOISE  # the published code rounds nothing
-            share[able] = self._question.by_cluster(_clean(found.shares, noise))
-            used = np.flatnonzero((found.pair_shares > noise).any(axis=1))
-            if len(used):
-                at = np.sort(able[found.pair_jobs[used]], axis=1)
-                pair_share = self._question.by_cluster(_clean(found.pair_shares[used], noise))
-                pairs, pair_rates = view.slots[at], self._question.pair_rates(view, at, self._known)
-        return share, pairs, pair_share, pair_rates
+        if not len(able):
+            return np.zeros((len(view), len(self._types))), *self._no_pairs
+        found = self._solve(view, able)
+        noise = 0.0 if found.solver == "embedding" else NOISE  # the published code rounds nothing
+        own = self._question.by_cluster(_clean(found.shares, noise))
+        if len(able) == len(view):
+            share = own
+        else:
+            share = np.zeros((len(view), len(self._types)))
+            share[able] = own
+        used = np.flatnonzero((found.pair_shares > noise).any(axis=1)) if len(found.pair_shares) else ()
+        if not len(used):
+            return share, *self._no_pairs
+        at = np.sort(able[found.pair_jobs[used]], axis=1)
+        pair_share = self._question.by_cluster(_clean(found.pair_shares[used], noise))
+        return share, view.slots[at], pair_share, self._question.pair_rates(view, at, self._known)
 
     def _able(self, view: View) -> Ints:
         """Positions of the jobs that the policy can give a share now; the others get what is left."""
-        return np.flatnonzero(self._runs.any(axis=1) & ((view.gpus == 1) | (self.name not in NO_GANGS)))
+        able = self._known.able(view.slots)
+        return (able & (view.gpus == 1) if self.name in NO_GANGS else able).nonzero()[0]
 
     def _solve(self, view: View, able: Ints) -> Allocation:
         self.problem = self._question.problem(view, self._known, able)
@@ -348,7 +356,7 @@ class ShareRounds(Policy):
         elif self._line is not None:
             self._line.restore(kept["line"], list(self._capacity), view)
             if kept["line"].keys() == {view.name(slot) for slot in view.slots.tolist()}:
-                self._slots, self._last = view.slots, (self._last[0], self._line.rank(view, False), self._last[2])
+                self._slots, self._last = view.slots, (self._last[0], self._line.choose(view, False), self._last[2])
         else:
             self._restore_ledger(kept, view, numbers)
 
@@ -370,5 +378,7 @@ class ShareRounds(Policy):
 
 def _clean(share: Floats, noise: float) -> Floats:
     """Without the noise of a solver, so that whole shares are seen as such."""
-    found = np.where(share < noise, 0.0, share)
-    return np.where(found > 1 - noise, 1.0, found)
+    found = share.copy()
+    found[share < noise] = 0.0
+    found[share > 1 - noise] = 1.0
+    return found

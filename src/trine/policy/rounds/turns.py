@@ -65,6 +65,11 @@ class Turns:
         """Units that have all of their time on one type."""
         self._open: list[Account] = []
         """The others that have a share."""
+        self._short = False
+        """Not all of the first had room at the last choice."""
+        self._granted: tuple[list[int], int] = ([], -1)
+        """Capacity and revision of speeds that the accounts know of."""
+        self._gone: set[int] = set()
         self.turn_s = math.inf
         """When somebody's turn comes if nothing happens before."""
         self._charged_s = 0.0
@@ -74,6 +79,7 @@ class Turns:
     def follow(self, view: View) -> bool:
         """Jobs came or left; whether any did."""
         gone, new = self.seats.follow(view)
+        self._gone |= gone
         for slot in gone:
             del self.accounts[slot, -1]
         if gone and self._pairs:
@@ -86,8 +92,10 @@ class Turns:
         return bool(gone or new)
 
     def _sort_out(self) -> None:
-        self._fixed = [account for account in self._all() if 1.0 in account.share and account.asks]
-        self._open = [account for account in self._all() if account.asks and 1.0 not in account.share]
+        asking = [account for account in self._all() if account.asks]
+        self._fixed = [account for account in asking if 1.0 in account.share]
+        self._open = [account for account in asking if 1.0 not in account.share]
+        self._short = True
 
     def _dissolve(self, unit: Unit) -> None:
         """Who is left of a pair takes over its account and its GPUs."""
@@ -106,8 +114,8 @@ class Turns:
         self._charged_s = view.now
         if past_s <= 0:
             return
-        idle = set(view.slots[~view.running].tolist())
-        for account in self._fixed:
+        idle = set() if view.all_run else set(view.slots[~view.running].tolist())
+        for account in self._fixed if idle or self._short else ():
             if account.due < 0 or account.unit[0] in idle:
                 account.lag_s[account.asks[0]] += past_s
         for account in self._open:
@@ -123,11 +131,14 @@ class Turns:
     def grant(self, view: View, share: Floats, pairs: Ints, pair_share: Floats, pair_rates: Floats) -> None:
         """New shares, by single job and by pair (job numbers, the lower first); accounts go over to them."""
         self.seats.look_up(view)
-        capacity = view.gpus_by_type
+        capacity, accounts = view.gpus_by_type, self.accounts
+        before, self._granted = self._granted, (list(capacity), view.revision)
+        anew = before != self._granted
         for (slot, (gang, suits, _)), own in zip(self.seats.jobs.items(), share.tolist(), strict=True):
-            account = self.accounts[slot, -1]
-            account.share = own
-            account.asks = tuple([kind for kind in suits if own[kind] > 0 and gang <= capacity[kind]])
+            account = accounts[slot, -1]
+            if anew or account.share != own:
+                account.share = own
+                account.asks = tuple([kind for kind in suits if own[kind] > 0 and gang <= capacity[kind]])
         if self._pairs or len(pairs):
             self._grant_pairs(capacity, zip(pairs.tolist(), pair_share.tolist(), pair_rates.tolist(), strict=True))
         self._sort_out()
@@ -162,14 +173,19 @@ class Turns:
                 self.seats.upgrade(self._order, before)
         wait_s = self._next_turn_s() + SLACK * self._stay_s
         self.turn_s = self._charged_s + max(wait_s, AT_LEAST * self._round_s)
-        return self.selection()
+        return self._selected({slot for slot, _ in before.items() ^ self.seats.kind.items()})
 
     def go_on(self) -> Selection:
         """Nobody's turn yet: who has no GPUs takes what is left."""
-        self.seats.fill(strict=False)
+        changed = self.seats.fill(strict=False)
         if self._upgrades and any(self.seats.left):
-            self.seats.upgrade(self._order, self.seats.kind)
-        return self.selection()
+            changed += self.seats.upgrade(self._order, self.seats.kind)
+        return self._selected(changed)
+
+    def _selected(self, changed: Iterable[int]) -> Selection:
+        """Who has GPUs now, where only those who left and ``changed`` have others than at the last choice."""
+        gone, self._gone = self._gone, set()
+        return Selection(dict(self.seats.kind), dict(self.seats.mates), gone.union(changed))
 
     def _serve(self, capacity: list[int]) -> None:
         """Seats by right: those furthest behind first, equals by the order of types, then by arrival.
@@ -178,8 +194,7 @@ class Turns:
         """
         place, order, round_s, stay_s = self._place, self._order, self._round_s, self._stay_s
         self.seats.clear(capacity)
-        for account in self._fixed:
-            self._sit(account, account.asks[0])
+        self._serve_fixed()
         asks: list[tuple[float, int, Unit, Account]] = []
         for account in self._open:
             share, lag_s, due = account.share, account.lag_s, account.due
@@ -192,6 +207,18 @@ class Turns:
         for _, at, (slot, mate), account in asks:
             if slot not in taken and mate not in taken:
                 self._sit(account, order[at])
+
+    def _serve_fixed(self) -> None:
+        jobs, kinds, left, self._short = self.seats.jobs, self.seats.kind, self.seats.left, False
+        for account in self._fixed:
+            (slot, mate), kind = account.unit, account.asks[0]
+            gang = jobs[slot][0]
+            if mate >= 0 or gang > left[kind]:
+                self._sit(account, kind)
+                self._short |= account.due < 0
+            else:
+                account.due = kinds[slot] = kind
+                left[kind] -= gang
 
     def _sit(self, account: Account, kind: int) -> None:
         """The unit takes GPUs by right, if there are enough."""

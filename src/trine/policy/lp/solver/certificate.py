@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from trine.policy.lp.solver.form import Array, Certified, RateProblem
@@ -11,11 +13,11 @@ from trine.policy.lp.solver.highs import Program
 def repair(x: Array, gang: Array, capacity: Array) -> Array:
     """The nearest shares below that respect capacities and the time of each job: clip, shrink columns, shrink rows."""
     x = np.maximum(x, 0.0)
-    used = np.einsum("m,mj->j", gang, x)
+    used = gang @ x
     over = used > capacity
-    if over.any():
+    if True in over.tolist():
         x *= np.where(over, capacity / np.where(over, used, 1.0), 1.0)
-    x /= np.maximum(1.0, x.sum(axis=1))[:, None]
+    x /= np.maximum(1.0, np.add.reduce(x, axis=1))[:, None]
     return x
 
 
@@ -62,7 +64,7 @@ def certify(problem: RateProblem, x: Array, duals: Array, prices: Array, solver:
 def relative_gap(value: float, bound: float) -> float:
     """Distance from the bound relative to the value; infinite when either is not a number."""
     gap = (bound - value) / max(abs(value), abs(bound) * 1e-6, 1e-300)
-    return gap if np.isfinite(gap) else np.inf
+    return gap if math.isfinite(gap) else math.inf
 
 
 def program_bound(program: Program, duals: Array, upper: Array) -> float:

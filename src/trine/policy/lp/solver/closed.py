@@ -13,7 +13,7 @@ def solve_closed(problem: RateProblem) -> Certified | None:
     if problem.n_types == 1:
         return _one_type(problem)
     fastest = problem.rates.argmax(axis=1)
-    if (np.bincount(fastest, weights=problem.gang, minlength=problem.n_types) > problem.capacity).any():
+    if True in (np.bincount(fastest, problem.gang, problem.n_types) > problem.capacity).tolist():
         return None
     x = np.zeros_like(problem.rates)
     x[np.arange(len(x)), fastest] = 1.0

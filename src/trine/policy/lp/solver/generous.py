@@ -54,14 +54,13 @@ class Generous:
         closed = solve_closed(problem)
         if closed is not None:
             return closed
-        unit = _unit(problem)
-        rates = problem.rates / (problem.demand * unit)[:, None]
+        rates, unit = _scaled(problem)
         self._follow(problem, rates, worth, keys)
         self._highs.run()
         if not self._session.optimal:
             self._capacity = []
             return None
-        return self._read(problem, unit, [self._place[key] for key in keys])
+        return self._read(problem, unit, keys)
 
     # -- the program ---------------------------------------------------------------------------------------------
 
@@ -122,25 +121,27 @@ class Generous:
 
     # -- the answer ----------------------------------------------------------------------------------------------
 
-    def _read(self, problem: RateProblem, unit: float, blocks: list[int]) -> Certified | None:
+    def _read(self, problem: RateProblem, unit: float, keys: Sequence[Hashable]) -> Certified | None:
         highs, types, rates, gang = self._highs, problem.n_types, problem.rates, problem.gang[:, None]
         # Duals of the level alone: without what is left over, the same basis is optimal for it.
-        at = np.flatnonzero(highs.getBasicVariables()[1] == 0)
-        if len(at) != 1:
+        basic = highs.getBasicVariables()[1].tolist()
+        if 0 not in basic:
             return None
-        y = highs.getBasisInverseRow(int(at[0]))[1]
-        duals, prices = np.maximum(-y[types::2][blocks] / problem.demand, 0.0), np.maximum(y[:types] * unit, 0.0)
+        blocks = np.array([self._place[key] for key in keys])
+        y = highs.getBasisInverseRow(basic.index(0))[1]
+        duals, prices = np.maximum(-y[types::2][blocks], 0.0) / problem.demand, np.maximum(y[:types] * unit, 0.0)
         duals /= float(duals @ problem.demand) or 1.0
         x = np.array(highs.getSolution().col_value)[1:].reshape(-1, types)[blocks]
         x = repair(x, problem.gang, problem.capacity)
-        value = float(((rates * x).sum(axis=1) / problem.demand).min())
-        profit = (duals[:, None] * rates - gang * prices).max(axis=1)
-        bound = float(np.maximum(profit, 0.0).sum() + problem.capacity @ prices)
+        value = float(np.minimum.reduce(np.add.reduce(rates * x, axis=1) / problem.demand))
+        profit = np.maximum.reduce(duals[:, None] * rates - gang * prices, axis=1)
+        bound = float(np.add.reduce(np.maximum(profit, 0.0)) + problem.capacity @ prices)
         gap = relative_gap(value, bound)
         return Certified(x, value, bound, gap, duals, prices, "highs") if gap <= PROVEN else None
 
 
-def _unit(problem: RateProblem) -> float:
-    """What levels are counted in, so that the program's numbers stay near 1."""
-    level = float((problem.rates.max(axis=1) / problem.demand).min())
-    return 1.0 if 1.0 / NEAR_ONE < level < NEAR_ONE else level
+def _scaled(problem: RateProblem) -> tuple[Array, float]:
+    """Rates for a demand of 1, in units of a level, so that the program's numbers stay near 1; and that unit."""
+    rates = problem.rates / problem.demand[:, None]
+    level = float(np.minimum.reduce(np.maximum.reduce(rates, axis=1)))
+    return (rates, 1.0) if 1.0 / NEAR_ONE < level < NEAR_ONE else (rates / level, level)
