@@ -25,9 +25,7 @@ def level_by_kinds(problem: Problem, table: KindPairs, demand: Floats, memory: M
         level = float(((problem.rates * alone).sum(axis=1) / demand).min())
         return allocation(problem, alone, exact(level))
     groups = _Groups.of(problem, table, demand, memory)
-    of_group = demand[groups.first]
-    highest = groups.solver.max_min(groups.size, of_group)
-    return groups.allocation(groups.solver.richest(groups.size, of_group, highest))
+    return groups.allocation(groups.solver.max_min(groups.size, demand[groups.first], richest=True))
 
 
 def _everybody_alone(problem: Problem, table: KindPairs) -> Floats | None:
@@ -66,9 +64,9 @@ class _Groups:
         order = np.lexsort((demand[found.first], table.kind[found.first]))
         first, place = found.first[order], np.argsort(order)
         kinds = _sharing(problem, table, first)
-        solver = memory.warm.get("kinds")
-        if not isinstance(solver, PairSolver) or not _same(solver.kinds, kinds):
-            solver = memory.warm["kinds"] = PairSolver(kinds)
+        solver: PairSolver | None = memory.warm.get("kinds")
+        if solver is None or not _same(solver.kinds, kinds):
+            solver = memory.warm["kinds"] = PairSolver(kinds, None if solver is None else solver.session)
         return cls(first, place[found.member_of], found.size[order].astype(np.float64), solver)
 
     def allocation(self, found: SharedAnswer) -> Allocation:

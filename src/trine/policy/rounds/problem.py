@@ -12,14 +12,11 @@ from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.perf.model import PerfModel
 from trine.policy.lp.problem import RULES, Entity, KindPairs, Problem
+from trine.policy.rounds.kinds import Kind, Kinds
 from trine.policy.rounds.known import Known
 from trine.policy.view import Floats, Ints, View
 
 WHERE = "--set"
-Kind = tuple[str, int, str, tuple[float, ...]]
-"""Model, GPUs, circle, and steps per second by type."""
-MANY = 100_000
-"""Pairs of kinds that are kept at most; speeds that are observed make ever new ones."""
 NOTHING_LEFT = 1e-9
 OVERDUE_S = 60.0
 
@@ -41,7 +38,6 @@ class Question:
     timeless: bool = False
     """For policies that do not ask how far jobs are (``SharePolicy.timeless``)."""
     _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
-    _both: dict[tuple[Kind, Kind], Floats | None] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> Ints:
@@ -133,7 +129,7 @@ class Question:
     def forget_pairs(self) -> None:
         """The rates of pairs are others from now on."""
         self._measured.clear()
-        self._both.clear()
+        self._kinds.forget()
 
     def measured_pairs(self, view: View, pairs: Ints) -> Floats:
         """As ``pair_rates``, but 0 where nobody measured the two together."""
@@ -154,29 +150,14 @@ class Question:
             "entities": tuple(self.entities.get(group, Entity(group)) for group in number),
         }
 
+    @cached_property
+    def _kinds(self) -> Kinds:
+        return Kinds(len(self.columns))
+
     def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
         """Jobs of one model, gang, circle and speed are one kind; two kinds may share if that was measured."""
-        number: dict[Kind, int] = {}
         keys = [(job.model, job.gpus, job.circle, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)]
-        kind = [number.setdefault(key, len(number)) for key in keys]
-        first = dict(zip(reversed(keys), reversed(jobs), strict=True))
-        kinds, known = list(number), self._both
-        if len(known) > MANY:
-            known.clear()
-        rows: list[Floats] = []
-        pairs: list[tuple[int, int]] = []
-        for b, other in enumerate(kinds):
-            for a, one in enumerate(kinds[: b + 1]):
-                if one[1:3] != other[1:3]:
-                    continue
-                if (one, other) not in known:
-                    known[one, other] = self._row(one, other, first[one], first[other])
-                row = known[one, other]
-                if row is not None:
-                    pairs.append((a, b))
-                    rows.append(row)
-        table = np.array(rows).reshape(-1, 2, rates.shape[1])
-        return KindPairs(np.array(kind, np.int64), np.array(pairs, np.int64).reshape(-1, 2), table)
+        return self._kinds.table(keys, lambda one, other: self._row(keys[one], keys[other], jobs[one], jobs[other]))
 
     def _row(self, one: Kind, other: Kind, job: Job, mate: Job) -> Floats | None:
         """(2, types by name): steps per second of a job of either kind; ``None`` if they make none together."""

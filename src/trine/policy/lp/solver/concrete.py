@@ -25,9 +25,8 @@ def split(answer: SharedAnswer, kinds: SharingClasses, member_of: Index, smalles
     """
     members = [np.flatnonzero(member_of == kind) for kind in range(len(kinds.gang))]
     jobs, shares = [np.zeros((0, 2), dtype=np.intp)], [np.zeros((0, answer.shared.shape[1]))]
-    for (first, second), time in zip(kinds.pair, answer.shared, strict=True):
-        if time.sum() <= smallest:
-            continue
+    for pair in np.flatnonzero(answer.shared.sum(axis=1) > smallest).tolist():
+        (first, second), time = kinds.pair[pair].tolist(), answer.shared[pair]
         one, two = _all_pairs(members[first], members[second], same=first == second)
         jobs.append(np.stack((np.minimum(one, two), np.maximum(one, two)), axis=1))
         shares.append(np.tile(time / len(one), (len(one), 1)))

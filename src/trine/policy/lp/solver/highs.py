@@ -77,6 +77,17 @@ class Session:
             self._shape, self._basis = shape, self.highs.getBasis()
         return found
 
+    def go_on(self, program: Program, cost: Array, column: int, value: float) -> Optimum:
+        """From the optimum of ``program``, the one solved last: the same with other costs and one column held."""
+        self.highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
+        self.highs.changeColBounds(column, value, value)
+        self.highs.run()
+        return self._read(program)
+
+    def forget(self) -> None:
+        """The next program has nothing to do with the last."""
+        self._shape, self._basis = (0, 0), None
+
     def load(self, program: Program) -> None:
         """In place of whatever was there."""
         columns, rows = len(program.cost), len(program.row_lower)

@@ -97,41 +97,57 @@ def _single_rows(n: int, types: int) -> tuple[Index, Index, Index]:
 class PairSolver:
     """Solves for changing class sizes and demands; the kinds of jobs stay."""
 
-    def __init__(self, kinds: SharingClasses) -> None:
+    def __init__(self, kinds: SharingClasses, session: Session | None = None) -> None:
+        """``session``: that of a solver for other kinds, which is no longer used."""
         self.kinds = kinds
         self._layout = _Layout.of(kinds)
-        self._session = Session(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
+        pair = kinds.pair[self._layout.pair_at]
+        self._members = (pair[:, 0], pair[:, 1])
+        if session is not None:
+            session.forget()
+        self.session = session or Session(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
 
-    def max_min(self, size: Array, demand: Array) -> SharedAnswer:
-        """The highest t with a rate of ``demand * t`` for every job of a class; classes of size 0 count for nothing."""
+    def max_min(self, size: Array, demand: Array, richest: bool = False) -> SharedAnswer:
+        """The highest t with a rate of ``demand * t`` for every job of a class; classes of size 0 count for nothing.
+
+        ``richest``: of the shares that reach it, those with the most rate over demand in all.
+        """
         present = (size > 0) & (demand > 0)
         self._check(present)
         wanted = np.where(present, demand, 0.0)
-        program = self._program(size, wanted, np.zeros(self._columns), -1.0, np.zeros(len(size)))
-        optimum = self._session.minimise(program)
+        most = self._most(size)
+        program = self._program(size, wanted, np.zeros(self._columns), -1.0, np.zeros(len(size)), most)
+        optimum = self.session.minimise(program)
         x, shared, rate = self._repaired(optimum, size)
         value = float((rate[present] / demand[present]).min())
         total = float((optimum.duals[: len(size)] * wanted).sum())
         optimum = Optimum(optimum.x, optimum.duals / (total or 1.0), optimum.value, optimum.iterations)
-        bound = -program_bound(program, optimum.duals, np.append(self._most(size), 0.0))
-        return self._answer(optimum, x, shared, rate, value, bound)
+        bound = -program_bound(program, optimum.duals, np.append(most, 0.0))
+        level = self._answer(optimum, x, shared, rate, value, bound)
+        return self._richest(size, demand, program, level) if richest else level
 
-    def richest(self, size: Array, demand: Array, level: SharedAnswer) -> SharedAnswer:
-        """Of the shares that reach ``level``, an answer of ``max_min``, those with the most rate over demand in all."""
+    def _richest(self, size: Array, demand: Array, program: Program, level: SharedAnswer) -> SharedAnswer:
+        """Of the shares that reach ``level``, the answer to ``program``, those with the most rate over demand."""
         kinds = self.kinds
         per_pair = (kinds.pair_rates / demand[kinds.pair][:, None, :]).sum(axis=2)
-        floors = demand * level.value * (1.0 - ROOM)
+        gain = self._gain(size, kinds.rates / demand[:, None], per_pair)
         try:
-            found = self.max_sum(size, kinds.rates / demand[:, None], per_pair, floors)
+            optimum = self.session.go_on(program, -np.append(gain, 0.0), len(gain), level.value * (1.0 - ROOM))
         except InfeasibleError:  # by rounding only
             return level
+        x, shared, rate = self._repaired(optimum, size)
         present = size > 0
-        value = float((found.rate[present] / demand[present]).min())
+        value = float((rate[present] / demand[present]).min())
         if value < level.value * (1.0 - 10 * ROOM):
             return level
         gap = relative_gap(value, level.bound)
-        more = level.iterations + found.iterations
-        return replace(level, x=found.x, shared=found.shared, rate=found.rate, value=value, gap=gap, iterations=more)
+        more = level.iterations + optimum.iterations
+        return replace(level, x=x, shared=shared, rate=rate, value=value, gap=gap, iterations=more)
+
+    def _gain(self, size: Array, worth: Array, pair_worth: Array) -> Array:
+        """What each column adds, of jobs alone and of pairs."""
+        together = pair_worth[self._layout.pair_at, self._layout.type_at] * self._unit(size)
+        return np.concatenate(((worth * size[:, None]).ravel(), together))
 
     def max_sum(
         self, size: Array, worth: Array | None = None, pair_worth: Array | None = None, floors: Array | None = None
@@ -140,20 +156,18 @@ class PairSolver:
 
         ``floors`` are least rates per job of each class.
         """
-        kinds, layout = self.kinds, self._layout
+        kinds, most = self.kinds, self._most(size)
         worth = kinds.rates if worth is None else worth
         pair_worth = kinds.pair_rates.sum(axis=2) if pair_worth is None else pair_worth
-        alone = (worth * size[:, None]).ravel()
-        together = pair_worth[layout.pair_at, layout.type_at] * self._unit(size)
-        gain = np.concatenate((alone, together))
+        gain = self._gain(size, worth, pair_worth)
         floors = np.zeros(len(size)) if floors is None else np.where(size > 0, floors, 0.0)
-        program = self._program(size, np.zeros(len(size)), -gain, 0.0, floors)
-        optimum = self._session.minimise(program)
+        program = self._program(size, np.zeros(len(size)), -gain, 0.0, floors, most)
+        optimum = self.session.minimise(program)
         x, shared, rate = self._repaired(optimum, size)
         if (rate < floors * (1.0 - 1e-9) - 1e-9).any():
             raise InfeasibleError("the floors are not met")
-        value = float(alone @ x.ravel() + (pair_worth * shared).sum())
-        bound = -program_bound(program, optimum.duals, np.append(self._most(size), 0.0))
+        value = float(gain[: x.size] @ x.ravel() + (pair_worth * shared).sum())
+        bound = -program_bound(program, optimum.duals, np.append(most, 0.0))
         return self._answer(optimum, x, shared, rate, value, bound)
 
     @property
@@ -168,30 +182,25 @@ class PairSolver:
             rows = np.flatnonzero(present & ~usable).tolist()
             raise UnservableError(rows, "no type with GPUs gives these classes a positive rate")
 
-    def _members(self) -> tuple[Index, Index]:
-        pair = self.kinds.pair[self._layout.pair_at]
-        return pair[:, 0], pair[:, 1]
-
     def _unit(self, size: Array) -> Array:
         """Pair columns count time per job of the larger class, so that entries stay near 1 whatever the sizes."""
-        first, second = self._members()
+        first, second = self._members
         return np.maximum(np.maximum(size[first], size[second]), 1.0)
 
     def _most(self, size: Array) -> Array:
         """Upper bounds of the columns: no share exceeds 1, no pair can be made of jobs that are not there."""
-        first, second = self._members()
+        first, second = self._members
         lone = np.where(first == second, size[first] < 2, (size[first] < 1) | (size[second] < 1))
         alone = np.repeat((size > 0).astype(np.float64), self._layout.n_types)
         return np.concatenate((alone, np.where(lone, 0.0, 1.0)))
 
-    def _program(self, size: Array, demand: Array, cost: Array, t_cost: float, floors: Array) -> Program:
+    def _program(self, size: Array, demand: Array, cost: Array, t_cost: float, floors: Array, most: Array) -> Program:
         kinds, n = self.kinds, len(size)
         lower = np.concatenate((floors, np.full(n + len(kinds.capacity), -INFINITY)))
         upper = np.concatenate((np.full(n, INFINITY), np.ones(n), kinds.capacity))
         value = np.concatenate((self._alone(size), self._together(size), -demand))
-        most = np.append(self._most(size), INFINITY if t_cost else 0.0)
-        layout = self._layout
-        return Program(np.append(cost, t_cost), lower, upper, layout.start, layout.index, value, most)
+        layout, limits = self._layout, np.append(most, INFINITY if t_cost else 0.0)
+        return Program(np.append(cost, t_cost), lower, upper, layout.start, layout.index, value, limits)
 
     def _alone(self, size: Array) -> Array:
         types = self._layout.n_types
@@ -200,7 +209,7 @@ class PairSolver:
 
     def _together(self, size: Array) -> Array:
         layout, unit = self._layout, self._unit(size)
-        first, second = self._members()
+        first, second = self._members
         rate = self.kinds.pair_rates[layout.pair_at, layout.type_at]
         same = first == second
         part_first, part_second = unit / np.maximum(size[first], 1.0), unit / np.maximum(size[second], 1.0)
