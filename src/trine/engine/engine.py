@@ -19,7 +19,7 @@ from trine.core.errors import TrineError
 from trine.core.reason import Reason, Why
 from trine.engine import reasons, sharing, upsets
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
-from trine.engine.exact import ExactRound
+from trine.engine.exact import ExactRound, runs_as_selected
 from trine.engine.handover import Handover, HandoverError
 from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
@@ -90,6 +90,8 @@ class Engine:
         self._arrived: list[int] = []
         self._finished = 0
         self._compacted = 0
+        self._news: tuple[list[int], list[int]] | None = None
+        """Jobs that came and left since the policy was asked; ``None`` where some did so out of turn."""
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
         # An order that only events change, placed by a rule without chance: planning again gives the same plan.
         repeatable = not self.compat.keep_evictions if self.placement.sticky else self.placement.repeatable
@@ -133,6 +135,8 @@ class Engine:
         class_rank = self.perf.variability.rank_of(job.app_class)
         slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.step_s_by_type(job), class_rank)
         self._arrived.append(slot)
+        if self._news is not None:
+            self._news[0].append(slot)
         self.settled = False
         self.tell(event.now, slot, "submitted")
         return []
@@ -149,7 +153,9 @@ class Engine:
         if not len(self._active):
             self.settled = True
             return []
-        chosen = self.policy.rank(self.view(now))
+        view = self.view(now)
+        view.news, self._news = self._news, ([], [])
+        chosen = self.policy.rank(view)
         plan = self._realise(now, chosen, fill) if isinstance(chosen, Selection) else self._serve(now, chosen, fill)
         self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table.jobs)
         # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
@@ -182,6 +188,8 @@ class Engine:
             selection = selection.among(allowed)
         self.exact, self.held_back, self._order = True, Why.NOT_DECIDED, selection.wanted
         self._planner.space_sharing = self.space_sharing
+        if not fill and runs_as_selected(self._planner, selection):
+            return Plan()
         realised = ExactRound(self._planner, now, selection)
         return realised.fill() if fill else realised.run()
 
@@ -233,6 +241,8 @@ class Engine:
             self.handover.cancel(slot)
         sharing.drop(self, slot)
         self._finished += 1
+        if self._news is not None:
+            self._news[1].append(slot)
         self.settled = False
         self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
         self.tell(event.now, slot, "finished")
@@ -339,13 +349,14 @@ class Engine:
         """Deciding again before the next event would change nothing."""
         if not self.settled:
             return False
-        if self.exact and self.policy.changes_with_time:  # another selection may be due although nobody waits
+        changes, sticky = self.policy.changes_with_time, self.placement.sticky
+        if self.exact and changes:  # another selection may be due although nobody waits
             return False
-        if not self.placement.sticky and not self.placement.repeatable:
+        if not sticky and not self.placement.repeatable:
             return not self.assigned
-        if not self.policy.changes_with_time:
+        if not changes:
             return True
-        return self.waiting_count == 0 and (self.placement.sticky or not self.assigned)
+        return self.waiting_count == 0 and (sticky or not self.assigned)
 
     @property
     def considered(self) -> list[int]:
@@ -376,11 +387,13 @@ class Engine:
         """Leave the job out of the order until ``offer_again``."""
         self._admit()
         self._active = upsets.without(self._active, slot)
+        self._news = None
         self.settled = False
 
     def offer_again(self, slot: int) -> None:
         self._admit()
         self._active = upsets.with_slot(self._active, slot)
+        self._news = None
         self.settled = False
 
     def count_finished(self) -> None:

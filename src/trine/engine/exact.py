@@ -6,13 +6,15 @@ made on the index of free GPUs before anything is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
 
 from trine.core.reason import Reason, Why
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.sharing import in_service, may_share, suits_shape
 from trine.policy.base import PolicyError, Selection
+
+T = TypeVar("T")
 
 
 class Unit(NamedTuple):
@@ -50,13 +52,11 @@ class ExactRound:
         """The stops and starts that turn what runs into what was selected."""
         before, sticky = self.before, self.planner.placement.sticky
         self.planner.realised = self.selection if sticky else None
-        if sticky and self.changed is not None and not self.changed:
-            return self.plan
         changed = self._changed() if sticky else dict(self.wanted)
         leaving = self._leaving()
         if not changed and not leaving:
             return self.plan
-        self.loose = {slot: gpus for slot, gpus in before.items() if slot in changed or slot in leaving}
+        self.loose = _among(before, changed.keys() | leaving)
         units = self._units(changed)
         if not self.loose:
             self._place_all(units)
@@ -88,7 +88,7 @@ class ExactRound:
         """The jobs that do not run as selected yet, with the types they want."""
         before, pool_of, told = self.before, self.planner.free.pool_of_gpu, self.changed
         if told is not None:
-            return {slot: pool for slot, pool in self.wanted.items() if slot in told}
+            return _among(self.wanted, told)
         changed = {
             slot: pool
             for slot, pool in self.wanted.items()
@@ -103,8 +103,8 @@ class ExactRound:
     def _leaving(self) -> set[int]:
         """Jobs that run and were not selected, but for those the cluster can no longer hold: what runs may end."""
         types, sharing = self.planner.table.types, self.planner.partners
-        candidates = self.before.keys() if self.changed is None else self.before.keys() & self.changed
-        return {slot for slot in candidates - self.wanted.keys() if types[slot] or slot in sharing}
+        candidates = self.before if self.changed is None else self.changed & self.before.keys()
+        return {slot for slot in candidates if slot not in self.wanted and (types[slot] or slot in sharing)}
 
     def _units(self, pool_of: dict[int, int]) -> list[Unit]:
         """The jobs of ``pool_of`` with the types they want, partners together."""
@@ -260,9 +260,27 @@ class ExactRound:
         return {u.slot: u.mate for u in formed} | {u.mate: u.slot for u in formed}
 
 
-def _changed(planner: Planner, selection: Selection) -> Collection[int] | None:
-    """Jobs that may not run as selected yet, where only that has to be looked at."""
+def runs_as_selected(planner: Planner, selection: Selection) -> bool:
+    """Nothing has to be done, as far as that can be told without looking at everybody; then it is realised."""
+    known = planner.placement.sticky and _changed(planner, selection) == set()
+    if known:
+        planner.realised = selection
+    return known
+
+
+def _changed(planner: Planner, selection: Selection) -> set[int] | None:
+    """Jobs that may not run as selected yet, where nobody else has to be looked at."""
     if planner.realised is selection:
-        return ()
-    alone = not planner.partners and not selection.partners
-    return selection.changed if alone and planner.realised is not None else None
+        return set()
+    if planner.realised is None or selection.changed is None or planner.partners or selection.partners:
+        return None
+    wanted, before = selection.wanted, planner.assigned
+    return {slot for slot in selection.changed if slot in wanted or slot in before}
+
+
+def _among(book: Mapping[int, T], slots: Set[int]) -> dict[int, T]:
+    """The entries of ``slots``, in the order of the book."""
+    if len(slots) == 1:
+        (slot,) = slots
+        return {slot: book[slot]} if slot in book else {}
+    return {slot: value for slot, value in book.items() if slot in slots}

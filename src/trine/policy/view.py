@@ -60,14 +60,12 @@ class View:
         """False promises that all priorities are 0."""
         self.all_run = all_run
         """True promises that nobody waits."""
+        self.news: tuple[list[int], list[int]] | None = None
+        """Numbers of the jobs that came and of those that left since the last round; ``None`` = look at ``slots``."""
         self._columns = columns
-        self._free, self._capacity = free, capacity
-
-    @property
-    def gpus_by_type(self) -> list[int]:
+        self._free = free
+        self.gpus_by_type: list[int] = capacity if isinstance(capacity, list) else list(map(int, capacity))
         """All GPUs by type, as plain numbers."""
-        capacity = self._capacity
-        return capacity if isinstance(capacity, list) else list(map(int, capacity))
 
     def of(self, slot: int) -> tuple[int, tuple[int, ...], tuple[float, ...]]:
         """GPUs, types that can hold it (fastest first) and seconds per step by type, of a job by its number."""
@@ -85,7 +83,7 @@ class View:
     @cached_property
     def capacity(self) -> Ints:
         """All GPUs by type."""
-        return np.array(self._capacity, dtype=np.int64)
+        return np.array(self.gpus_by_type, dtype=np.int64)
 
     def job(self, position: int) -> Job:
         """The job itself; for what has no column."""

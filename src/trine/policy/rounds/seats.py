@@ -21,9 +21,14 @@ class Seats:
         self.left: list[int] = []
         self.revision = 0
         """Of the speeds known here."""
+        self._in_step = False
+        """The jobs here are those of the last round."""
 
     def follow(self, view: View) -> tuple[set[int], list[int]]:
         """Forget jobs that left, take note of new ones; returns both."""
+        if view.news is not None and self._in_step:
+            return self._hear(view, *view.news)
+        self._in_step = True
         slots: list[int] = view.slots.tolist()
         jobs, before = self.jobs, len(self.jobs)
         arrived = len(slots) >= before and slots[:before] == list(jobs)  # and nobody left
@@ -39,6 +44,18 @@ class Seats:
             new = [slot for slot in slots if slot not in jobs]
             self.jobs = {slot: jobs[slot] if slot in jobs else view.of(slot) for slot in slots}
             return gone, new
+        for slot in new:
+            jobs[slot] = view.of(slot)
+        return gone, new
+
+    def _hear(self, view: View, came: list[int], left: list[int]) -> tuple[set[int], list[int]]:
+        """As ``follow``, from what the engine tells."""
+        jobs = self.jobs
+        gone = jobs.keys() & left
+        for slot in gone:
+            self.leave(slot)
+            del jobs[slot]
+        new = [slot for slot in came if slot not in left] if left else came
         for slot in new:
             jobs[slot] = view.of(slot)
         return gone, new
