@@ -76,22 +76,8 @@ def performance(state: LiveState, model: Model, cluster: Cluster) -> PerfModel:
 
 def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, dict[str, int]]:
     """An engine that stands where the state says, and the job numbers by job id."""
-    assert state.cluster is not None
     settings = settings_of(state)
-    perf = performance(state, model, state.cluster)
-    settings.placement.prepare(perf, random.Random(f"{model.seed}/placement/{len(state.jobs)}"), settings.compat)
-    run = settings.run
-    engine = Engine(
-        state.cluster,
-        settings.policy,
-        settings.placement,
-        perf,
-        run.strict,
-        settings.compat,
-        run.costs,
-        quotas=model.quotas,
-        space_sharing=state.sharing != "off",
-    )
+    engine = empty_engine(state, model, settings, f"{model.seed}/placement/{len(state.jobs)}")
     for job in state.jobs.values():
         if job.state == "done":
             settings.policy.finished(job.attained_s * job.spec.gpus.count)
@@ -99,13 +85,32 @@ def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, di
     for job in state.live.values():
         mate = state.beside(job)
         partner = -1 if mate is None else slots.get(mate.id, -1)
-        slots[job.id] = resume(engine, now, engine_job(job, perf, state.sharing), past(job, partner))
+        slots[job.id] = resume(engine, now, engine_job(job, engine.perf, state.sharing), past(job, partner))
     for name in state.nodes:
-        engine.handle(Withheld(now, gpus_of(state.cluster, name)))
+        engine.handle(Withheld(now, gpus_of(engine.cluster, name)))
     if state.accounts:
         stale = state.accounts[KNOWN] != known_speeds(state, model)
         settings.policy.restore(state.accounts, engine.standing(now), stale)
     return engine, slots
+
+
+def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) -> Engine:
+    """An engine for the cluster, without jobs; ``seed`` is that of the placement."""
+    assert state.cluster is not None
+    perf = performance(state, model, state.cluster)
+    settings.placement.prepare(perf, random.Random(seed), settings.compat)
+    run = settings.run
+    return Engine(
+        state.cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        settings.compat,
+        run.costs,
+        model.quotas,
+        space_sharing=state.sharing != "off",
+    )
 
 
 def known_speeds(state: LiveState, model: Model) -> list[int]:

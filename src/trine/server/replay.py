@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.engine.engine import Engine
 from trine.server import records as rec
-from trine.server.build import Model, performance
+from trine.server.build import Model, empty_engine
 from trine.server.controller import Controller
 from trine.server.live_job import LiveJob
 from trine.server.state import LiveState
@@ -75,24 +73,11 @@ def forecast(state: LiveState, model: Model) -> list[Forecast]:
         return []
     origin = min(job.submitted_s for job in ended)
     settings = resolve(state.policy, state.placement, {**state.settings, "fill": True, "round_s": state.round_s})
-    perf = performance(state, model, state.cluster)
-    settings.placement.prepare(perf, random.Random(f"{model.seed}/placement"), settings.compat)
-    run = settings.run
-    engine = Engine(
-        state.cluster,
-        settings.policy,
-        settings.placement,
-        perf,
-        run.strict,
-        settings.compat,
-        run.costs,
-        model.quotas,
-        space_sharing=state.sharing != "off",
-    )
+    engine = empty_engine(state, model, settings, f"{model.seed}/placement")
     jobs = [_simulated(job, origin) for job in sorted(ended, key=lambda job: job.submitted_s)]
-    jobs = [job for job in jobs if perf.types_for(job)]  # the cluster may have become smaller since
+    jobs = [job for job in jobs if engine.perf.types_for(job)]  # the cluster may have become smaller since
     recorder = Recorder(state.cluster, keep_segments=False)
-    World(engine, iter(jobs), len(jobs), run, recorder).run()
+    World(engine, iter(jobs), len(jobs), settings.run, recorder).run()
     ends = {life.job.id: life.finish_s for life in recorder.lives}
     return [
         Forecast(job.id, (job.finished_s or 0.0) - job.submitted_s, ends[job.id] + origin - job.submitted_s)
