@@ -53,23 +53,21 @@ def gain(data: GavelData, blind: dict[float, float]) -> Check:
 @pytest.mark.parametrize(
     ("blind", "held"),
     [
-        ({1.5: 11.0, 2.0: 15.0, 2.5: 30.0}, True),
-        ({1.5: 11.0, 2.0: 9.9, 2.5: 30.0}, False),
-        ({1.5: 13.0, 2.0: 12.0, 2.5: 11.0}, False),
+        ({0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0}, True),
+        ({0.5: 12.0, 1.5: 11.0, 2.0: 9.9, 2.5: 30.0}, False),
+        ({0.5: 14.0, 1.5: 13.0, 2.0: 12.0, 2.5: 11.0}, True),
     ],
 )
-def test_knowing_speeds_is_never_slower_and_gains_with_the_load(
-    data: GavelData, blind: dict[float, float], held: bool
-) -> None:
+def test_knowing_speeds_is_never_slower_at_any_load(data: GavelData, blind: dict[float, float], held: bool) -> None:
     assert gain(data, blind).held is held
 
 
 def test_the_published_claim_is_told_and_loads_are_drawn(data: GavelData) -> None:
-    assert "3.5" in gain(data, {1.5: 11.0, 2.0: 15.0, 2.5: 30.0}).published
-    found = Multiple().judge(data, CLAIMS, gangs(data, {1.5: 11.0, 2.0: 15.0, 2.5: 30.0}))
+    assert "3.5" in gain(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0}).published
+    found = Multiple().judge(data, CLAIMS, gangs(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0}))
     bars, curves = found.panels
     assert bars.labels
-    assert {len(x) for _, x, _ in curves.lines} == {3}
+    assert {len(x) for _, x, _ in curves.lines} == {4}
 
 
 def test_the_public_trace_is_taken_where_it_is_and_drawn_otherwise(data: GavelData) -> None:
@@ -84,7 +82,7 @@ def test_the_public_trace_is_taken_where_it_is_and_drawn_otherwise(data: GavelDa
 
 
 def test_a_failed_run_is_told(data: GavelData) -> None:
-    outcomes = gangs(data, {1.5: 11.0, 2.0: 15.0, 2.5: 30.0})
+    outcomes = gangs(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0})
     outcomes["multiple", FIFO_AWARE, True, 2.5] = Outcome("a wheel came off")
     found = Multiple().judge(data, CLAIMS, outcomes)
     assert ["a wheel came off" in c.ours for c in found.checks].count(True) == 1
