@@ -181,6 +181,8 @@ class ExactRound:
 
     def _keep(self, unit: Unit, kept: set[int]) -> bool:
         """The unit goes on where one of its members runs, unless a unit before it stays there."""
+        if unit.mate < 0 and unit.slot not in self.before:
+            return False
         for slot in unit.members:
             gpus = self.before.get(slot)
             if gpus is not None and gpus[0] not in kept and self._suits(unit, slot, gpus):
@@ -192,7 +194,7 @@ class ExactRound:
     def _suits(self, unit: Unit, slot: int, gpus: Gpus) -> bool:
         """The type is as wanted, and who joins may start there and gets the shape it asked for."""
         planner = self.planner
-        pool = int(planner.table.pool[slot])
+        pool = planner.free.type_of(gpus)
         if unit.mate < 0:
             return unit.wanted in (-1, pool)
         joins = [member for member in unit.members if self.before.get(member) != gpus]
@@ -210,7 +212,9 @@ class ExactRound:
             gpus = planner.try_place(jobs[chooses], self._pools(unit), self.plan, slot)
         if gpus is None:
             return False
-        self._put(unit, gpus)
+        self.after[slot] = gpus
+        if mate >= 0:
+            self.after[mate] = gpus
         return True
 
     def _put(self, unit: Unit, gpus: Gpus) -> None:

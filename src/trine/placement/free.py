@@ -63,6 +63,8 @@ class FreePool:
     def _by_node(self, gpus: Sequence[int]) -> dict[int, int]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""
         node_of, bit_of = self.node_of, self.bit_of
+        if len(gpus) == 1:
+            return {node_of[gpus[0]]: bit_of[gpus[0]]}
         masks: dict[int, int] = {}
         for g in gpus:
             node = node_of[g]
