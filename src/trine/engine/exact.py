@@ -185,13 +185,13 @@ class ExactRound:
             return False
         for slot in unit.members:
             gpus = self.before.get(slot)
-            if gpus is not None and gpus[0] not in kept and self._suits(unit, slot, gpus):
+            if gpus is not None and gpus[0] not in kept and self._suits(unit, gpus):
                 kept.add(gpus[0])
                 self._put(unit, gpus)
                 return True
         return False
 
-    def _suits(self, unit: Unit, slot: int, gpus: Gpus) -> bool:
+    def _suits(self, unit: Unit, gpus: Gpus) -> bool:
         """The type is as wanted, and who joins may start there and gets the shape it asked for."""
         planner = self.planner
         pool = planner.free.type_of(gpus)
@@ -255,7 +255,7 @@ class ExactRound:
         if self.planner.moves and len(old) == 1 and new not in old:
             (gpus,) = old
             runs = next(slot for slot in unit.members if slot in self.before)
-            if self._suits(unit, runs, gpus) and self.planner.better_stay(runs, gpus, new):
+            if self._suits(unit, gpus) and self.planner.better_stay(runs, gpus, new):
                 self._put(unit, gpus)
 
     def _pairs(self, units: Iterable[Unit]) -> dict[int, int]:
