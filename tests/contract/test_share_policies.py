@@ -80,8 +80,8 @@ def test_policy_and_placement(policy: str, placement: str, cluster: str, trace: 
 def test_what_a_policy_says_has_changed_is_all_that_has(
     policy: str, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine looks only at jobs the policy names, the policy at those the engine names; looking at all of them gives
-    the same run."""
+    """The engine looks only at jobs the policy names, the policy at those the engine names: the same run as if both
+    looked at everybody."""
     told = small_run(trace, policy, "packed-sticky", "mixed")
     monkeypatch.setattr(exact, "_changed", lambda *_: None)
     monkeypatch.setattr(View, "news", property(lambda _: None, lambda *_: None), raising=False)

@@ -24,6 +24,7 @@ from trine.engine.handover import Handover, HandoverError
 from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.quotas import Quotas
+from trine.engine.roster import Roster
 from trine.engine.table import JobTable, State
 from trine.perf.model import PerfModel, Speed
 from trine.placement.base import Placement
@@ -86,12 +87,8 @@ class Engine:
         self._ranks: tuple[Ints | Mapping[int, int], dict[int, int]] | None = None
         self.ranked = 0
         """Jobs from this number on arrived after the last round."""
-        self._active: Ints = np.zeros(0, dtype=np.int64)
-        self._arrived: list[int] = []
+        self.roster = Roster(self.table)
         self._finished = 0
-        self._compacted = 0
-        self._news: tuple[list[int], list[int]] | None = None
-        """Jobs that came and left since the policy was asked; ``None`` where some did so out of turn."""
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
         # An order that only events change, placed by a rule without chance: planning again gives the same plan.
         repeatable = not self.compat.keep_evictions if self.placement.sticky else self.placement.repeatable
@@ -134,9 +131,7 @@ class Engine:
             raise EngineError(f"job {job.id} can never run: {reasons.never_fits(job, self.perf)}")
         class_rank = self.perf.variability.rank_of(job.app_class)
         slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.step_s_by_type(job), class_rank)
-        self._arrived.append(slot)
-        if self._news is not None:
-            self._news[0].append(slot)
+        self.roster.arrive(slot)
         self.settled = False
         self.tell(event.now, slot, "submitted")
         return []
@@ -149,12 +144,11 @@ class Engine:
 
         ``fill`` gives out only GPUs that nobody has: no job is stopped or moved.
         """
-        self._admit()
-        if not len(self._active):
+        if not len(self.roster):
             self.settled = True
             return []
         view = self.view(now)
-        view.news, self._news = self._news, ([], [])
+        view.news = self.roster.news()
         chosen = self.policy.rank(view)
         plan = self._realise(now, chosen, fill) if isinstance(chosen, Selection) else self._serve(now, chosen, fill)
         self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table.jobs)
@@ -173,7 +167,7 @@ class Engine:
 
     def _serve(self, now: float, ranking: Ranking, fill: bool) -> Plan:
         """GPUs in order of rank."""
-        slots, pools = self._active[ranking.order], ranking.pools
+        slots, pools = self.roster.slots()[ranking.order], ranking.pools
         if self.quotas:
             kept = self._within_quotas(slots.tolist())
             slots, pools = slots[kept], None if pools is None else pools[kept]
@@ -241,8 +235,7 @@ class Engine:
             self.handover.cancel(slot)
         sharing.drop(self, slot)
         self._finished += 1
-        if self._news is not None:
-            self._news[1].append(slot)
+        self.roster.end(slot)
         self.settled = False
         self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
         self.tell(event.now, slot, "finished")
@@ -311,15 +304,10 @@ class Engine:
 
     def view(self, now: float) -> View:
         """What a policy sees now."""
-        table, active = self.table, self._active
+        table, roster = self.table, self.roster
         free = [p.total for p in self.free.pools]
-        all_run = len(self.assigned) == len(active) and not self._arrived
-        return View(now, active, table, free, self._capacity, self.compat, table.prioritised, all_run)
-
-    def standing(self, now: float) -> View:
-        """As ``view``, with the jobs that came since the last round."""
-        self._admit()
-        return self.view(now)
+        all_run = len(self.assigned) == len(roster)
+        return View(now, roster.slots, table, free, self._capacity, self.compat, table.prioritised, all_run)
 
     def speed(self, slot: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to whoever else is there."""
@@ -329,11 +317,6 @@ class Engine:
     def realised(self) -> Selection | None:
         """The selection that runs as it is; ``None`` if there is none or something came in between."""
         return self._planner.realised
-
-    @property
-    def offered(self) -> set[int]:
-        """Job numbers that stand in line or run; some may have ended since the last round."""
-        return {*self._active.tolist(), *self._arrived}
 
     @property
     def waiting_count(self) -> int:
@@ -385,15 +368,11 @@ class Engine:
 
     def stop_offering(self, slot: int) -> None:
         """Leave the job out of the order until ``offer_again``."""
-        self._admit()
-        self._active = upsets.without(self._active, slot)
-        self._news = None
+        self.roster.take_out(slot)
         self.settled = False
 
     def offer_again(self, slot: int) -> None:
-        self._admit()
-        self._active = upsets.with_slot(self._active, slot)
-        self._news = None
+        self.roster.put_back(slot)
         self.settled = False
 
     def count_finished(self) -> None:
@@ -414,15 +393,6 @@ class Engine:
         self._planner.forget()
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
-
-    def _admit(self) -> None:
-        """Bring the list of active jobs up to date, in order of arrival."""
-        if self._arrived:
-            self._active = np.concatenate((self._active, np.array(self._arrived, dtype=np.int64)))
-            self._arrived.clear()
-        if self._finished != self._compacted:
-            self._active = self._active[~self.table.finished[self._active]]
-            self._compacted = self._finished
 
     def book_service(self, now: float, slot: int) -> None:
         """Count the time since the last booking as attained; a job told to stop is idle from then on."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from trine.core.reason import Why
 from trine.engine import sharing
 from trine.engine.events import (
@@ -185,14 +183,3 @@ def _gone(engine: Engine, now: float, slot: int) -> None:
     engine.table.running[slot] = False
     engine.count_finished()
     engine.tell(now, slot, "left")
-
-
-def without(slots: Any, slot: int) -> Any:
-    """``slots`` without ``slot``."""
-    return slots[slots != slot]
-
-
-def with_slot(slots: Any, slot: int) -> Any:
-    """``slots`` with ``slot`` in its place: job numbers ascend in order of arrival."""
-    at = int(np.searchsorted(slots, slot))
-    return slots if at < len(slots) and slots[at] == slot else np.insert(slots, at, slot)

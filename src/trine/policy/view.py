@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -45,7 +45,7 @@ class View:
     def __init__(
         self,
         now: float,
-        slots: Ints,
+        slots: Ints | Callable[[], Ints],
         columns: JobColumns,
         free: Sequence[int] | Ints,
         capacity: Sequence[int] | Ints,
@@ -54,7 +54,7 @@ class View:
         all_run: bool = False,
     ) -> None:
         self.now = now
-        self.slots = slots
+        self._slots = slots
         self.compat = compat
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
@@ -71,6 +71,11 @@ class View:
         """GPUs, types that can hold it (fastest first) and seconds per step by type, of a job by its number."""
         columns = self._columns
         return int(columns.gpus[slot]), columns.types[slot], columns.step_s[slot]
+
+    @cached_property
+    def slots(self) -> Ints:
+        """Job numbers, ascending; the same object from round to round while the same jobs are present."""
+        return self._slots() if callable(self._slots) else self._slots
 
     def __len__(self) -> int:
         return len(self.slots)

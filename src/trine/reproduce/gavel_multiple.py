@@ -37,9 +37,9 @@ GAINS = (
 """By load. The paper prints curves and one number, 'up to 3.5 times', so only the direction is held: knowing speeds is
 never slower. The hours and ratios themselves are ours only; the authors' code was not run on this workload.
 
-The gain does not grow with the load: in an empty cluster whoever does not know speeds draws a type at random although the
-fastest is free; the fuller it gets, the fewer fast GPUs there are to choose. Only queues turn that round, from 2.75 jobs per
-hour on."""
+The gain does not grow with the load: in an empty cluster whoever does not know speeds draws a type at random although
+the fastest is free; the fuller it gets, the fewer fast GPUs there are to choose. Only queues turn that round, from 2.75
+jobs per hour on."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, di
         engine.handle(Withheld(now, gpus_of(engine.cluster, name)))
     if state.accounts:
         stale = state.accounts[KNOWN] != known_speeds(state, model)
-        settings.policy.restore(state.accounts, engine.standing(now), stale)
+        settings.policy.restore(state.accounts, engine.view(now), stale)
     return engine, slots
 
 

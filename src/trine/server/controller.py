@@ -130,7 +130,7 @@ class Controller:
 
     def _accounts(self, now: float) -> dict[str, Any]:
         """What the round changed in the policy's accounts, against those on record."""
-        known, kept = self.state.accounts, self.deciding.policy.state(self.deciding.standing(now))
+        known, kept = self.state.accounts, self.deciding.policy.state(self.deciding.view(now))
         if kept:
             kept[KNOWN] = self._speeds
         changed = {name: value for name, value in kept.items() if known.get(name) != value}

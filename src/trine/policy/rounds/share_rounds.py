@@ -166,9 +166,11 @@ class ShareRounds(Policy):
         return self.params.rule == "lag" or not (self._blind or self.name == "gandiva")
 
     def _take_turns(self, view: View, turns: Turns) -> Selection:
-        came = view.slots is not self._slots and turns.follow(view)
+        came = not self._same_jobs(view) and turns.follow(view)
         moved = view.gpus_by_type != self._capacity
-        self._slots, self._capacity, self._due = view.slots, view.gpus_by_type, self._due or came or moved
+        self._capacity, self._due = view.gpus_by_type, self._due or came or moved
+        if view.news is None:
+            self._slots = view.slots
         turns.charge(view)
         if self._due and self._may_reset(view):
             self._known.learn(view)
@@ -179,7 +181,9 @@ class ShareRounds(Policy):
 
     def _in_line(self, view: View, line: Line) -> Selection:
         """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
-        self._slots, self._capacity, self._whole = view.slots, view.gpus_by_type, True
+        self._capacity, self._whole = view.gpus_by_type, True
+        if view.news is None:
+            self._slots = view.slots
         self._due |= line.follow(view)
         anew = self._reset_s is None or (self._due and self._may_reset(view))
         if anew:
@@ -203,9 +207,13 @@ class ShareRounds(Policy):
             quiet = self._whole and not self._told and not view.compat.shuffled_types
         else:
             quiet = view.now < turns.turn_s - NOISE * self.round_s
-        if not quiet or view.slots is not self._slots or view.gpus_by_type != self._capacity:
+        if not quiet or not self._same_jobs(view) or view.gpus_by_type != self._capacity:
             return False
         return not (self._due and self._may_reset(view))
+
+    def _same_jobs(self, view: View) -> bool:
+        """Nobody came or left since the last round."""
+        return view.slots is self._slots if view.news is None else view.news == ([], [])
 
     def _moved(self, view: View, came: bool) -> bool:
         """Capacity changed; after that, or after jobs came or left, shares are due and speeds are looked up again."""
