@@ -1,6 +1,7 @@
 """Any share policy as a policy: shares are computed at resets, and each round runs who is furthest behind its share.
 
-The shares come from ``policy.lp``, the accounts are kept in ``ledger``, the choice of a round is made in ``select``.
+The shares come from ``policy.lp``. They are realised by accounts of seconds (``turns``), by share over time received
+(``ratio``) or, where they are whole GPUs in order of arrival, without accounts (``line``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.lp.allocation import Allocation
 from trine.policy.lp.base import Memory, SharePolicy
 from trine.policy.lp.problem import Problem
-from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory, unit_names
+from trine.policy.rounds.accounts import Numbers, memory_state, restore_memory
 from trine.policy.rounds.estimates import Estimates
 from trine.policy.rounds.every_pair import EveryPair
 from trine.policy.rounds.known import Known
@@ -26,7 +27,7 @@ from trine.policy.rounds.line import Line
 from trine.policy.rounds.params import RoundParams, type_order
 from trine.policy.rounds.problem import Question, entities_of
 from trine.policy.rounds.quirks import HastyGandiva, PassingFifo
-from trine.policy.rounds.select import Candidates, Chosen, apart, held_since, in_line, positions, select, selection_of
+from trine.policy.rounds.ratio import Ratio
 from trine.policy.rounds.tariff import PRICED, Tariff
 from trine.policy.rounds.turns import Turns
 from trine.policy.view import Floats, Ints, View
@@ -62,14 +63,13 @@ class ShareRounds(Policy):
         self.allocation: Allocation | None = None
         """Question and answer of the last reset."""
         self._entities = entities_of(self.params.entities)
-        self._ledger: Ledger | None = None
+        self._ratio: Ratio | None = None
 
     def prepare(self, perf: PerfModel) -> None:
         types = perf.cluster.types
         self._tariff = Tariff(self.name, perf.cluster)
         seed = self.params.rounds_seed or 0
         self.memory = Memory(seed)
-        self._shuffle = random.Random(seed + 5)
         sharing = bool(getattr(self.shares, "space_sharing", False)) or self.name == "gandiva"
         wanted, told = sharing and self.params.references > 0, self.params
         self.estimates = Estimates(perf, told.references, told.profiled, seed) if wanted else None
@@ -83,9 +83,11 @@ class ShareRounds(Policy):
         self._types = type_order(self.params.type_order, perf)
         self._no_pairs = (np.zeros((0, 2), np.int64), np.zeros((0, len(types))), np.zeros((0, 2, len(types))))
         self._blind = not getattr(self.shares, "aware", self.name not in UNAWARE)
-        self._ledger = (EveryPair if sharing and self.every_pair else Ledger)(len(types), self.round_s / 2)
+        ledger = (EveryPair if sharing and self.every_pair else Ledger)(len(types), self.round_s / 2)
+        shuffle, strict = random.Random(seed + 5) if self._blind else None, self.name in HEAD_OF_LINE
+        self._ratio = Ratio(ledger, self._known, self._question, self._types, told.one_queue, strict, shuffle)
         self._turns: Turns | None = None
-        """Where shares are realised by accounts of seconds; the ledger is empty then."""
+        """Where shares are realised by accounts of seconds; those of the ratio are empty then."""
         self._reset_s: float | None = None
         """When shares were computed last."""
         self._capacity: list[int] = []
@@ -94,8 +96,7 @@ class ShareRounds(Policy):
         """Every share is all or nothing: rounds repeat until something happens."""
         self._told: dict[int, float] = {}
         self._slots: Ints = np.zeros(0, np.int64)
-        self._last: tuple[Chosen, Selection, Floats] = (Chosen([], []), Selection({}), np.zeros(0))
-        """What the last round chose, and the time its jobs had held GPUs by then."""
+        self._last = Selection({})
 
     def notes(self) -> list[str]:
         if self.estimates is None and self.params.references:
@@ -129,24 +130,23 @@ class ShareRounds(Policy):
     # -- a round -------------------------------------------------------------------------------------------------
 
     def rank(self, view: View) -> Selection:
-        if self._ledger is None:
+        if self._ratio is None:
             raise PolicyError(f"policy {self.name}: asked to rank before it was prepared")
         if self._reset_s is None:
             self._begin(view)
         self._due |= self._tariff.changed(view.now)
         if self._repeats(view):
-            return self._last[1]
+            return self._last
         if self._turns is not None:
-            self._last = (self._last[0], self._take_turns(view, self._turns), self._last[2])
+            self._last = self._take_turns(view, self._turns)
         elif self._line is not None and not view.compat.idle_until_reset:
-            self._last = (self._last[0], self._in_line(view, self._line), self._last[2])
+            self._last = self._in_line(view, self._line)
         else:
-            chosen = self._choose_anew(view, self._ledger)
-            self._last = (chosen, selection_of(view, self._ledger, chosen), view.attained_s)
-        if self.estimates is not None and self.estimates.watch(view, self._last[1]):
+            self._last = self._choose_anew(view, self._ratio)
+        if self.estimates is not None and self.estimates.watch(view, self._last):
             self._question.forget_pairs()
             self._due = True
-        return self._last[1]
+        return self._last
 
     def _begin(self, view: View) -> None:
         """The first round: how shares are realised from now on."""
@@ -190,15 +190,20 @@ class ShareRounds(Policy):
             self._reset_s, self._due = view.now, False
         return line.choose(view, anew)
 
-    def _choose_anew(self, view: View, ledger: Ledger) -> Chosen:
+    def _choose_anew(self, view: View, ratio: Ratio) -> Selection:
         """By share over time received."""
-        self._charge(view, ledger)
-        stuck = not self._follow(view, ledger) and not self._last[0].rows
+        ratio.charge(view, self._told)
+        came, moved = ratio.follow(view), view.gpus_by_type != self._capacity
+        if came or moved:
+            self._capacity, self._due = view.gpus_by_type, True
+            ratio.look_up(view)
+        if view.news is None:
+            self._slots = view.slots
+        stuck = not came and not moved and ratio.idle
         if self._due and (stuck or self._may_reset(view)):
-            ledger.settle(view.now, self._reset_s or 0.0)
-            ledger.grant(*self._new_shares(view))
-            self._whole = bool(((ledger.share == 0) | (ledger.share == 1)).all())
-        return self._choose(view, ledger)
+            ratio.grant(view.now, self._reset_s or 0.0, *self._new_shares(view))
+            self._whole = ratio.whole
+        return ratio.choose(view)
 
     def _repeats(self, view: View) -> bool:
         """The last round is right for this one too; what it gives to whom is booked when that ends."""
@@ -214,44 +219,6 @@ class ShareRounds(Policy):
     def _same_jobs(self, view: View) -> bool:
         """Nobody came or left since the last round."""
         return view.slots is self._slots if view.news is None else view.news == ([], [])
-
-    def _moved(self, view: View, came: bool) -> bool:
-        """Capacity changed; after that, or after jobs came or left, shares are due and speeds are looked up again."""
-        capacity = view.gpus_by_type
-        moved = capacity != self._capacity
-        if came or moved:
-            self._capacity, self._due = capacity, True
-            self._look_up(view)
-        return moved
-
-    def _look_up(self, view: View) -> None:
-        """Speeds of the jobs present."""
-        self._known.learn(view)
-        self._rates = self._known.rates(view.slots)
-        self._runs = (self._rates > 0) & (view.gpus[:, None] <= view.capacity)
-
-    def _follow(self, view: View, ledger: Ledger) -> bool:
-        """Jobs or GPUs came or went."""
-        came = view.slots is not self._slots and ledger.follow(view.slots)
-        self._slots = view.slots
-        if came and isinstance(ledger, EveryPair):
-            ledger.meet(view, self._question)
-        return self._moved(view, came) or came
-
-    def _charge(self, view: View, ledger: Ledger) -> None:
-        """Book what the units of the last round received since, as far as they are still there."""
-        chosen, _, before = self._last
-        if not chosen.rows:
-            return
-        rows, kinds = np.array(chosen.rows, np.int64), np.array(chosen.kinds, np.int64)
-        first = ledger.members[:, 0].take(rows)
-        if self._told:
-            seconds = np.array([self._told.get(slot, 0.0) for slot in first.tolist()])
-            self._told.clear()
-        else:
-            at = rows if len(ledger) == ledger.singles else np.searchsorted(self._slots, first)
-            seconds = held_since(view, self._slots, before.take(at), first, at)
-        ledger.charge(rows, kinds, seconds)
 
     def _may_reset(self, view: View) -> bool:
         if self._reset_s is None or (view.compat.reset_at_zero and self._reset_s == 0):
@@ -291,52 +258,19 @@ class ShareRounds(Policy):
 
     def fluid(self, view: View) -> tuple[Floats, Floats]:
         """What the shares mean without rounds: steps per second of each job, and its part of the time on each type."""
-        assert self._ledger is not None
-        self._follow(view, self._ledger)
+        self._known.learn(view)
         self._tariff.changed(view.now)
-        rate, total = np.zeros(len(view)), np.zeros(self._rates.shape)
+        rate, total = np.zeros(len(view)), np.zeros((len(view), len(self._types)))
         able = self._able(view)
         if len(able):
             found = self._solve(view, able)
             rate[able], total[able] = found.effective, self._question.by_cluster(found.total())
         return rate, total
 
-    # -- the choice ----------------------------------------------------------------------------------------------
-
-    def _choose(self, view: View, ledger: Ledger) -> Chosen:
-        units = self._candidates(view, ledger)
-        idle, strict = view.compat.idle_until_reset, self.name in HEAD_OF_LINE
-        may = units.runs if idle else units.runs & ~ledger.fresh[:, None]
-        if strict:
-            may = may & (units.priority > 0)
-        free = view.gpus_by_type
-        chosen = select(units, may, free, self._order(view), self.params.one_queue)
-        if not idle:
-            return apart(units, in_line(units, chosen, free, strict), free, ledger.pair_rates)
-        kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
-        return Chosen([chosen.rows[at] for at in kept], [chosen.kinds[at] for at in kept])
-
-    def _candidates(self, view: View, ledger: Ledger) -> Candidates:
-        members, gang, runs = ledger.members, view.gpus, self._runs
-        if len(members) > ledger.singles:
-            members = positions(view, members)
-            runs = np.concatenate((runs, (ledger.pair_rates > 0).all(axis=1)))
-            gang = gang[members[:, 0]]
-        return Candidates(members, gang, runs, ledger.priority(runs), ledger.owed_s, ledger.share, self._rates)
-
-    def _order(self, view: View) -> list[int]:
-        """Types in the order in which they are filled."""
-        if not (view.compat.shuffled_types and self._blind):
-            return self._types
-        order = list(self._types)
-        self._shuffle.shuffle(order)
-        return order
-
     # -- on record -----------------------------------------------------------------------------------------------
 
     def state(self, view: View) -> dict[str, Any]:
-        ledger, (chosen, _, before) = self._ledger, self._last
-        if ledger is None or self._reset_s is None:
+        if self._ratio is None or self._reset_s is None:
             return {}
         found = memory_state(self.memory, view)
         found |= {"due": self._due, "whole": self._whole, "capacity": self._capacity, "reset_s": self._reset_s}
@@ -344,10 +278,7 @@ class ShareRounds(Policy):
             return found | self._turns.state(view)
         if self._line is not None:
             return found | {"line": self._line.state(view) if len(view) else {}}
-        members = ledger.members[chosen.rows if len(view) else []]
-        held_s = before[np.searchsorted(self._slots, members[:, 0])].tolist()
-        last = zip(unit_names(members.tolist(), view), chosen.kinds, held_s, strict=False)
-        return found | ledger.state(view) | {"last": [list(row) for row in last]}
+        return found | self._ratio.state(view)
 
     def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:
         numbers = Numbers(view)
@@ -355,33 +286,22 @@ class ShareRounds(Policy):
         restore_memory(self.memory, kept, numbers)
         self._reset_s, self._capacity = kept["reset_s"], list(kept["capacity"])
         self._due, self._whole = kept["due"] or stale, kept["whole"]
-        self._look_up(view)
+        self._known.learn(view)
         if self._turns is not None:
             left = self._turns.restore(kept, self._capacity, view)
             self._due |= left
             if not left and len(self._turns.accounts) == len(view):  # nothing has happened: the next round may repeat
-                self._slots, self._last = view.slots, (self._last[0], self._turns.selection(), self._last[2])
+                self._slots, self._last = view.slots, self._turns.selection()
         elif self._line is not None:
             self._line.restore(kept["line"], list(self._capacity), view)
             if kept["line"].keys() == {view.name(slot) for slot in view.slots.tolist()}:
-                self._slots, self._last = view.slots, (self._last[0], self._line.choose(view, False), self._last[2])
-        else:
-            self._restore_ledger(kept, view, numbers)
-
-    def _restore_ledger(self, kept: dict[str, Any], view: View, numbers: Numbers) -> None:
-        ledger = self._ledger
-        assert ledger is not None
-        rows = {name: row for row, name in enumerate(ledger.restore(kept, numbers))}
-        self._slots = ledger.members[: ledger.singles, 0]
-        last, before = kept["last"], np.zeros(len(self._slots))
-        chosen = Chosen([rows[name] for name, _, _ in last], [kind for _, kind, _ in last])
-        before[np.searchsorted(self._slots, ledger.members[chosen.rows, 0])] = [held_s for _, _, held_s in last]
-        selection = Selection({})
-        if np.array_equal(self._slots, view.slots):  # then nothing has happened, and the next round may repeat the last
-            self._slots, selection = view.slots, selection_of(view, ledger, chosen)
-        else:
-            self._capacity = []  # the next round looks at everything again
-        self._last = (chosen, selection, before)
+                self._slots, self._last = view.slots, self._line.choose(view, False)
+        elif self._ratio is not None:
+            running = self._ratio.restore(kept, view, numbers)
+            if running is None:
+                self._capacity = []  # the next round looks at everything again
+            else:
+                self._slots, self._last = view.slots, running
 
 
 def _clean(share: Floats, noise: float) -> Floats:
