@@ -78,10 +78,10 @@ def highest_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequ
     """The largest t with throughput >= demand t for every job; ``ids`` name the rows from call to call."""
     if len(space.jobs):
         return Solved.of_packed(packed.level(space, demand, session=memory.session))
-    from trine.policy.lp.solver import maxmin
-
     found = _generous_level(space, demand, memory, ids) if memory.generous and ids else None
     if found is None:
+        from trine.policy.lp.solver import maxmin
+
         form = RateProblem(rates=space.rates, demand=demand, gang=space.gang, capacity=space.capacity)
         found = maxmin.solve(form, memory.start)
     return Solved.of_certified(found)

@@ -306,7 +306,5 @@ class ShareRounds(Policy):
 
 def _clean(share: Floats, noise: float) -> Floats:
     """Without the noise of a solver, so that whole shares are seen as such."""
-    found = share.copy()
-    found[share < noise] = 0.0
-    found[share > 1 - noise] = 1.0
-    return found
+    whole = np.rint(share)
+    return np.where(np.abs(share - whole) <= noise, whole, share)
