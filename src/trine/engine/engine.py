@@ -151,7 +151,7 @@ class Engine:
         view.news = self.roster.news()
         chosen = self.policy.rank(view)
         plan = self._realise(now, chosen, fill) if isinstance(chosen, Selection) else self._serve(now, chosen, fill)
-        self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table.jobs)
+        self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table)
         # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
         refused, jobs = plan.refusals, self.table.jobs
         patient = bool(refused) and any(gives_way(jobs[slot].shape, now) for slot in refused)
@@ -234,8 +234,7 @@ class Engine:
         if self.handover.waits(slot):
             self.handover.cancel(slot)
         sharing.drop(self, slot)
-        self._finished += 1
-        self.roster.end(slot)
+        self.count_finished(slot)
         self.settled = False
         self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
         self.tell(event.now, slot, "finished")
@@ -375,9 +374,10 @@ class Engine:
         self.roster.put_back(slot)
         self.settled = False
 
-    def count_finished(self) -> None:
-        """One more job is over."""
+    def count_finished(self, slot: int) -> None:
+        """One more job is over, and stands in line no longer."""
         self._finished += 1
+        self.roster.end(slot)
 
     def assignment_changed(self) -> None:
         """An assignment was undone outside a round: what the planner remembers of the last round no longer holds."""

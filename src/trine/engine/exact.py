@@ -181,8 +181,6 @@ class ExactRound:
 
     def _keep(self, unit: Unit, kept: set[int]) -> bool:
         """The unit goes on where one of its members runs, unless a unit before it stays there."""
-        if unit.mate < 0 and unit.slot not in self.before:
-            return False
         for slot in unit.members:
             gpus = self.before.get(slot)
             if gpus is not None and gpus[0] not in kept and self._suits(unit, gpus):
@@ -203,18 +201,13 @@ class ExactRound:
         return pool in self._pools(unit) and all(suits_shape(planner, member, gpus) for member in joins)
 
     def _place(self, unit: Unit) -> bool:
-        planner, (slot, mate, wanted) = self.planner, unit
-        jobs = planner.table.jobs
-        if mate < 0:
-            gpus = planner.try_place(jobs[slot], planner.pools_for(slot, wanted), self.plan, slot)
-        else:  # a shape binds both members: the one that asks for it chooses
-            chooses = mate if jobs[mate].shape is not None else slot
-            gpus = planner.try_place(jobs[chooses], self._pools(unit), self.plan, slot)
+        jobs = self.planner.table.jobs
+        # A shape binds both members: the one that asks for it chooses.
+        chooses = unit.mate if unit.mate >= 0 and jobs[unit.mate].shape is not None else unit.slot
+        gpus = self.planner.try_place(jobs[chooses], self._pools(unit), self.plan, unit.slot)
         if gpus is None:
             return False
-        self.after[slot] = gpus
-        if mate >= 0:
-            self.after[mate] = gpus
+        self._put(unit, gpus)
         return True
 
     def _put(self, unit: Unit, gpus: Gpus) -> None:

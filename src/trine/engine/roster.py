@@ -22,7 +22,7 @@ class Roster:
         """Some of ``_slots`` have finished."""
         self._count = 0
         self._away: set[int] = set()
-        """Jobs that were taken out and may come back."""
+        """Jobs that were taken out."""
         self._news: News | None = None
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Roster:
             self._news[0].append(slot)
 
     def end(self, slot: int) -> None:
-        """The job has finished, by the table too."""
+        """The job is over, by the table too; one that was taken out is not missed any more."""
         if slot in self._away:
             self._away.remove(slot)
             return
@@ -56,7 +56,7 @@ class Roster:
             self._news[1].append(slot)
 
     def take_out(self, slot: int) -> None:
-        """Until ``put_back``, or for good."""
+        """Until ``put_back`` or ``end``."""
         slots = self.slots()
         self._slots, self._news = slots[slots != slot], None
         self._count = len(self._slots)

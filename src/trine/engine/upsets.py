@@ -181,5 +181,5 @@ def _gone(engine: Engine, now: float, slot: int) -> None:
     engine.table.state[slot] = State.FINISHED
     engine.table.finished[slot] = True
     engine.table.running[slot] = False
-    engine.count_finished()
+    engine.count_finished(slot)
     engine.tell(now, slot, "left")

@@ -39,7 +39,6 @@ class Known:
             rates = [1.0 / s if j in suits else 0.0 for j, s in enumerate(step_s)]
             room = [rates[j] if gang <= capacity[j] else 0.0 for j in self._by_name]
             self._rates[slot], self._named[slot], self._able[slot] = rates, room, any(room)
-            self._names[slot] = str(slot)
             self._weight[slot] = job.weight
             self._deadline_s[slot] = np.inf if job.deadline_s is None else job.deadline_s
             self._seen[slot] = True
@@ -56,8 +55,8 @@ class Known:
         """Job numbers as texts."""
         names = self._names
         if len(names) > 2 * len(slots) + MANY:
-            self._names = names = {slot: names[slot] for slot in slots}
-        return tuple([names[slot] for slot in slots])
+            names.clear()
+        return tuple([names.get(slot) or names.setdefault(slot, str(slot)) for slot in slots])
 
     def able(self, slots: Ints) -> Flags:
         """Jobs that run on a type of which the cluster has enough GPUs now."""

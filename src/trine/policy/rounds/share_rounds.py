@@ -135,10 +135,13 @@ class ShareRounds(Policy):
         if self._reset_s is None:
             self._begin(view)
         self._due |= self._tariff.changed(view.now)
-        if self._repeats(view):
+        same = self._same_jobs(view)
+        if same and self._repeats(view):
             return self._last
+        if view.news is None:
+            self._slots = view.slots
         if self._turns is not None:
-            self._last = self._take_turns(view, self._turns)
+            self._last = self._take_turns(view, self._turns, same)
         elif self._line is not None and not view.compat.idle_until_reset:
             self._last = self._in_line(view, self._line)
         else:
@@ -165,12 +168,10 @@ class ShareRounds(Policy):
             return False
         return self.params.rule == "lag" or not (self._blind or self.name == "gandiva")
 
-    def _take_turns(self, view: View, turns: Turns) -> Selection:
-        came = not self._same_jobs(view) and turns.follow(view)
+    def _take_turns(self, view: View, turns: Turns, same: bool) -> Selection:
+        came = not same and turns.follow(view)
         moved = view.gpus_by_type != self._capacity
         self._capacity, self._due = view.gpus_by_type, self._due or came or moved
-        if view.news is None:
-            self._slots = view.slots
         turns.charge(view)
         if self._due and self._may_reset(view):
             self._known.learn(view)
@@ -182,8 +183,6 @@ class ShareRounds(Policy):
     def _in_line(self, view: View, line: Line) -> Selection:
         """FIFO keeps no accounts: only when everybody chooses again is a matter of resets."""
         self._capacity, self._whole = view.gpus_by_type, True
-        if view.news is None:
-            self._slots = view.slots
         self._due |= line.follow(view)
         anew = self._reset_s is None or (self._due and self._may_reset(view))
         if anew:
@@ -197,8 +196,6 @@ class ShareRounds(Policy):
         if came or moved:
             self._capacity, self._due = view.gpus_by_type, True
             ratio.look_up(view)
-        if view.news is None:
-            self._slots = view.slots
         stuck = not came and not moved and ratio.idle
         if self._due and (stuck or self._may_reset(view)):
             ratio.grant(view.now, self._reset_s or 0.0, *self._new_shares(view))
@@ -206,13 +203,13 @@ class ShareRounds(Policy):
         return ratio.choose(view)
 
     def _repeats(self, view: View) -> bool:
-        """The last round is right for this one too; what it gives to whom is booked when that ends."""
+        """With the same jobs, the last round is right for this one too; what it gives is booked when that ends."""
         turns = self._turns
         if turns is None:
             quiet = self._whole and not self._told and not view.compat.shuffled_types
         else:
             quiet = view.now < turns.turn_s - NOISE * self.round_s
-        if not quiet or not self._same_jobs(view) or view.gpus_by_type != self._capacity:
+        if not quiet or view.gpus_by_type != self._capacity:
             return False
         return not (self._due and self._may_reset(view))
 
