@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
 
-.PHONY: run sim test torch bench lint types imports docs wheel clean
+.PHONY: run sim test training torch bench lint types imports docs wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -16,9 +16,12 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT)
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not training"
 
-# Not needed by trine itself: with it, the tests also run real distributed training.
+# The tests of real, also distributed, training. PyTorch is not needed by trine itself and large, so they stand apart.
+training: torch
+	$(BIN)/python -m pytest -n auto -m training
+
 torch: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 
@@ -39,8 +42,9 @@ imports: $(VENV)/.ready-dev
 docs: $(VENV)/.ready
 	$(BIN)/python docs/reference.py
 
+# Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packaging/sdk
 
 clean:
 	rm -rf $(VENV) dist runs

@@ -83,6 +83,15 @@ def _scale(jobs: int, cluster: str, policy: str, load: float = 1.0) -> Measured:
     return Measured(s.sim_cpu_s, _peak_mb(), f"load {load:g}, {s.rounds} rounds, {s.preemptions} preemptions")
 
 
+def _contended(policy: str, placement: str, **values: Any) -> Measured:
+    """10,000 jobs on 1,024 GPUs in 32 racks whose links they share; a queue stands."""
+    network = {"network": "ethernet-100g", "oversubscription": 4.0, "congestion": 0.2}
+    workload = {"workload.jobs": 10_000, "workload.load": 4.0, "workload.models": "draw"}
+    scenario = Scenario("32x4x8", policy, placement, workload="helios", values=workload | network | values)
+    s = run(scenario, keep_segments=False).summary
+    return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
+
+
 def _growth(policy: str) -> Measured:
     """Processor time per job at 10,240 GPUs over that at 64 GPUs, the same load and mix."""
     small = min(_generated(2_000, "8x8", policy, 2.0, 32).sim_cpu_s for _ in range(3)) / 2_000
@@ -144,6 +153,10 @@ _ALL = (
     # The authors' code needs 38 to 48 s of processor time on this trace; the lower figure is the fair one here.
     Case("pal-packed-sticky", "PAL workload 1, FIFO, packed-sticky", 38 / 200, lambda: _pal("fifo", "packed-sticky"), reference_s=38),
     Case("srtf-1k", "10,000 jobs, 1,024 GPUs, SRTF", 1.0, lambda: _scale(10_000, "128x8", "srtf", 2.0)),
+    Case("dally-1k", "the same, links shared, dally, delay", 10.0, lambda: _contended("dally", "delay")),
+    Case("dally-1k-consolidate", "the same, dally, consolidate-sticky", 10.0, lambda: _contended("dally", "consolidate-sticky")),
+    Case("srtf-1k-links", "the same, SRTF, packed-sticky", 10.0, lambda: _contended("srtf", "packed-sticky")),
+    Case("las-1k-links", "the same, LAS in log2 queues, pal-sticky", 10.0, lambda: _contended("las", "pal-sticky", queues="log2")),
     Case("fifo-10k", "100,000 jobs, 10,240 GPUs, FIFO", 15.0, lambda: _scale(100_000, "1280x8", "fifo", 2.0), budget_mb=1000),
     Case("las-10k", "100,000 jobs, 10,240 GPUs, LAS", 60.0, lambda: _scale(100_000, "1280x8", "las", 2.0), budget_mb=1000),
     Case("las-10k-overload", "the same, three times the capacity", 60.0, lambda: _scale(100_000, "1280x8", "las", 3.0), budget_mb=1000),

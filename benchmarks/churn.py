@@ -12,7 +12,7 @@ from trine.core.plugins import find
 from trine.core.reason import Reason
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
-from trine.placement.base import Placement
+from trine.placement.base import Ask, Placement
 from trine.placement.free import FreePool
 
 SIZES, WEIGHTS = (1, 2, 4, 8, 16, 32), (0.55, 0.12, 0.13, 0.14, 0.04, 0.02)
@@ -36,13 +36,14 @@ def microseconds(
     ]
     running = _fill(pool, placement, jobs, rng)
     for job in jobs[:8]:
-        placement.place(job, pool)  # every class has its index before the clock runs
+        placement.place(Ask(job), pool)  # every class has its index before the clock runs
     spent = 0.0
     for job in jobs[:rounds]:
         while pool.total < max(job.gpus, (1 - FILL) * cluster.gpu_count):
             pool.give(running.pop(rng.randrange(len(running))))
+        ask = Ask(job)  # the engine reuses one
         started = time.process_time_ns()
-        found = placement.place(job, pool)
+        found = placement.place(ask, pool)
         assert not isinstance(found, Reason)
         pool.take(found)
         spent += time.process_time_ns() - started
@@ -62,7 +63,7 @@ def _variability(cluster: Cluster, rng: random.Random) -> VariabilityTable:
 def _fill(pool: FreePool, placement: Placement, jobs: list[Job], rng: random.Random) -> list[list[int]]:
     running: list[list[int]] = []
     while pool.total > (1 - FILL) * pool.capacity:
-        found = placement.place(rng.choice(jobs), pool)
+        found = placement.place(Ask(rng.choice(jobs)), pool)
         if not isinstance(found, Reason):
             pool.take(found)
             running.append(found)

@@ -23,7 +23,7 @@ def microseconds(step_s: float, ranks: int = 1, inside: bool = True, steps: int 
 
 
 def _once(folder: Path, step_s: float, ranks: int, inside: bool, steps: int) -> float:
-    lease = {"job": "1", "epoch": 1, "deadline_s": 1e12, "stop": False}
+    lease = {"job": "1", "epoch": 1, "lease_s": 1e6, "renewal": 0, "stop": False}
     (folder / "lease.json").write_text(json.dumps(lease))
     job = JobEnvironment(inside, "1", 1, 0, ranks, folder, folder) if inside else JobEnvironment()
     now_s = [0.0]

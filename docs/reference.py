@@ -127,7 +127,7 @@ def _default_of(key: str) -> str:
 
 _WITHOUT_DEFAULT = {
     "run": "needed",
-    "name": "the program's name",
+    "name": "that of the script or program it runs",
     "workdir": "where `trine submit` is called; the job's checkpoint directory over the API",
     "env": "empty",
     "gpus": "1, any type",
@@ -136,6 +136,8 @@ _WITHOUT_DEFAULT = {
     "checkpoint": "see below",
     "checkpoint.dir": "a directory of the job in the state directory",
     "topology": "see below",
+    "retries": "the queue's, which is 0 unless configured",
+    "preemptible": "true",
 }
 """Defaults that a value alone does not say."""
 

@@ -1,11 +1,13 @@
 """Data-parallel PyTorch with the SDK: every rank leaves after the same step, and the loss after a resume is the same.
 
     trine submit examples/pytorch_ddp.yaml
-    trine submit --gpus 2 -- python examples/pytorch_ddp.py --steps 2000
+    trine submit --gpus 2 -- torchrun examples/pytorch_ddp.py --steps 2000
+    trine submit --gpus 2 --ranks gpu -- python examples/pytorch_ddp.py --steps 2000    # the same without a launcher
     python examples/pytorch_ddp.py --steps 50       # without trine: one process
 
-trine sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, so no launcher is needed. NCCL is used with GPUs, gloo without
-(on one machine set GLOO_SOCKET_IFNAME=lo). Data are drawn by step and rank, so they do not depend on when a run was
+trine starts one process per node and tells torchrun how many workers to start; with `--ranks gpu` it starts one per GPU
+itself. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set either way. NCCL is used with GPUs, gloo without (on one
+machine set GLOO_SOCKET_IFNAME=lo). Data are drawn by step and rank, so they do not depend on when a run was
 interrupted.
 """
 

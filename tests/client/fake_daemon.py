@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class FakeDaemon:
         self.by_request: dict[str, list[str]] = {}
         self.nodes = [node("n0", ["1", None]), node("n1", [None, None], flags=("drift",))]
         self.break_next = 0
+        self.refuse_next: list[tuple[int, str]] = []
+        """Status and code of the next answers, sent although the request took effect."""
         self.answering = threading.Event()
         self.answering.set()
         self.cut_logs_after: list[int] = []
@@ -60,6 +63,8 @@ class FakeDaemon:
     def submit(self, body: Any, request_id: str) -> dict[str, Any]:
         if request_id and request_id in self.by_request:
             return {"ids": self.by_request[request_id]}
+        if isinstance(body, dict) and "jobs" in body:
+            body = [{**spec, "env": {**body["env"], **spec.get("env", {})}} for spec in body["jobs"]]
         specs = body if isinstance(body, list) else [body]
         for spec in specs:
             if _count(spec) > 8:
@@ -73,6 +78,24 @@ class FakeDaemon:
         if job_id not in self.jobs:
             raise Refusal(404, "not-found", f"there is no job {job_id}")
         return self.jobs[job_id]
+
+    def chosen(self, query: dict[str, list[str]]) -> list[dict[str, Any]]:
+        """Jobs that a query is about."""
+        states, [user], [name] = query.get("state", LIVE), query.get("user", [""]), query.get("name", [""])
+        return [
+            found
+            for found in self.jobs.values()
+            if (found["state"] in states or states == ["all"])
+            and user in ("", found["user"])
+            and fnmatchcase(found["name"], name or "*")
+        ]
+
+    def log_of(self, job_id: str, query: dict[str, list[str]]) -> bytes:
+        """The log of the rank that a query names."""
+        rank = int(query.get("rank", ["0"])[0])
+        if rank >= self.find(job_id)["gpus"]:
+            raise Refusal(404, "not-found", f"job {job_id} has no rank {rank}")
+        return self.logs.get(f"{job_id}.{rank}", b"") if rank else self.logs[job_id]
 
     def change(self, job_id: str, verb: str) -> dict[str, Any]:
         found = self.find(job_id)
@@ -90,8 +113,12 @@ class FakeDaemon:
     def drain(self, name: str, verb: str, body: Any) -> dict[str, Any]:
         for found in self.nodes:
             if found["name"] == name:
-                drained = {"state": "drained", "reason": (body or {}).get("reason", "")}
-                found.update(drained if verb == "drain" else {"state": "up", "reason": ""})
+                told = {"reason": "", **(body or {})}
+                gpus = [gpu for gpu in found["gpus"] if gpu["index"] in told.get("gpus", ())]
+                for gpu in gpus or (found["gpus"] if verb == "undrain" else ()):
+                    gpu.update({"drained": verb == "drain", "reason": told["reason"]})
+                if not gpus:
+                    found.update({"state": "drained" if verb == "drain" else "up", "reason": told["reason"]})
                 return found
         raise Refusal(404, "not-found", f"there is no node {name!r}")
 
@@ -112,8 +139,7 @@ def job(job_id: str, state: str) -> dict[str, Any]:
         **{"model": "resnet50", "app_class": "A", "priority": 0.0, "attempt": 0, "submitted_s": 1.7e9},
         **{"reason": reason, "position": 1 if state == "waiting" else None, "placement": [], "progress": None},
         **{"started_s": None, "finished_s": None, "exit_code": None, "preemptions": 0, "migrations": 0},
-        "expected_end_s": None,
-        "shares_with": None,
+        **{"expected_end_s": None, "shares_with": None, "max_runtime_s": None, "run_from_s": None},
     }
 
 
@@ -153,6 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 201 if url.path == "/v1/jobs" and self.command == "POST" else 200, self._answer(url, body)
         except Refusal as refusal:
             status, answer = refusal.status, refusal.error
+        if self.daemon.refuse_next and self.command == "POST":
+            status, code = self.daemon.refuse_next.pop(0)
+            answer = {"code": code, "message": f"the journal: {code}", "field": ""}
         self.daemon.answering.wait(20)
         if self.daemon.break_next > 0:
             self.daemon.break_next -= 1
@@ -166,7 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
             case ["POST", "v1", "jobs"]:
                 return daemon.submit(body, self.headers.get("Idempotency-Key", ""))
             case ["GET", "v1", "jobs"]:
-                return [found for found in daemon.jobs.values() if found["state"] in query.get("state", LIVE)]
+                return daemon.chosen(query)[: int(query["limit"][0])]
+            case ["GET", "v1", "jobs", "count"]:
+                return {"count": len(daemon.chosen(query))}
+            case ["GET", "v1", "jobs", job_id, "log", "offset"]:
+                lines = daemon.log_of(job_id, query).splitlines(keepends=True)
+                tail = int(query["tail"][0])
+                return {"offset": sum(map(len, lines[:-tail] if tail else lines))}
             case ["GET", "v1", "jobs", job_id]:
                 return daemon.find(job_id)
             case ["GET", "v1", "jobs", job_id, "explain"]:
@@ -193,6 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _log(self, job_id: str, query: dict[str, list[str]]) -> None:
         """Chunks until the job ended, or, if a cut is due, until so many bytes were sent."""
         found, offset = self.daemon.find(job_id), int(query.get("offset", ["0"])[0])
+        self.daemon.log_of(job_id, query)
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -200,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
         while True:
             with self.daemon.changed:
                 ended = found["state"] not in LIVE
-                piece = self.daemon.logs[job_id][offset:][:cut]
+                piece = self.daemon.log_of(job_id, query)[offset:][:cut]
             if piece:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 offset += len(piece)

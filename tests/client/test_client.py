@@ -34,6 +34,21 @@ def test_a_connection_that_breaks_after_acceptance_submits_once(client: Client, 
     assert len(daemon.jobs) == 1
 
 
+def test_an_outcome_the_daemon_does_not_know_is_asked_for_until_it_does(daemon: FakeDaemon, state: Path) -> None:
+    with Client(state=state, sleep=lambda _: None) as client:
+        daemon.refuse_next = [(503, "unknown"), (503, "unavailable")]
+        assert client.submit(SPEC) == ["1"]
+        daemon.refuse_next = [(503, "unknown"), *[(503, "unavailable")] * 9]
+        with pytest.raises(RefusedError) as told:
+            client.submit(SPEC)
+        assert told.value.outcome_unknown, "that nothing can be written now does not say that nothing was"
+        daemon.refuse_next = [(503, "unavailable")]
+        with pytest.raises(RefusedError) as told:
+            client.submit(SPEC)
+        assert not told.value.outcome_unknown
+    assert len(daemon.jobs) == 3
+
+
 def test_two_submissions_are_two_jobs_unless_they_share_an_id(client: Client, daemon: FakeDaemon) -> None:
     assert client.submit(SPEC) != client.submit(SPEC)
     assert client.submit(SPEC, "same") == client.submit(SPEC, "same")

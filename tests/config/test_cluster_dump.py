@@ -13,7 +13,13 @@ TRICKY = st.sampled_from(
 )
 WORDS = NAMES | TRICKY
 SPEEDS = st.none() | st.floats(1e-3, 1e17) | st.integers(1, 4000).map(lambda tenths: tenths * 1e8)
-LINKS = st.builds(Links, SPEEDS, SPEEDS, SPEEDS)
+TYPE_LINKS = st.builds(Links, SPEEDS, SPEEDS, SPEEDS)
+LATENCIES, SHARES = st.floats(0.0, 10.0), st.floats(0.0, 0.99)
+OVERSUBSCRIBED = st.builds(Links, SPEEDS, SPEEDS, st.none(), SPEEDS, st.floats(1.0, 100.0))
+DETAILED = st.builds(
+    Links, SPEEDS, SPEEDS, SPEEDS, SPEEDS, st.none(), *3 * [LATENCIES], st.floats(1e-3, 10.0), *4 * [SHARES]
+)
+LINKS = TYPE_LINKS | OVERSUBSCRIBED | DETAILED
 
 
 @st.composite
@@ -37,7 +43,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         nodes,
         draw(st.just("") | WORDS),
         draw(LINKS),
-        draw(st.dictionaries(type_names, LINKS, max_size=2)),
+        draw(st.dictionaries(type_names, TYPE_LINKS, max_size=2)),
         draw(st.dictionaries(type_names, st.floats(0, 1e6), max_size=2)),
         draw(st.dictionaries(WORDS, scores, max_size=2)),
     )

@@ -194,3 +194,17 @@ def test_any_text_is_read_or_refused_in_one_sentence(text: str) -> None:
         parse_mapping(text, "any").plain()
     except TrineError as error:
         assert "; expected" in str(error)
+
+
+@pytest.mark.parametrize(
+    "value", ["!secret abc", "!!python/object:os.system x", "!!str 3", "!include other.yaml", "!x [1]"]
+)
+def test_a_tag_is_refused_and_not_passed_over(value: str) -> None:
+    """The value would be read as something else than the file says."""
+    with pytest.raises(InputError, match=r"^jobs\.yaml:2: found the tag '!.*'; expected the value alone") as refused:
+        parse_mapping(f"first: 1\nsecond: {value}\n", "jobs.yaml").plain()
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_no_tag_is_none() -> None:
+    assert parse_mapping("a: 'x'\nb: [1, {c: null}]\n", "f").plain() == {"a": "x", "b": [1, {"c": None}]}

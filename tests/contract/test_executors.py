@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,7 @@ def test_it_says_what_it_can_and_what_it_has(driver: Driver) -> None:
     assert [node.name for node in nodes] == ["node0", "node1", "node2", "node3"]
     assert all(node.up and node.schedulable and [gpu.index for gpu in node.gpus] == [0, 1] for node in nodes)
     assert driver.executor.list_handles() == []
+    assert driver.executor.trouble() == ""
 
 
 def test_a_job_starts_tells_its_progress_and_ends(driver: Driver) -> None:
@@ -96,12 +98,36 @@ def test_a_rank_finds_its_place_in_the_variables_of_torchrun(driver: Driver) -> 
     assert said["node"] == ["0 0 2 1 0 127.0.0.1", "1 0 2 1 1 127.0.0.1", ""]
 
 
+def test_torchrun_finds_what_it_needs_where_it_is_started_once_per_node_and_nothing_elsewhere(driver: Driver) -> None:
+    names = ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "SHUTDOWN_TIMEOUT")
+    command = ("/bin/sh", "-c", "echo " + " ".join(f"$PET_{name}" for name in names) + "; echo $PET_MASTER_PORT")
+    driver.run("node", B, C, command=command, ranks="node", grace_s=7.5)
+    driver.run("own", C, command=command, ranks="node", PET_NPROC_PER_NODE=1, grace_s=7.5)
+    driver.run("gpu", B, C, command=command)
+    said = [driver.engine.log(driver.state, "node", rank).split("\n") for rank in range(2)]
+    assert [lines[0] for lines in said] == ["2 0 1 127.0.0.1 8", "2 1 2 127.0.0.1 8"]
+    assert said[0][1] == said[1][1] != "29500"
+    assert driver.engine.log(driver.state, "own", 0).startswith("1 0 1 127.0.0.1 8\n"), "what the job says goes first"
+    assert driver.engine.log(driver.state, "gpu", 0).strip() == ""
+
+
+@pytest.mark.parametrize(("program", "kind"), [("torchrun", "preempted"), ("other", "failed")])
+def test_a_launcher_told_to_stop_may_end_with_1(driver: Driver, tmp_path: Path, program: str, kind: str) -> None:
+    script = tmp_path / program
+    script.write_text("#!/bin/sh\ntrap 'exit 1' TERM\necho ready\nwhile :; do sleep 0.05; done\n")
+    script.chmod(0o755)
+    handle = driver.launch("j", C, command=(str(script), "train.py"), ranks="node")
+    until(lambda: "ready" in driver.engine.log(driver.state, "j", 0), "the first line")
+    driver.executor.preempt(handle, 20.0)
+    assert (driver.exited(handle).kind, driver.exited(handle).rc) == (kind, 1)
+
+
 def test_a_preempted_job_goes_on_elsewhere_from_its_checkpoint(driver: Driver) -> None:
     handle = driver.launch("j", A, B, **LONG)
     driver.progress(handle, step=3)
     driver.executor.preempt(handle, 20.0)
     end = driver.exited(handle)
-    assert (end.kind, end.rc) == ("preempted", 85)
+    assert (end.kind, end.rc, end.killed, end.grace_s) == ("preempted", 85, False, 20.0)
     stopped = [driver.lines("j", rank)[-1]["stopped"] for rank in range(2)]
     assert stopped == [end.step, end.step], "ranks left at different steps"
     again = driver.exited(driver.launch("j", C, epoch=2, STEPS=stopped[0] + 5))
@@ -115,6 +141,7 @@ def test_a_script_that_knows_nothing_of_preemption_counts_as_preempted(driver: D
     driver.executor.preempt(handle, 20.0)
     end = driver.exited(handle)
     assert (end.kind, end.rc) == ("preempted", 143)
+    assert (end.killed, end.grace_s) == (False, 20.0)
 
 
 def test_a_stubborn_job_and_its_hidden_child_are_killed_after_the_grace(driver: Driver) -> None:
@@ -125,6 +152,7 @@ def test_a_stubborn_job_and_its_hidden_child_are_killed_after_the_grace(driver: 
     driver.executor.preempt(handle, 0.2)
     end = driver.exited(handle)
     assert (end.kind, end.rc) == ("preempted", 137)
+    assert (end.killed, end.grace_s) == (True, 0.2)
     assert running(hidden) == [] and driver.engine.leftovers(driver.state) == []
 
 
@@ -161,6 +189,7 @@ def test_a_job_that_ends_by_a_signal_has_failed(driver: Driver) -> None:
 def test_what_cannot_be_started_is_told_in_a_sentence(driver: Driver, changes: dict[str, object], reason: str) -> None:
     end = driver.run("j", A, B, **changes)
     assert isinstance(end, LaunchFailed) and reason in end.reason
+    assert not end.host_fault, "it would fail again"
     assert driver.exited(driver.launch("k", A, B, STEPS=1)).kind == "done", "the GPUs are free again"
 
 
@@ -194,6 +223,7 @@ def test_a_job_is_killed_at_once(driver: Driver) -> None:
     driver.executor.kill(handle)
     end = driver.exited(handle)
     assert (end.kind, end.rc) == ("failed", 137) and "killed" in end.reason
+    assert (end.killed, end.grace_s) == (False, None), "there was no grace that it could have outlived"
 
 
 @pytest.mark.parametrize("how", ["preempt", "kill"])
@@ -265,13 +295,19 @@ def test_jobs_on_a_lost_node_are_lost_and_those_elsewhere_go_on(driver: Driver) 
 
 
 def test_a_lease_is_renewed_without_a_restart(driver: Driver) -> None:
-    renewed = 'grep -q "\\"deadline_s\\": 4711" $TRINE_RUN_DIR/lease.json'
-    script = f"until {renewed}; do sleep 0.02; done; echo $TRINE_LEASE_DEADLINE"
-    handle = driver.launch("j", A, command=("/bin/sh", "-c", script), deadline_s=42.5)
+    began_s = time.time()
+    renewed = 'until grep -q "\\"renewal\\": $1" $TRINE_RUN_DIR/lease.json; do sleep 0.02; done; '
+    script = f"{renewed} cat $TRINE_RUN_DIR/lease.json; echo; echo $TRINE_LEASE_S $TRINE_LEASE_DEADLINE"
+    handle = driver.launch("j", A, command=("/bin/sh", "-c", script, "-", "2"), lease_s=42.5)
     driver.started(handle)
+    driver.executor.renew(handle, 99.0)
     driver.executor.renew(handle, 4711.0)
     assert driver.exited(handle).kind == "done"
-    assert driver.engine.log(driver.state, "j", 0) == "42.5\n"
+    lease, variables = driver.engine.log(driver.state, "j", 0).splitlines()
+    assert json.loads(lease)["lease_s"] == 4711.0
+    assert 4711.0 <= json.loads(lease)["deadline_s"] - began_s < 4711.0 + 300
+    lease_s, deadline_s = map(float, variables.split())
+    assert lease_s == 42.5 and 42.5 <= deadline_s - began_s < 42.5 + 300
 
 
 def test_a_job_reads_in_its_lease_that_it_shall_leave(driver: Driver) -> None:
@@ -353,7 +389,7 @@ def test_secrets_of_the_daemon_do_not_reach_a_job(driver: Driver, monkeypatch: p
 
 def test_nothing_in_a_command_is_read_by_a_shell(driver: Driver) -> None:
     words = ("$(touch pwned)", "; exit 3", "`id`", "a b", "*")
-    driver.run("j", A, command=("/bin/echo", *words), workdir=str(driver.state))
+    driver.run("j", A, command=("/bin/echo", *words), workdir=str(driver.scratch))
     assert driver.engine.log(driver.state, "j", 0) == " ".join(words) + "\n"
     assert not (driver.state / "pwned").exists()
 

@@ -99,7 +99,7 @@ def test_a_policy_says_how_it_behaves(name: str) -> None:
 @pytest.mark.parametrize("name", PLACEMENTS)
 def test_a_placement_comes_sticky_and_not(name: str) -> None:
     assert not inspect.isabstract(PLACEMENTS[name])
-    assert not resolve("fifo", name, {}).placement.sticky
+    assert resolve("fifo", name, {}).placement.sticky is PLACEMENTS[name].sticky, "only some are so by themselves"
     assert resolve("fifo", f"{name}-sticky", {}).placement.sticky
 
 

@@ -37,3 +37,36 @@ def _split(line: str) -> list[list[str]]:
         if word in _ENDS or word.endswith(";"):
             found.append([])
     return [command for command in found if command]
+
+
+_PROGRAMS = frozenset(
+    ["trine", "make", "pip", "export", "install", "systemctl", "sqlite3", "cp", "rm", "git", "printf"]
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]+=\S*\s+")
+_SPAN = re.compile(r"`([^`\n]+)`")
+
+
+def is_shell(text: str) -> bool:
+    """A block of commands, as opposed to what one prints or to the contents of a file."""
+    first = _ASSIGNMENT.sub("", text.lstrip(), count=1) if not text.startswith("id=$(") else "trine "
+    return first.partition(" ")[0].strip() in _PROGRAMS
+
+
+def shell_lines(page: Path) -> list[str]:
+    """Every line of every block of commands, in the order of the page, with continued lines joined."""
+    found = [text.replace("\\\n", " ") for text in blocks(page) if is_shell(text)]
+    return [line.strip() for text in found for line in text.splitlines() if line.strip()]
+
+
+def spans(text: str) -> list[str]:
+    """What stands between backquotes outside of blocks."""
+    return _SPAN.findall(_BLOCK.sub("", text))
+
+
+def table_spans(page: Path, heading: str, column: int) -> list[str]:
+    """What stands between backquotes in one column of the first table below a heading."""
+    part = re.split(rf"^#+ {re.escape(heading)}$", page.read_text(), maxsplit=1, flags=re.MULTILINE)[1]
+    table = re.search(r"(?:^\|.*\n)+", part, re.MULTILINE)
+    assert table is not None, heading
+    rows = [row.replace(r"\|", "/").split("|") for row in table.group().splitlines()[2:]]
+    return [span for row in rows for span in _SPAN.findall(row[column + 1])]

@@ -1,22 +1,29 @@
-"""Commands in the documentation exist, with their options; cheap ones of the live scheduler are really run."""
+"""Commands in the documentation, in blocks and in sentences, exist with their options; see ``test_pages_run.py``."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, blocks, commands
+from tests.docs.pages import PAGES, ROOT, blocks, commands, spans
 from tests.e2e.live import daemon
 from trine.cli.lazy import VERBS, load
 
-SHOWN = sorted({(p.name, shlex.join(c)) for p in PAGES for text in blocks(p) for c in commands(text)})
+IN_BLOCKS = {(p.name, shlex.join(c)) for p in PAGES for text in blocks(p) for c in commands(text)}
+IN_SENTENCES = {
+    (page.name, shlex.join(words))
+    for page in PAGES
+    if page.name != "CHANGELOG.md"
+    for text in spans(page.read_text())
+    for words in commands(text)
+    if len(words) > 2
+}
+SHOWN = sorted(IN_BLOCKS | IN_SENTENCES)
 
 
 def _command(words: list[str]) -> tuple[Any, list[str]]:
@@ -47,24 +54,6 @@ def test_targets_of_make_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"`make ([a-z][\w-]*)", page.read_text()):
             assert target in known, f"{page.name}: make {target}"
-
-
-@pytest.mark.slow
-def test_the_first_live_commands_of_the_readme_work(tmp_path: Path) -> None:
-    [text] = [text for text in blocks(ROOT / "README.md") if text.startswith("trine up")]
-    up, submit, queue, explain, logs = commands(text)
-    with daemon(tmp_path / "state", *up[2:]) as site:
-        site.up()
-        assert _said(submit, site.state) == "1\n"
-        assert _said(queue, site.state).startswith("pos ")
-        assert "job 1 starts on 2 GPUs" in _said(explain, site.state)
-        assert _said(logs, site.state) == "hello\n"
-        assert site.stop() == 0
-
-
-def _said(words: list[str], state: Path) -> str:
-    command = [sys.executable, "-m", "trine", words[1], "--state", str(state), *words[2:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 @pytest.mark.slow

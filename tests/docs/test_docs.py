@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT
+from tests.docs.inputs import make
+from tests.docs.pages import PAGES, ROOT, blocks
 
 
 def _reference() -> ModuleType:
@@ -43,7 +44,10 @@ def test_links_into_a_page_lead_to_a_heading(page: Path) -> None:
         assert anchor in known, f"{page.name} links to {target}#{anchor}"
 
 
-@pytest.mark.parametrize(("page", "option"), [("README.md", "--policy"), ("docs/tutorial.md", "--placement")])
+@pytest.mark.parametrize(
+    ("page", "option"),
+    [("README.md", "--policy"), ("docs/tutorial.md", "--placement"), ("docs/placements.md", "--placement")],
+)
 def test_the_examples_of_a_policy_and_a_placement_run(page: str, option: str, tmp_path: Path) -> None:
     code = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert code is not None
@@ -53,3 +57,23 @@ def test_the_examples_of_a_policy_and_a_placement_run(page: str, option: str, tm
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"finished": 30' in done.stdout
+
+
+def test_the_loop_of_the_sdk_page_trains_and_saves(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/sdk.md").read_text(), re.DOTALL)
+    assert code is not None
+    given = "loader = range(100)\ndef train(state, batch): state['weight'] += 1\n"
+    (tmp_path / "train.py").write_text(given + code.group(1) + "\nprint(state['weight'])\n")
+    command = [sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "10000.0\n"
+    assert (tmp_path / "checkpoints/step-000000010000.json").exists()
+
+
+def test_the_import_of_the_page_on_traces_reads_and_writes(tmp_path: Path) -> None:
+    [code] = blocks(ROOT / "docs/traces.md", "python")
+    make(tmp_path, ("openb_pod_list_default.csv.gz",))
+    (tmp_path / "openb_pod_list_default.csv.gz").rename(tmp_path / "workload.csv.gz")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "6 jobs from 9 rows" in done.stdout
+    assert (tmp_path / "workload-trine.csv").exists()

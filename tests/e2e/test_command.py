@@ -226,7 +226,7 @@ BAD_PLUGINS = {
     "short key": ("policy", "return view.gpus[:1] * 1.0", "has 1 values for"),
     "no numbers": ("policy", "return view.gpus * float('nan')", "not a number"),
     "half a gang": ("placement", "return pool.gpus()[:1]", "1 GPUs instead of 2"),
-    "unknown gpus": ("placement", "return [97 + i for i in range(job.gpus)]", "the GPUs [97"),
+    "unknown gpus": ("placement", "return [97 + i for i in range(ask.job.gpus)]", "the GPUs [97"),
     "nothing": ("placement", "return None", "the GPUs None"),
 }
 
@@ -234,7 +234,7 @@ BAD_PLUGINS = {
 @pytest.mark.parametrize("case", BAD_PLUGINS)
 def test_a_broken_plugin_is_named_instead_of_believed(case: str, trace: Path, tmp_path: Path) -> None:
     kind, body, told = BAD_PLUGINS[case]
-    base, method = ("KeyPolicy", "key(self, view)") if kind == "policy" else ("Placement", "place(self, job, pool)")
+    base, method = ("KeyPolicy", "key(self, view)") if kind == "policy" else ("Placement", "place(self, ask, pool)")
     mine = tmp_path / "mine.py"
     mine.write_text(
         f"from dataclasses import dataclass\nfrom trine.{kind}.base import {base}\n@dataclass\nclass Mine({base}):\n"

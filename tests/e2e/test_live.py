@@ -40,7 +40,7 @@ def test_two_hundred_short_jobs_through_the_api(tmp_path: Path) -> None:
         out.mkdir()
         mark = "'-'.join(os.environ[name] for name in ('TRINE_JOB_ID', 'TRINE_ATTEMPT', 'RANK'))"
         script = f"import os, pathlib; pathlib.Path(r'{out}', {mark}).touch()"
-        specs = [{"run": [sys.executable, "-S", "-c", script], "gpus": 1 + i % 2} for i in range(200)]
+        specs = [{"run": [sys.executable, "-S", "-c", script], "gpus": 1 + i % 2, "ranks": "gpu"} for i in range(200)]
         ids = [job_id for at in range(0, 200, 50) for job_id in client.submit(specs[at : at + 50])]
         assert len(set(ids)) == 200
         states = {job_id: client.wait(job_id, 200)["state"] for job_id in ids}
@@ -147,10 +147,10 @@ def test_wait_and_logs_carry_a_failure(tmp_path: Path) -> None:
         assert "/no/such/program" in ended["reason"]["sentence"] + log(client, missing)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_a_real_distributed_job_moves_and_ends_with_the_same_loss(tmp_path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed (make torch)")
+        pytest.skip("PyTorch is not installed (make training)")
     script = str(EXAMPLES / "pytorch_ddp.py")
     base = {
         "run": [sys.executable, script, "--steps", "120", "--step-s", "0.05"],

@@ -10,6 +10,7 @@ from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.engine.events import Decision, Start, Stop
+from trine.placement.base import Ask
 from trine.placement.free import FreePool
 from trine.placement.packed import Packed
 
@@ -118,7 +119,7 @@ def test_a_resumed_job_says_so() -> None:
 
 def test_what_the_placement_said_is_passed_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     no = Reason(Why.REFUSED, "not here", {"racks": 2}, "elsewhere")
-    monkeypatch.setattr(Packed, "place", lambda self, job, pool: no)
+    monkeypatch.setattr(Packed, "place", lambda self, ask, pool: no)
     world = LiveWorld(one_node(1), "srtf", "packed")
     world.submit(Job("a", 0, 1, 100))
     world.tick(0)
@@ -128,8 +129,8 @@ def test_what_the_placement_said_is_passed_on_unchanged(monkeypatch: pytest.Monk
 def test_a_type_that_refuses_does_not_keep_a_job_from_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = Packed.place
 
-    def only_y(self: Packed, job: Job, pool: FreePool) -> list[int] | Reason:
-        return packed(self, job, pool) if pool.gpu_type == "y" else Reason(Why.REFUSED, "not x")
+    def only_y(self: Packed, ask: Ask, pool: FreePool) -> list[int] | Reason:
+        return packed(self, ask, pool) if pool.gpu_type == "y" else Reason(Why.REFUSED, "not x")
 
     monkeypatch.setattr(Packed, "place", only_y)
     world = LiveWorld(Cluster((Node("a", 1, "x"), Node("b", 1, "y"))), "fifo", "packed")

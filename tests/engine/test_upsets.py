@@ -73,15 +73,15 @@ def test_a_job_that_claims_more_than_all_its_steps_is_taken_to_have_all(
 
 
 def test_a_preference_gives_way_by_itself_when_its_time_has_come() -> None:
-    """No event says so: the engine must not believe that deciding again would change nothing."""
+    """No event says so: the engine must say when deciding again changes something."""
     for placement in ("packed-sticky", "packed"):
         live = world("fifo", placement)
         live.submit(Job("both", 0, 2, 1000, shape=Shape(nodes=2)))
         live.start_all(0)
         live.submit(Job("wide", 1, 2, 10, shape=Shape(None, None, Tier.NODE, 100.0)))
         assert live.tick(10) == []
-        assert not live.engine.can_wait, f"{placement}: the world would not ask again"
-        assert "within the network in 90 s" in live.explain("wide").change
+        assert live.engine.wakes_s == 100.0, f"{placement}: the world would not ask again"
+        assert "within the network 99 s after its submission" in live.explain("wide").change
         assert live.tick(99) == []
         assert live.tick(100) == ["start wide 1,3"], placement
 

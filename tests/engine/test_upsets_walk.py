@@ -339,7 +339,7 @@ class Walk:
 @pytest.mark.parametrize(("policy", "placement"), PAIRS)
 def test_whatever_happens_no_gpu_has_two_holders_and_every_job_ends(policy: str, placement: str) -> None:
     first = Walk(policy, placement, 1).run()
-    assert len(first) > 5, "the walk led nowhere"
+    assert len(first) > 3, "the walk led nowhere"
     assert Walk(policy, placement, 1).run() == first, "the same events were decided differently"
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+
+import pytest
 
 from trine.executor.base import Event, Executor, Exited, Handle, LaunchFailed, Lease, NodeInfo, Progress, Started
 from trine.executor.inventory import virtual_nodes
@@ -48,6 +52,29 @@ def until(condition: Callable[[], Any], what: str) -> Any:
             return value
         time.sleep(0.01)
     raise AssertionError(f"waited in vain for {what}")
+
+
+@contextmanager
+def small_disk(path: Path, options: str) -> Iterator[Path]:
+    """A file system of its own, with options of tmpfs such as ``size=256k``; skips the test where none can be made."""
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room there is; the file that holds it."""
+    path = disk / "ballast"
+    with path.open("ab", buffering=0) as file:
+        while True:
+            try:
+                file.write(b"x" * 4096)
+            except OSError:
+                return path
 
 
 class Engine(Protocol):
@@ -90,13 +117,16 @@ class Driver:
 
     def __init__(self, engine: Engine, state: Path) -> None:
         self.engine, self.state = engine, state
+        self.scratch = state.with_name(f"{state.name}-scratch")
+        """Where jobs may write: not inside the state directory."""
+        self.scratch.mkdir(exist_ok=True)
         self.executor = engine.open(state)
         self.seen: list[Event] = []
 
     def lease(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Lease:
         """The trainer on some GPUs; words in capitals are its variables, others fields of the lease."""
         variables = {name: str(changes.pop(name)) for name in list(changes) if name.isupper()}
-        checkpoints = self.state / "checkpoints" / job_id
+        checkpoints = self.scratch / job_id
         checkpoints.mkdir(parents=True, exist_ok=True)
         fields: dict[str, Any] = {"epoch": 1, "command": TRAINER, "checkpoint_dir": str(checkpoints)}
         fields["env"] = {**changes.pop("env", {}), **variables}
@@ -146,7 +176,13 @@ class Driver:
 
     def lines(self, job_id: str, rank: int = 0) -> list[dict[str, Any]]:
         """What a rank of the trainer said, over all attempts."""
-        return [json.loads(line) for line in self.engine.log(self.state, job_id, rank).splitlines()]
+        said = self.engine.log(self.state, job_id, rank).splitlines()
+        return [json.loads(line) for line in said if line and not line.startswith("--- attempt ")]
+
+    def removed(self) -> None:
+        """Wait until what jobs left, which goes in the background, is gone."""
+        aside = self.state / "removing"
+        until(lambda: not aside.exists() or not list(aside.iterdir()), "all that jobs left is removed")
 
     def reopen(self) -> None:
         """A new executor in place of the old one; events that were not read are gone with it."""

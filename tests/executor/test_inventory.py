@@ -15,7 +15,8 @@ import pytest
 from tests.profile.command import fake_nvml
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
-from trine.executor.inventory import gpu_type, nodes_of, virtual_nodes
+from trine.executor.base import GpuInfo
+from trine.executor.inventory import chosen_gpus, gpu_type, nodes_of, virtual_nodes
 
 _ASK = """
 import dataclasses, json
@@ -71,6 +72,30 @@ def test_the_gpus_of_this_machine_are_those_that_its_driver_lists(tmp_path: Path
         (0, "v100", "GPU-0000-test", 16 << 30),
         (1, "a100", "GPU-0001-test", 16 << 30),
     ]
+
+
+@pytest.mark.parametrize("wanted", ["3,1", "GPU-0003-test,1", "gpu-0001,GPU-0003"])
+def test_cuda_visible_devices_says_which_gpus_are_used_and_they_keep_their_numbers(tmp_path: Path, wanted: str) -> None:
+    driver = fake_nvml(tmp_path, names="V100,V100,V100,V100")
+    (node,) = discovered(driver | {"CUDA_VISIBLE_DEVICES": wanted})
+    assert [gpu["index"] for gpu in node["gpus"]] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("4", "'4' fits no GPU of 0 (GPU-a), 1 (GPU-b)"),
+        ("0,MIG-17", "'MIG-17' fits no GPU"),
+        ("-1", "'-1' fits no GPU"),
+        ("GPU-", "'GPU-' fits several GPUs"),
+        ("", "it is set and empty"),
+    ],
+)
+def test_a_choice_that_fits_no_gpu_is_refused(wanted: str, found: str) -> None:
+    gpus = [GpuInfo(0, "v100", "GPU-a"), GpuInfo(1, "v100", "GPU-b")]
+    with pytest.raises(InputError) as refused:
+        chosen_gpus(gpus, wanted)
+    assert found in str(refused.value) and str(refused.value).startswith("CUDA_VISIBLE_DEVICES: ")
 
 
 @pytest.mark.parametrize("driver", ["broken", "without cards", "missing"])

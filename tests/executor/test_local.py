@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import trine
-from tests.executor.driving import LONG, Driver, LocalEngine, until
+from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
 from trine.executor import launch
 from trine.executor.base import Exited, Handle, LaunchFailed, Lease
 from trine.executor.inventory import virtual_nodes
@@ -134,8 +135,10 @@ def test_the_log_goes_on_over_attempts(driver: Driver) -> None:
         driver.run(
             "j", ("node0", (0, 1)), epoch=epoch, command=("/bin/sh", "-c", "echo $TRINE_ATTEMPT.$RANK; echo e >&2")
         )
-    assert (driver.state / "jobs/j/log").read_text() == "1.0\ne\n2.0\ne\n"
-    assert (driver.state / "jobs/j/log.1").read_text() == "1.1\ne\n2.1\ne\n"
+    mark = r"\n--- attempt 2, \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ---\n"
+    for rank, name in enumerate(("log", "log.1")):
+        text = (driver.state / "jobs/j" / name).read_text()
+        assert re.fullmatch(rf"1\.{rank}\ne\n{mark}2\.{rank}\ne\n", text), text
 
 
 def test_what_is_forgotten_keeps_no_secrets_and_stays_on_record(driver: Driver) -> None:
@@ -184,49 +187,28 @@ def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> Non
         executor.launch(Lease("j", 1, (("node0", (0,)),), ("/bin/true",)))
         (event,) = executor.wait_events(10)
         assert isinstance(event, LaunchFailed) and event.reason.startswith("cannot be started: Not a directory")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "small"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(path)], check=False)
-    if mounted.returncode:
-        pytest.skip("no small disk can be mounted here")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    path = disk / "ballast"
-    with path.open("ab", buffering=0) as file:
-        while True:
-            try:
-                file.write(b"x" * 4096)
-            except OSError:
-                return path
+        assert event.host_fault
 
 
 @needs_root
-def test_a_full_disk_fails_the_launch_and_loses_no_end(small_disk: Path) -> None:
-    driver = Driver(ENGINE, small_disk)
-    try:
-        runs = driver.launch("runs", **LONG)
-        driver.progress(runs)
-        ballast = fill(small_disk)
-        driver.executor.renew(runs, 1e9)
-        refused = driver.end(driver.executor.launch(Lease("j", 1, (("node1", (0,)),), ("/bin/true",))))
-        assert isinstance(refused, LaunchFailed) and "No space left on device" in refused.reason
-        driver.executor.preempt(runs, 20.0)
-        end = driver.exited(runs)
-        driver.reopen()
-        assert driver.exited(runs) == end, "the end is on record in spite of the full disk"
-        ballast.unlink()
-        assert driver.exited(driver.launch("j", ("node1", (0,)), command=("/bin/true",))).kind == "done"
-    finally:
-        driver.close()
+def test_a_full_disk_fails_the_launch_and_loses_no_end(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "size=256k") as disk:
+        driver = Driver(ENGINE, disk)
+        try:
+            runs = driver.launch("runs", **LONG)
+            driver.progress(runs)
+            ballast = fill(disk)
+            driver.executor.renew(runs, 1e9)
+            refused = driver.end(driver.executor.launch(Lease("j", 1, (("node1", (0,)),), ("/bin/true",))))
+            assert isinstance(refused, LaunchFailed) and "No space left on device" in refused.reason
+            driver.executor.preempt(runs, 20.0)
+            end = driver.exited(runs)
+            driver.reopen()
+            assert driver.exited(runs) == end, "the end is on record in spite of the full disk"
+            ballast.unlink()
+            assert driver.exited(driver.launch("j", ("node1", (0,)), command=("/bin/true",))).kind == "done"
+        finally:
+            driver.close()
 
 
 @pytest.fixture
@@ -299,13 +281,14 @@ def test_a_script_with_the_sdk_tells_progress_and_leaves_in_time(driver: Driver)
 
 
 @pytest.mark.parametrize("python", ["/bin/false", "/no/such/python"])
-def test_a_supervisor_that_cannot_start_fails_the_launch_for_good(
+def test_an_attempt_whose_supervisor_cannot_start_is_over(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, python: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", python)
     handle = driver.launch("j", STEPS=1)
-    assert isinstance(driver.end(handle), LaunchFailed)
+    told = driver.end(handle)
+    assert isinstance(told, LaunchFailed) and told.host_fault, "the job is not to blame"
     monkeypatch.undo()
     driver.reopen()
-    assert isinstance(driver.end(handle), LaunchFailed), "started by itself after it was said to have failed"
+    assert driver.end(handle) == told, "started by itself after it was said to have failed"
     assert driver.exited(driver.launch("j", epoch=2, STEPS=1)).kind == "done"

@@ -15,7 +15,7 @@ import pytest
 import trine
 from tests.executor.driving import LONG, TRAINER, Driver, LocalEngine, running, unique_s, until
 from trine.executor.base import STALE_EXIT, Handle
-from trine.executor.launch import spawn_supervisor
+from trine.executor.launch import StateDir, make_spec, spawn_supervisor
 from trine.executor.processes import marked
 
 SRC = str(Path(trine.__file__).parents[1])
@@ -144,7 +144,7 @@ def test_a_supervisor_loads_little(tmp_path: Path) -> None:
     assert heavy.isdisjoint(done.stdout.split())
 
 
-@pytest.mark.parametrize("what", ["pipe", "link", "directory", "brackets", "words", "numbers"])
+@pytest.mark.parametrize("what", ["pipe", "link", "directory", "brackets", "words", "numbers", "contradiction", "slow"])
 def test_nothing_that_a_job_puts_in_place_of_its_progress_does_harm(driver: Driver, what: str) -> None:
     scripts = {
         "pipe": "mkfifo $F",
@@ -153,12 +153,48 @@ def test_nothing_that_a_job_puts_in_place_of_its_progress_does_harm(driver: Driv
         "brackets": "head -c 200000 /dev/zero | tr '\\0' '[' > $F",
         "words": """echo '{"t": "now", "step": "many", "steps_per_s": []}' > $F""",
         "numbers": """echo '{"t": NaN, "step": 1e999, "steps_per_s": -Infinity, "total": true}' > $F""",
+        "contradiction": """echo '{"t": 1e9, "step": 100, "total": 1, "steps_per_s": 1}' > $F""",
+        "slow": """echo '{"t": 1e9, "step": 1, "total": 100, "steps_per_s": 5e-324}' > $F""",
     }
     script = f"F=$TRINE_PROGRESS_DIR/progress-0.json; {scripts[what]}; while [ ! -e go ]; do sleep 0.02; done"
-    bad = driver.launch("bad", command=("/bin/sh", "-c", script), workdir=str(driver.state))
+    bad = driver.launch("bad", command=("/bin/sh", "-c", script), workdir=str(driver.scratch))
     good = driver.launch("good", ("node1", (0,)), **LONG)
     driver.progress(good, step=20)
-    (driver.state / "go").touch()
+    (driver.scratch / "go").touch()
     end = driver.exited(bad)
-    assert (end.kind, end.step) == ("done", None)
-    assert [type(event).__name__ for event in driver.of(bad)] == ["Started", "Exited"]
+    assert (end.kind, end.step in (None, 1, 100)) == ("done", True)
+    assert [type(event).__name__ for event in driver.of(bad)] == ["Started", "Exited"], "no report was taken"
+
+
+_DIES_AFTER_FORK = """
+import os, signal, sys
+from trine.executor import supervisor
+fork = os.fork
+def fork_and_die():
+    me, pid = os.getpid(), fork()
+    if pid:
+        os.kill(me, signal.SIGKILL)
+    while os.getppid() == me:
+        pass
+    return pid
+os.fork = fork_and_die
+os.execvpe = lambda *_: open(sys.argv[2], "w").close()
+os.dup2(int(sys.argv[3]), supervisor.READY_FD)
+supervisor.main([sys.argv[1]])
+"""
+
+
+def test_a_rank_whose_supervisor_is_killed_right_after_the_fork_never_runs(driver: Driver) -> None:
+    """By then the attempt counts as lost, and its GPUs are given on."""
+    proof = driver.scratch / "proof"
+    lease = driver.lease("j")
+    state = StateDir(driver.state)
+    state.prepare(lease, make_spec(lease, {}, 29_998, "", ""))
+    run_dir = state.run_dir(lease.handle)
+    ended, held = os.pipe()
+    words = [sys.executable, "-c", _DIES_AFTER_FORK, str(run_dir), str(proof), str(held)]
+    subprocess.run(words, env={"PYTHONPATH": SRC}, pass_fds=(held,), check=False, timeout=30)
+    os.close(held)
+    assert os.read(ended, 1) == b"", "the rank, which holds the other end, is gone now"
+    os.close(ended)
+    assert not proof.exists()

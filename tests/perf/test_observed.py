@@ -130,7 +130,7 @@ def test_a_model_seen_only_across_nodes_is_freed_of_the_penalty_it_will_get_agai
     seen = flat(4)
     for at_s in range(3):
         observe(seen, steps_per_s=2.0, at_s=at_s, gpus=(0, 2), tier=Tier.RACK)
-    perf = PerfModel(cluster, seen.refined(), penalty, seen.throughputs(ThroughputTable(), ("v100",), penalty))
+    perf = PerfModel(cluster, seen.refined(), penalty, seen.throughputs(ThroughputTable(), ("v100",), penalty.of_gang))
     job = Job("j", 0.0, 2, steps=1.0, step_s=None, model="m", app_class="A")
     assert perf.speed(job, (0, 2)).steps_per_s == pytest.approx(2.0, rel=1e-5)
     assert perf.speed(job, (0, 1)).steps_per_s == pytest.approx(3.0, rel=1e-5)

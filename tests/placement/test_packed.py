@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.placement.test_free import random_cluster
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
+from trine.placement.base import Ask
 from trine.placement.free import FreeIndex, FreePool
 from trine.placement.packed import Packed
 
@@ -25,7 +27,7 @@ def pool_with(free_by_node: list[list[int]], gpus_per_node: int = 4) -> FreePool
 
 
 def placed(count: int, pool: FreePool) -> list[int]:
-    found = Packed().place(Job("j", 0, count, 1), pool)
+    found = Packed().place(Ask(Job("j", 0, count, 1)), pool)
     assert not isinstance(found, Reason)
     return found
 
@@ -58,7 +60,7 @@ def test_a_gang_smaller_than_a_node_is_spread_if_it_has_to_be() -> None:
 
 def test_too_few_is_a_reason_with_the_counts_and_takes_nothing() -> None:
     pool = pool_with([[0], [1, 2], []])
-    found = Packed().place(Job("j", 0, 4, 1), pool)
+    found = Packed().place(Ask(Job("j", 0, 4, 1)), pool)
     assert isinstance(found, Reason)
     assert (found.code, found.counts) == (Why.NO_FREE_GPUS, {"needed": 4, "free": 3})
     assert "1 more" in str(found)
@@ -66,7 +68,7 @@ def test_too_few_is_a_reason_with_the_counts_and_takes_nothing() -> None:
 
 
 def naive(count: int, free: list[int], cluster: Cluster) -> list[int] | None:
-    """The rules (a) to (d) word by word."""
+    """The rules (a) to (d) word by word, racks first where there are several."""
     by_node: dict[int, list[int]] = {}
     for g in free:
         by_node.setdefault(cluster.node_of[g], []).append(g)
@@ -78,11 +80,31 @@ def naive(count: int, free: list[int], cluster: Cluster) -> list[int] | None:
         return by_node[min(roomy, key=lambda n: (len(by_node[n]), n))][:count]
     if len(free) < count:
         return None
+    racks: dict[int, list[int]] = {}
+    for g in free:
+        racks.setdefault(cluster.rack_of[cluster.node_of[g]], []).append(g)
+    racks = dict(sorted(racks.items()))
     chosen: list[int] = []
     while len(chosen) < count:
-        node = min(by_node, key=lambda n: (-len(by_node[n]), n))
-        chosen += by_node.pop(node)[: count - len(chosen)]
+        missing = count - len(chosen)
+        roomy = [rack for rack, gpus in racks.items() if len(gpus) >= missing]
+        if roomy:
+            rack = min(roomy, key=lambda r: (len(nodes_in_turn(missing, racks[r], cluster)), len(racks[r]), r))
+        else:
+            rack = min(racks, key=lambda r: (-len(racks[r]), r))
+        in_rack = racks.pop(rack)
+        for node in nodes_in_turn(min(missing, len(in_rack)), in_rack, cluster):
+            chosen += [g for g in in_rack if cluster.node_of[g] == node][: count - len(chosen)]
     return chosen
+
+
+def nodes_in_turn(count: int, free: list[int], cluster: Cluster) -> list[int]:
+    """The nodes with most free GPUs first, until they hold ``count``."""
+    sizes = Counter(cluster.node_of[g] for g in free)
+    nodes: list[int] = []
+    while sum(sizes[n] for n in nodes) < count:
+        nodes.append(min((n for n in sizes if n not in nodes), key=lambda n: (-sizes[n], n)))
+    return nodes
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -94,7 +116,7 @@ def test_the_rules_on_uneven_clusters_of_several_types(seed: int) -> None:
         if used:
             pool.take(used)
         for count in range(1, pool.capacity + 1):
-            found = Packed().place(Job("j", 0, count, 1), pool)
+            found = Packed().place(Ask(Job("j", 0, count, 1)), pool)
             expected = naive(count, pool.gpus(), cluster)
             if expected is None:
                 assert isinstance(found, Reason)
@@ -102,7 +124,23 @@ def test_the_rules_on_uneven_clusters_of_several_types(seed: int) -> None:
                 assert found == expected
 
 
-def test_it_is_blind_to_racks_and_chips() -> None:
-    """By node number alone, whatever the racks."""
+def test_a_gang_that_leaves_a_node_stays_in_one_rack_if_one_has_room() -> None:
     cluster = Cluster((Node("a", 2, rack="r0"), Node("b", 2, rack="r1"), Node("c", 2, rack="r0")))
-    assert placed(4, FreePool(cluster, "gpu")) == [0, 1, 2, 3]
+    assert placed(4, FreePool(cluster, "gpu")) == [0, 1, 4, 5]
+
+
+def test_it_takes_the_rack_with_the_fewest_nodes_then_the_tightest() -> None:
+    """Racks of 2 nodes: r0 has 2 + 1, r1 has 3 + 3, r2 has 3 + 1 free: 4 GPUs take two nodes of r2, 3 one node."""
+    cluster = Cluster.uniform(6, 3, nodes_per_rack=2)
+    pool = FreePool(cluster, "gpu")
+    pool.take([2, 4, 5, 16, 17])
+    assert placed(4, pool) == [12, 13, 14, 15]
+    assert placed(3, pool) == [6, 7, 8]
+
+
+def test_a_gang_larger_than_a_rack_takes_as_few_racks_as_can_be() -> None:
+    """Racks with 3, 4 and 2 GPUs free: 6 take the rack with 4, then the one with 2 that it fills."""
+    cluster = Cluster.uniform(6, 2, nodes_per_rack=2)
+    pool = FreePool(cluster, "gpu")
+    pool.take([0, 8, 9])
+    assert placed(6, pool) == [4, 5, 6, 7, 10, 11]

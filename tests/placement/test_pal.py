@@ -17,7 +17,7 @@ from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Submitted, Tick
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
-from trine.placement.base import Placement
+from trine.placement.base import Ask, Placement
 from trine.placement.exclude_outliers import ExcludeOutliers
 from trine.placement.free import FreePool
 from trine.placement.pal import Pal
@@ -63,7 +63,7 @@ def test_pal_minimises_tier_penalty_times_worst_score(cluster: Cluster, data: st
     def product(gpus: tuple[int, ...]) -> float:
         return penalty.by_tier()[cluster.tier(gpus)] * max(scored.bins.score_of(g) for g in gpus)
 
-    chosen = placement.place(job(gang), pool)
+    chosen = placement.place(Ask(job(gang)), pool)
     assert not isinstance(chosen, Reason)
     assert len(set(chosen)) == gang
     assert set(chosen) <= set(free)
@@ -80,7 +80,7 @@ def test_wide_gangs_span_as_few_nodes_as_the_best_product_allows(sizes: list[int
     prepared(placement, cluster, {"A": slow}, LocalityPenalty(1.0, 1.5, 1.5))
     pool = FreePool(cluster, "gpu")
     gang = data.draw(st.integers(1, count))
-    chosen = placement.place(job(gang), pool)
+    chosen = placement.place(Ask(job(gang)), pool)
     assert not isinstance(chosen, Reason)
     if gang <= pool.largest_node:
         return
@@ -111,7 +111,7 @@ def test_the_index_agrees_with_a_fresh_one_after_any_changes(cluster: Cluster, d
     gang = data.draw(st.integers(1, pool.total))
     fresh = Pal()
     prepared(fresh, cluster, {"A": slow}, LocalityPenalty(1.0, 1.4, 1.8))
-    assert placement.place(job(gang), pool) == fresh.place(job(gang), pool)
+    assert placement.place(Ask(job(gang)), pool) == fresh.place(Ask(job(gang)), pool)
 
 
 def slow_gpu(at: int, gpus: int = 16, factor: float = 2.0) -> dict[str, list[float]]:
@@ -156,7 +156,7 @@ def test_a_moderate_outlier_is_worth_less_than_locality_and_a_bad_one_more() -> 
         prepared(placement, cluster, slow_gpu(0, 8, factor), LocalityPenalty.across_nodes(1.7))
         pool = FreePool(cluster, "gpu")
         pool.take([7])
-        chosen = placement.place(job(4), pool)
+        chosen = placement.place(Ask(job(4)), pool)
         assert not isinstance(chosen, Reason)
         assert len({cluster.node_of[g] for g in chosen}) == expected_nodes
 
@@ -171,7 +171,7 @@ def test_penalties_may_differ_by_class() -> None:
         perf = prepared(placement, cluster, {"A": slow, "D": slow}, penalty)
         pool = FreePool(cluster, "gpu")
         pool.take([7])
-        chosen = placement.place(job(4, app_class), pool)
+        chosen = placement.place(Ask(job(4, app_class)), pool)
         assert not isinstance(chosen, Reason)
         assert len({cluster.node_of[g] for g in chosen}) == expected_nodes
         assert perf.speed(job(4, app_class), chosen).network == (1.05 if app_class == "A" else 1.0)

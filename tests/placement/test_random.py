@@ -15,6 +15,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
 from trine.perf.variability import VariabilityTable
+from trine.placement.base import Ask
 from trine.placement.free import FreePool
 from trine.placement.random import Random
 
@@ -29,7 +30,7 @@ def seeded(seed: int) -> Random:
 
 def draws(seed: int, count: int, times: int, pool: FreePool) -> list[tuple[int, ...]]:
     placement, job = seeded(seed), Job("j", 0, count, 1)
-    found = [placement.place(job, pool) for _ in range(times)]
+    found = [placement.place(Ask(job), pool) for _ in range(times)]
     return [tuple(gpus) for gpus in found if not isinstance(gpus, Reason)]
 
 
@@ -61,6 +62,6 @@ def test_the_way_the_pool_came_about_does_not_matter() -> None:
 
 
 def test_too_few_is_a_reason() -> None:
-    found = seeded(0).place(Job("j", 0, 8, 1), FreePool(CLUSTER, "gpu"))
+    found = seeded(0).place(Ask(Job("j", 0, 8, 1)), FreePool(CLUSTER, "gpu"))
     assert isinstance(found, Reason)
     assert found.code is Why.NO_FREE_GPUS

@@ -16,6 +16,7 @@ from trine.perf.bins import Bins
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement import scored as scored_module
+from trine.placement.base import Ask
 from trine.placement.free import FreePool
 from trine.placement.pal import Pal
 from trine.placement.scored import ScoredPool
@@ -128,7 +129,7 @@ def test_pal_ends_where_a_walk_over_all_tiers_and_bins_ends(
     pool.take(sorted(data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))))
     gang = data.draw(st.integers(1, pool.total))
     job = Job("j", 0.0, gang, 1.0, app_class="A")
-    assert pal.place(job, pool) == walk(pal.scored(job, pool), gang, penalty, authors)
+    assert pal.place(Ask(job), pool) == walk(pal.scored(job, pool), gang, penalty, authors)
 
 
 def walk(index: ScoredPool, gang: int, penalty: LocalityPenalty, authors: bool) -> list[int] | None:

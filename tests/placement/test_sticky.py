@@ -7,7 +7,7 @@ import pytest
 from tests.sim.tiny import simulate
 from trine.core.cluster import Cluster
 from trine.core.job import Job
-from trine.placement.base import Sticky
+from trine.placement.base import Ask, Sticky
 from trine.placement.free import FreePool
 from trine.placement.packed import Packed
 
@@ -18,7 +18,8 @@ def test_it_places_as_the_placement_inside_does() -> None:
     pool = FreePool(Cluster.uniform(2, 4), "gpu")
     pool.take([0, 5])
     for count in range(1, 8):
-        assert Sticky(Packed()).place(Job("j", 0, count, 1), pool) == Packed().place(Job("j", 0, count, 1), pool)
+        ask = Ask(Job("j", 0, count, 1))
+        assert Sticky(Packed()).place(ask, pool) == Packed().place(ask, pool)
 
 
 def test_without_it_jobs_move_when_others_leave() -> None:

@@ -50,6 +50,7 @@ class Columns:
         self.types: list[tuple[int, ...]] = [(0,) for _ in jobs]
         self.step_s: list[tuple[float, ...]] = [(1.0,) for _ in jobs]
         self.revision = 0
+        self.open_ended = np.zeros(len(jobs), dtype=np.bool_)
 
 
 def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View:

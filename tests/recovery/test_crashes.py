@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,9 +98,9 @@ async def finish_everything(site: Site) -> None:
 async def until_death(site: Site, script: Callable[[], Awaitable[None]]) -> bool:
     """Run the script until the daemon dies; true if it got to its end."""
     assert site.daemon is not None
-    work = asyncio.ensure_future(script())
-    await asyncio.wait([work, site.daemon._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
-    finished = work.done()
+    work, writer = asyncio.ensure_future(script()), site.daemon._tasks[0]
+    await asyncio.wait([work, writer], return_when=asyncio.FIRST_COMPLETED)
+    finished = work.done() and not writer.done()  # a script that went on after the death fails at whatever is missing
     work.cancel()
     results = await asyncio.gather(work, return_exceptions=True)
     if finished and isinstance(results[0], BaseException):
@@ -240,11 +241,84 @@ def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
         site.world.end("1")  # its end cannot be written down now
         await asyncio.sleep(0.05)
         store.full = False
-        await daemon._each_round()
-        await site.quiet()
+        await site.recovered(within_s=3.0)
         book.look(site)
         assert {job.id: job.state for job in daemon.controller.state.jobs.values()} == {"1": "done", "2": "running"}
         assert await daemon.submit([spec(1)], OWNER) == ["3"]
+        await site.crash()
+
+    asyncio.run(script())
+
+
+def test_while_the_disk_is_full_answers_come_from_what_is_on_record(tmp_path: Path) -> None:
+    from trine.server.service import Unavailable
+    from trine.server.store import StoreError
+
+    class FullStore(Store):
+        full = False
+
+        def append(self, batch: object) -> int:
+            self._fail()
+            return super().append(batch)  # type: ignore[arg-type]
+
+        def _claim(self, take_over: bool = False) -> None:
+            self._fail()
+            super()._claim(take_over)
+
+        def _fail(self) -> None:
+            if self.full:
+                raise StoreError("journal.db: the journal cannot be written: database or disk is full")
+
+    async def script() -> None:
+        site = Site(tmp_path)
+        store = FullStore.open(tmp_path / "journal.db")
+        store.claim()
+        daemon = await site.up(store=store)
+        await daemon.submit([spec(4), spec(1)], OWNER)
+        await site.quiet()
+        store.full = True
+        with pytest.raises(Unavailable, match="disk is full"):
+            await daemon.cancel("2", OWNER)  # refused, so it must not look carried out
+        async with asyncio.timeout(5.0):
+            while daemon.job("2", OWNER).state != "waiting":
+                await asyncio.sleep(0.01)
+        assert daemon.journal.failure is not None
+        store.full = False
+        await site.recovered(within_s=3.0)
+        assert (await daemon.cancel("2", OWNER)).state == "cancelled"
+        await site.crash()
+
+    asyncio.run(script())
+
+
+def test_what_somebody_else_asked_for_is_acknowledged_only_once_it_is_on_record(tmp_path: Path) -> None:
+    from threading import Event
+
+    from trine.server.service import Unavailable
+    from trine.server.store import StoreError
+
+    class SlowStore(Store):
+        gate: Event | None = None
+
+        def append(self, batch: object) -> int:
+            if self.gate is not None:
+                self.gate.wait(10)
+                raise StoreError("journal.db: the journal cannot be written: database or disk is full")
+            return super().append(batch)  # type: ignore[arg-type]
+
+    async def script() -> None:
+        site = Site(tmp_path)
+        store = SlowStore.open(tmp_path / "journal.db")
+        daemon = await site.up(store=store)
+        await daemon.submit([spec(4)], OWNER)
+        await site.quiet()
+        store.gate = Event()
+        asked: list[asyncio.Future[Any]] = [asyncio.ensure_future(daemon.hold("1", OWNER)) for _ in range(2)]
+        asked += [asyncio.ensure_future(daemon.drain("node0", "", OWNER)) for _ in range(2)]
+        await asyncio.sleep(0)
+        store.gate.set()
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(each) for each in told] == [Unavailable] * 4
         await site.crash()
 
     asyncio.run(script())

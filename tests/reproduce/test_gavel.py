@@ -21,9 +21,9 @@ from trine.reproduce import gavel_runs
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel import EXPERIMENTS, FIGURES, reproduce
 from trine.reproduce.gavel_data import PHYSICAL, GavelData
-from trine.reproduce.gavel_plots import Found, GavelReproduction, Panel, write_page
 from trine.reproduce.gavel_runs import CONTENDERS, Outcome, attempt, run_all
 from trine.reproduce.gavel_tables import TABLES, TraceTable
+from trine.reproduce.panels import Found, Panel, PlottedReproduction, write_page
 from trine.sim.scenario import Scenario, run
 
 JOBS = (
@@ -140,7 +140,7 @@ def test_every_source_is_named_and_every_contender_known() -> None:
     assert len({e.name for e in EXPERIMENTS}) == len(EXPERIMENTS)
 
 
-def drawn() -> GavelReproduction:
+def drawn() -> PlottedReproduction:
     lines = [("ours", [1.0, 2.0, 4.0], [0.1, 0.2, 0.4]), ("<them>", [1.0, 2.0], [1.0, 2.0])]
     bars = Panel("Bars", "Policy", "Hours", [("ours", [0.0, 1.0], [3.0, 4.0])], ["fifo", "las"])
     curves = Panel("Lines", "Jobs", "Seconds", lines, log=True)
@@ -148,7 +148,7 @@ def drawn() -> GavelReproduction:
         Check("A", "this", "1", "1", held=True, band="exact"),
         Check("B", "that", "2", "1", held=False, band="1 %"),
     ]
-    return GavelReproduction.of([Found(checks, [bars, curves])], ["A note."])
+    return PlottedReproduction.of("Paper", [Found(checks, [bars, curves])], ["A note."])
 
 
 def test_the_last_sentence_says_what_held_and_what_did_not() -> None:

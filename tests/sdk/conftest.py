@@ -38,19 +38,27 @@ class FakeJob:
         self.folder = folder
         self.checkpoints = folder / "checkpoints"
         self.attempt = 0
+        self._renewal = 0
+        self._deadline_s: float | None = None
         self._processes: list[subprocess.Popen[str]] = []
 
-    def begin(self, deadline_s: float | None = None) -> None:
+    def begin(self, lease_s: float | None = None) -> None:
         """A new attempt, with files of its own."""
         self.attempt += 1
         self.run_dir = self.folder / f"attempt-{self.attempt}"
         self.progress_dir = self.run_dir / "progress"
         self.progress_dir.mkdir(parents=True)
-        self.lease(deadline_s=deadline_s)
+        self.lease(lease_s=lease_s)
 
-    def lease(self, deadline_s: float | None = None, stop: bool = False, epoch: int | None = None) -> None:
-        """Replace the lease file."""
-        fields = {"job": "7", "epoch": epoch or self.attempt, "deadline_s": deadline_s, "stop": stop}
+    def lease(
+        self, lease_s: float | None = None, stop: bool = False, epoch: int | None = None, renew: bool = True
+    ) -> None:
+        """Replace the lease file, as a renewal unless ``renew`` is false."""
+        if renew:
+            self._renewal += 1
+            self._deadline_s = None if lease_s is None else time.time() + lease_s
+        held = {"lease_s": lease_s, "renewal": self._renewal, "deadline_s": self._deadline_s}
+        fields = {"job": "7", "epoch": epoch or self.attempt, **held, "stop": stop}
         aside = self.run_dir / "lease.tmp"
         aside.write_text(json.dumps(fields))
         aside.replace(self.run_dir / "lease.json")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -141,7 +142,20 @@ def _ddp(job: FakeJob, step_s: float) -> list[subprocess.Popen[str]]:
     return [job.start(script, *more, rank=rank, world=2, **network) for rank in (0, 1)]
 
 
-@pytest.mark.slow
+def _to_the_end(job: FakeJob) -> float:
+    """The loss that rank 0 prints. Now and then PyTorch aborts while the interpreter ends, when all is done and saved
+    (a thread of its own is destroyed while it runs): such an attempt is started again, as ``retries`` would."""
+    for _ in range(3):
+        job.begin()
+        done = [ended(process) for process in _ddp(job, step_s=0.0)]
+        if any(code == -signal.SIGABRT and "terminate called without" in err for code, _, err in done):
+            continue
+        assert [code for code, _, _ in done] == [0, 0], done[0][2]
+        return float(json.loads(done[0][1])["loss"])
+    pytest.fail("PyTorch aborted three times")
+
+
+@pytest.mark.training
 def test_ddp_interrupted_and_resumed_has_the_same_loss(job: FakeJob, tmp_path_factory: pytest.TempPathFactory) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
@@ -151,13 +165,8 @@ def test_ddp_interrupted_and_resumed_has_the_same_loss(job: FakeJob, tmp_path_fa
     codes = [ended(process)[0] for process in gang]
     assert codes == [85, 85]
     assert job.saved_steps() == [job.progress(0)["step"]] == [job.progress(1)["step"]]
-    job.begin()
-    resumed = [ended(process) for process in _ddp(job, step_s=0.0)]
-    undisturbed_job = FakeJob(tmp_path_factory.mktemp("undisturbed"))
-    undisturbed_job.begin()
+    undisturbed = FakeJob(tmp_path_factory.mktemp("undisturbed"))
     try:
-        undisturbed = [ended(process) for process in _ddp(undisturbed_job, step_s=0.0)]
+        assert _to_the_end(job) == _to_the_end(undisturbed)
     finally:
-        undisturbed_job.close()
-    assert [code for code, _, _ in resumed + undisturbed] == [0, 0, 0, 0], resumed[0][2]
-    assert json.loads(resumed[0][1])["loss"] == json.loads(undisturbed[0][1])["loss"]
+        undisturbed.close()

@@ -16,10 +16,22 @@ from typing import Any
 
 from trine.config.cluster import load_cluster
 from trine.config.job_spec import JobSpec
-from trine.executor.base import Capabilities, Event, Executor, Exited, Handle, Lease, NodeInfo, Progress, Started
+from trine.executor.base import (
+    Capabilities,
+    Event,
+    Executor,
+    Exited,
+    Handle,
+    Lease,
+    NodeInfo,
+    Placement,
+    Progress,
+    Started,
+)
 from trine.executor.inventory import nodes_of
 from trine.server.access import Access
 from trine.server.build import Model
+from trine.server.clock import JournalClock
 from trine.server.desk import Setup
 from trine.server.leases import Leases
 from trine.server.records import Sharing
@@ -78,11 +90,18 @@ class FakeWorld:
 
     nodes: list[NodeInfo]
     obedient: bool = True
+    saves: bool = True
+    """Jobs that are told to stop save their work; else SIGTERM ends them."""
     attempts: dict[Handle, Attempt] = field(default_factory=dict)
     forgotten: set[Handle] = field(default_factory=set)
     safe: dict[str, int] = field(default_factory=dict)
     """Steps of each job that a checkpoint holds."""
     launches: list[Handle] = field(default_factory=list)
+    lingering: bool = False
+    """Killing takes a while: what was killed ends when the test says so."""
+    killed: list[Handle] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    """What no daemon may ever do, and one did."""
     now: float = 0.0
     listeners: list[FakeExecutor] = field(default_factory=list)
 
@@ -90,6 +109,13 @@ class FakeWorld:
         return {handle.job_id: attempt for handle, attempt in self.attempts.items() if attempt.end is None}
 
     def launch(self, lease: Lease) -> None:
+        try:
+            self._launch(lease)
+        except AssertionError as error:  # the daemon goes on whatever an executor does; the test shall not
+            self.violations.append(str(error))
+            raise
+
+    def _launch(self, lease: Lease) -> None:
         if lease.handle in self.attempts:
             return
         attempt = Attempt(lease, self.safe.get(lease.job_id, 0), shares_with=lease.shares_with)
@@ -121,6 +147,9 @@ class FakeWorld:
     def let_stop(self, job_id: str) -> None:
         """A job that was told to stop saves its work and leaves."""
         attempt = self.running()[job_id]
+        if not self.saves:
+            self.end(job_id, "preempted", 143)
+            return
         self.safe[job_id] = attempt.step
         self.tell(Progress(attempt.lease.handle, self.now, attempt.step, 1.0, None, attempt.step))
         self.end(job_id, "preempted", 85)
@@ -147,6 +176,7 @@ class FakeExecutor(Executor):
         self._queue: list[Event] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.renewed: dict[Handle, float | None] = {}
+        self.host_trouble = ""
         world.listeners.append(self)
         for handle, attempt in world.attempts.items():
             if handle not in world.forgotten:
@@ -159,12 +189,15 @@ class FakeExecutor(Executor):
     def inventory(self) -> list[NodeInfo]:
         return self.world.nodes
 
+    def trouble(self) -> str:
+        return self.host_trouble
+
     def launch(self, lease: Lease) -> Handle:
         self.world.launch(lease)
         return lease.handle
 
-    def renew(self, handle: Handle, deadline_s: float | None) -> None:
-        self.renewed[handle] = deadline_s
+    def renew(self, handle: Handle, lease_s: float | None) -> None:
+        self.renewed[handle] = lease_s
 
     def pair(self, handle: Handle, partner: str) -> None:
         attempt = self.world.attempts.get(handle)
@@ -175,7 +208,9 @@ class FakeExecutor(Executor):
         self.world.stop(handle)
 
     def kill(self, handle: Handle) -> None:
-        if handle in self.world.attempts and self.world.attempts[handle].end is None:
+        if self.world.lingering:
+            self.world.killed.append(handle)
+        elif handle in self.world.attempts and self.world.attempts[handle].end is None:
             self.world.end(handle.job_id, "failed", 137)
 
     def events(self) -> Iterator[Event]:
@@ -192,6 +227,18 @@ class FakeExecutor(Executor):
 
     def list_handles(self) -> list[Handle]:
         return [handle for handle in self.world.attempts if handle not in self.world.forgotten]
+
+    def placement(self, handle: Handle) -> Placement:
+        attempt = self.world.attempts.get(handle)
+        return () if attempt is None or attempt.end is not None else attempt.lease.placement
+
+    def recall(self, handle: Handle) -> bool:
+        attempt = self.world.attempts.get(handle)
+        if attempt is None or attempt.end is None:
+            return False
+        self.world.forgotten.discard(handle)
+        self.put(attempt.end)
+        return True
 
     def forget(self, handle: Handle) -> None:
         self.world.forgotten.add(handle)
@@ -220,6 +267,8 @@ class Site:
     access: Access = field(default_factory=Access)
     event_driven: bool = False
     sharing: Sharing = "user"
+    time: JournalClock | None = None
+    """A clock of its own instead of the site's."""
 
     def __post_init__(self) -> None:
         self.cluster = load_cluster(self.gpus)
@@ -246,7 +295,7 @@ class Site:
             self.sharing,
         )
         self.daemon = Scheduler(
-            setup, self.model, store, executor or FakeExecutor(self.world), leases, self.access, self.clock
+            setup, self.model, store, executor or FakeExecutor(self.world), leases, self.access, self.time or self.clock
         )
         await self.daemon.start()
         return self.daemon
@@ -272,6 +321,7 @@ class Site:
         assert daemon is not None
         for _ in range(200):
             await daemon.journal.drained()
+            assert not self.world.violations, self.world.violations
             busy = daemon._fill is not None or getattr(daemon.executor, "_queue", [])
             if not busy:
                 await asyncio.sleep(0)
@@ -279,6 +329,14 @@ class Site:
                     return
             await asyncio.sleep(0.005)
         raise AssertionError("the daemon does not come to rest")
+
+    async def recovered(self, within_s: float = 10.0) -> None:
+        """Until the daemon can write its journal again."""
+        assert self.daemon is not None
+        async with asyncio.timeout(within_s):
+            while self.daemon.journal.failure is not None:
+                await asyncio.sleep(0.01)
+        await self.quiet()
 
     async def tick(self, after_s: float = 0.0) -> None:
         """A round, ``after_s`` later."""
@@ -295,6 +353,7 @@ def run_site(site: Site, script: Callable[[Site], Any]) -> None:
         await site.up()
         try:
             await script(site)
+            assert not site.world.violations, site.world.violations
             assert site.daemon is not None
             await site.daemon.stop()
             site.daemon.executor.close()

@@ -380,8 +380,7 @@ def test_starts_and_outages_told_while_the_journal_failed_are_not_forgotten(tmp_
         while daemon.journal.failure is None:
             await asyncio.sleep(0.005)
         store.full = False
-        await daemon._each_round()
-        await site.quiet()
+        await site.recovered()
         assert states(site) == {"1": "running"}
         assert {view.name: view.state for view in daemon.nodes()} == {"node0": "up", "node1": "down"}
         await site.crash()

@@ -13,8 +13,8 @@ import pytest
 from tests.server.site import OWNER, MortalStore, Site, spec
 from trine.server import records as rec
 from trine.server.journal import Journal
-from trine.server.service import Unavailable
-from trine.server.store import Store, StoreError
+from trine.server.service import OutcomeUnknown, Unavailable
+from trine.server.store import OutcomeUnknownError, Store, StoreError
 
 
 class Disk:
@@ -132,21 +132,22 @@ def test_drained_means_that_nothing_is_on_its_way_when_it_returns() -> None:
     run(script)
 
 
-def test_a_bug_while_orders_are_carried_out_ends_the_daemon_instead_of_hanging_it(tmp_path: Path) -> None:
+def test_a_bug_in_the_writer_ends_the_daemon_instead_of_hanging_it(tmp_path: Path) -> None:
     async def script() -> None:
         site, crashes = Site(tmp_path), list[BaseException]()
         daemon = await site.up()
         daemon.on_crash = crashes.append
 
-        def launch(lease: Any) -> Any:
-            raise RuntimeError("no such thing as a launch")
+        def count(*_: Any) -> None:
+            raise RuntimeError("no such thing as a number")
 
-        daemon.executor.launch = launch  # type: ignore[method-assign]
+        daemon.observed.count = count  # type: ignore[method-assign, assignment]
         await asyncio.wait_for(daemon.submit([spec(1)], OWNER), 5)
         async with asyncio.timeout(5):
             while not crashes:
                 await asyncio.sleep(0.005)
-        assert "no such thing as a launch" in str(crashes[0])
+            assert "no such thing as a number" in str(crashes[0])
+            await daemon.stop(keep_snapshot=False)
         await site.crash()
 
     asyncio.run(script())
@@ -183,3 +184,67 @@ def test_a_snapshot_taken_under_load_holds_what_the_journal_holds(tmp_path: Path
         store.close()
 
     asyncio.run(script())
+
+
+def test_requests_are_answered_while_a_snapshot_of_many_ended_jobs_is_taken(tmp_path: Path) -> None:
+    async def script() -> None:
+        site = Site(tmp_path)
+        daemon = await site.up()
+        ids = await daemon.submit([spec(1) for _ in range(2000)], OWNER)
+        for job_id in ids:
+            daemon.journal.add([daemon.controller.ask(site.now, job_id, "cancel", "test")])
+        for job_id in list(site.world.running()):
+            site.world.end(job_id)
+        await site.quiet()
+        taking = asyncio.create_task(daemon._snapshot())
+        for _ in range(10):
+            await asyncio.wait_for(daemon.submit([spec(4)], OWNER), 5)
+            assert not taking.done(), "requests do not wait for the snapshot"
+        await taking
+        assert not daemon.controller.state.unsaved
+        await daemon.submit([spec(4)], OWNER)
+        await site.quiet()
+        expected = daemon.controller.state.to_snapshot()
+        await daemon.stop()  # with another snapshot
+        daemon.executor.close()
+        daemon.store.close()
+        store = Store.open(tmp_path / "journal.db")
+        assert store.load().to_snapshot() == expected
+        store.close()
+
+    asyncio.run(script())
+
+
+def test_an_unknown_outcome_is_told_to_those_it_concerns_only() -> None:
+    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+        disk.may_go.clear()
+        disk.error = OutcomeUnknownError("connection lost")
+        first = journal.add([tick(1)])
+        while journal._waiting:
+            await asyncio.sleep(0)
+        behind, again = journal.add([tick(2)]), journal.add([])
+        disk.may_go.set()
+        for future in (first, again):
+            with pytest.raises(OutcomeUnknown, match="whether this was carried out is not known; connection lost"):
+                await future
+        with pytest.raises(Unavailable) as told:
+            await behind
+        assert told.value.code == "unavailable", "what was never sent was not written"
+
+    run(script)
+
+
+def test_nobody_waits_for_a_writer_that_has_ended() -> None:
+    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+        def fails(_: Sequence[rec.Record]) -> None:
+            raise RuntimeError("a bug")
+
+        journal._durable = fails
+        await journal.add([tick(1)])
+        async with asyncio.timeout(5):
+            await journal.drained()
+            with pytest.raises(Unavailable, match="closed"):
+                await journal.add([tick(2)])
+            await journal.drained()
+
+    run(script, ends_badly=True)

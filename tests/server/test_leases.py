@@ -29,10 +29,10 @@ def leases(tmp_path: Path) -> Leases:
 
 
 def test_a_lease_says_all_that_a_start_needs(leases: Leases, tmp_path: Path) -> None:
-    made = leases.lease(job(), (PlacementView("node0", (0, 1)),), 50.0)
+    made = leases.lease(job(), (PlacementView("node0", (0, 1)),))
     assert made.handle == Handle("1", 3)
     assert made.placement == (("node0", (0, 1)),)
-    assert (made.run_as, made.deadline_s, made.env["TRINE_API"]) == ("unix-ann", 950.0, "http://127.0.0.1:1")
+    assert (made.run_as, made.lease_s, made.env["TRINE_API"]) == ("unix-ann", 900.0, "http://127.0.0.1:1")
     assert made.checkpoint_dir == str(tmp_path / "jobs" / "1" / "checkpoints") == made.workdir
 
 

@@ -74,6 +74,24 @@ def test_the_values_say_what_happened(tmp_path: Path) -> None:
     asyncio.run(script())
 
 
+def test_a_cancelled_start_is_not_counted_as_preempted(tmp_path: Path) -> None:
+    async def script() -> None:
+        site = Site(tmp_path)
+        daemon = await site.up()
+        await daemon.submit([spec(1), spec(1)], OWNER)
+        await site.quiet()
+        await daemon.cancel("1", OWNER)
+        await daemon.hold("2", OWNER)
+        await site.quiet()
+        values = samples(daemon)
+        assert values["trine_exits_total", "cancelled"] == 1
+        assert values["trine_exits_total", "preempted"] == 1
+        assert values["trine_decisions_total", "stop", "cancelled"] == 1
+        await site.crash()
+
+    asyncio.run(script())
+
+
 def test_the_oldest_wait_grows_while_nothing_happens(tmp_path: Path) -> None:
     async def script() -> None:
         site = Site(tmp_path)

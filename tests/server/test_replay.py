@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from tests.server.site import OWNER, Site, spec
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
+from trine.engine.quotas import Quotas
 from trine.perf.throughput import ThroughputTable
 from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.build import Model
+from trine.server.controller import Controller
 from trine.server.replay import Forecast, error_sentence, forecast, redecide
 from trine.server.state import LiveState
 from trine.server.store import Store
@@ -147,3 +150,37 @@ def test_a_run_over_changes_of_cluster_and_policy_is_decided_the_same_again(tmp_
     asyncio.run(script())
     agreement, _ = redecide(records_of(tmp_path), Model())
     assert agreement.difference == "" and agreement.decisions >= 4
+
+
+def test_limits_of_queues_and_users_are_on_record_and_need_not_be_told_again(tmp_path: Path) -> None:
+    model = Model(quotas=Quotas({"default": 3}, {"owner": 2}))
+
+    async def script() -> None:
+        site = Site(tmp_path, model=model)
+        daemon = await site.up()
+        await daemon.submit([spec(2), spec(2), spec(1)], OWNER)
+        await site.quiet()
+        assert len(site.world.running()) == 1
+        await site.crash()
+        free = Site(tmp_path)
+        free.world, free.now = site.world, site.now
+        await free.up()
+        await free.quiet()
+        assert len(free.world.running()) == 2, "a later daemon without limits"
+        await free.crash()
+
+    asyncio.run(script())
+    records = list(records_of(tmp_path))
+    agreement, _ = redecide(records, Model())
+    assert not agreement.difference and agreement.decisions == 2
+    assert agreement.model.quotas == Quotas()
+    before = [replace(r, quotas={}) if isinstance(r, rec.Configured) else r for r in records]
+    assert redecide(before, Model())[0].difference, "a journal of before does not know them"
+
+
+def test_a_configuration_without_limits_is_written_as_before() -> None:
+    record = Controller(LiveState(), Model()).configure(1.0, "v", Cluster.uniform(1, 1), "fifo", "packed", {})
+    assert "quotas" not in rec.to_body(record)
+    limited = Controller(LiveState(), Model(quotas=Quotas({"a": 1})))
+    record = limited.configure(1.0, "v", Cluster.uniform(1, 1), "fifo", "packed", {})
+    assert rec.from_body(record.kind, json.loads(json.dumps(rec.to_body(record)))) == record

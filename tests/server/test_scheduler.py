@@ -7,7 +7,10 @@ import pytest
 from tests.server.site import OWNER, Site, run_site, spec
 from trine.engine.invariants import check
 from trine.engine.quotas import Quotas
+from trine.executor.base import Handle, Lease
+from trine.server import records as rec
 from trine.server.build import Model
+from trine.server.outcome import MAX_VAIN
 from trine.server.service import Caller, JobView, NotFound, Refused
 
 
@@ -101,18 +104,24 @@ def test_cancel_hold_and_release_whatever_the_job_is_doing(tmp_path: Path) -> No
     run_site(Site(tmp_path), script)
 
 
-def test_a_failing_job_keeps_its_exit_code_and_a_vanishing_one_is_tried_again(tmp_path: Path) -> None:
+def test_a_failing_job_keeps_its_exit_code_and_a_vanishing_one_is_tried_again_and_held_at_last(tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         await submit(site, 2, 2)
         site.world.end("1", "failed", 7)
-        for _ in range(4):
+        site.world.end("2", "lost", 137)
+        await site.quiet()
+        assert states(site)["2"] == "running", "once may be anything"
+        for _ in range(MAX_VAIN - 2):
             site.world.end("2", "lost", 137)
             await site.quiet()
+            assert view(site, "2").reason.code == "paused"
+            await site.tick(after_s=301)
             assert states(site)["2"] == "running"
         site.world.end("2", "lost", 137)
         await site.quiet()
-        assert states(site) == {"1": "failed", "2": "failed"}
+        assert states(site) == {"1": "failed", "2": "held"}
         assert view(site, "1").exit_code == 7
+        assert "10 attempts in a row were lost" in view(site, "2").reason.sentence
 
     run_site(Site(tmp_path), script)
 
@@ -125,6 +134,8 @@ def test_nothing_starts_on_a_drained_node_and_what_runs_there_may_end(tmp_path: 
         drained = view(site, "1").placement[0].node
         node = await daemon.drain(drained, "new fan", OWNER)
         assert (node.state, node.reason) == ("drained", "new fan")
+        assert (await daemon.drain(drained, "", OWNER)).reason == "new fan"
+        assert (await daemon.drain(drained, "two new fans", OWNER)).reason == "two new fans"
         await submit(site, 2, 1)
         assert states(site) == {"1": "running", "2": "running", "3": "waiting"}
         assert view(site, "2").placement[0].node != drained
@@ -196,19 +207,40 @@ def test_the_same_request_twice_is_one_job(tmp_path: Path) -> None:
         assert daemon is not None
         first = await daemon.submit([spec(), spec()], OWNER, "abc")
         assert await daemon.submit([spec(), spec()], OWNER, "abc") == first
+        with pytest.raises(Refused, match="abc was used before, to submit other jobs") as told:
+            await daemon.submit([spec(), spec(2)], OWNER, "abc")
+        assert told.value.code == "conflict"
         assert await daemon.submit([spec(user="eve")], Caller("eve"), "abc") != first
         assert len(states(site)) == 3
 
     run_site(Site(tmp_path), script)
 
 
-def test_jobs_past_their_max_runtime_are_cancelled(tmp_path: Path) -> None:
+def test_a_request_id_of_an_older_journal_keeps_its_jobs(tmp_path: Path) -> None:
+    """Records of older versions do not say what the request asked for."""
+
+    async def script(site: Site) -> None:
+        daemon = site.daemon
+        assert daemon is not None
+        first = await daemon.submit([spec()], OWNER, "abc")
+        state = daemon.controller.state
+        del state.digests["owner/abc"]
+        assert await daemon.submit([spec(2)], OWNER, "abc") == first
+        old = rec.to_body(rec.Accepted(1.0, "9", "owner", "default", 1.0, spec(), "owner/old"))
+        assert "digest" not in old
+        state.apply(rec.from_body("accepted", old))
+        assert state.requests["owner/old"] == ["9"] and "owner/old" not in state.digests
+
+    run_site(Site(tmp_path), script)
+
+
+def test_jobs_past_their_max_runtime_are_stopped_for_good(tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         await submit(site, 1, 1, max_runtime=100.0)
         site.world.end("2")
         await site.tick(after_s=150)
         await site.quiet()
-        assert states(site) == {"1": "cancelled", "2": "done"}
+        assert states(site) == {"1": "timed out", "2": "done"}
         assert any("max_runtime" in line.what for line in site.daemon.controller.state.jobs["1"].story)  # type: ignore[union-attr]
 
     run_site(Site(tmp_path), script)
@@ -219,11 +251,11 @@ def test_leases_of_jobs_that_keep_their_gpus_are_renewed_without_a_restart(tmp_p
         daemon = site.daemon
         assert daemon is not None
         await submit(site, 2)
-        before = site.world.running()["1"].lease.deadline_s
+        lease = site.world.running()["1"].lease
         site.now += 300
         await daemon._each_round()
-        renewed = daemon.executor.renewed[site.world.running()["1"].lease.handle]  # type: ignore[attr-defined]
-        assert before is not None and renewed is not None and renewed >= before + 300
+        assert daemon.executor.renewed == {lease.handle: lease.lease_s}  # type: ignore[attr-defined]
+        assert lease.lease_s == 900.0
         assert len(site.world.launches) == 1
 
     run_site(Site(tmp_path), script)
@@ -268,4 +300,51 @@ def test_numbers_of_jobs_that_the_journal_has_lost_are_not_given_out_again(tmp_p
         assert await submit(site, 1) == ["8"]
 
     (tmp_path / "jobs" / "7").mkdir(parents=True)
+    run_site(Site(tmp_path), script)
+
+
+def test_no_job_may_name_a_directory_of_the_daemon(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        assert site.daemon is not None
+        state = site.daemon.leases.state_dir
+        for path in (str(state / "jobs" / "1" / "1"), str(state), f"{state}//jobs/./1"):
+            for values in ({"workdir": path}, {"checkpoint": {"dir": path}}):
+                with pytest.raises(Refused, match="inside the daemon's own state directory"):
+                    await submit(site, 1, **values)
+        assert states(site) == {}
+
+    (tmp_path / "site").mkdir()
+    run_site(Site(tmp_path / "site"), script)
+
+
+def test_an_order_that_cannot_be_carried_out_stops_neither_the_others_nor_the_daemon(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        assert site.daemon is not None
+        launch, forget = site.daemon.executor.launch, site.daemon.executor.forget
+
+        def fails_for_the_first(lease: Lease) -> Handle:
+            if lease.job_id == "1":
+                raise RecursionError("links without end")
+            return launch(lease)
+
+        def fails_always(handle: Handle) -> None:
+            forget(handle)
+            raise RecursionError("directories without end")
+
+        site.daemon.executor.launch, site.daemon.executor.forget = fails_for_the_first, fails_always  # type: ignore[method-assign]
+        crashes: list[BaseException] = []
+        site.daemon.on_crash = crashes.append
+        await submit(site, 1)
+        await submit(site, 1)
+        await site.quiet()
+        assert set(site.world.running()) == {"2"}
+        site.world.end("2")
+        await site.quiet()
+        assert states(site) == {"1": "starting", "2": "done"} and not crashes
+        site.daemon.executor.launch = launch  # type: ignore[method-assign]
+        await site.crash()
+        await site.up()
+        await site.quiet()
+        assert set(site.world.running()) == {"1"}, "the next start carries it out"
+
     run_site(Site(tmp_path), script)

@@ -23,7 +23,6 @@ from trine.server import state as live_state
 from trine.server.build import Model
 from trine.server.cluster_record import cluster_to_record
 from trine.server.controller import Controller
-from trine.server.live_job import LiveJob, fate
 from trine.server.service import Refused
 from trine.server.state import LiveState
 
@@ -241,6 +240,14 @@ def test_ended_jobs_are_forgotten_beyond_the_limit_oldest_first(monkeypatch: pyt
     assert restored.next_id == 62
 
 
+def test_the_variables_of_a_job_that_has_ended_are_not_kept() -> None:
+    controller = configured(LiveState(), Cluster.uniform(1, 1), policy="fifo")
+    job = controller.submit(0.0, 1.0, spec(1, env={"API_TOKEN": "secret"})).job
+    assert "secret" in json.dumps(controller.state.to_snapshot()), "a job that waits needs them"
+    controller.ask(1.0, job, "cancel", "me")
+    assert "secret" not in json.dumps(controller.state.to_snapshot())
+
+
 def test_request_ids_are_bounded_and_outlive_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_state, "_REQUESTS_KEPT", 10)
     controller = configured(LiveState(), Cluster.uniform(1, 1), policy="fifo")
@@ -253,28 +260,6 @@ def test_request_ids_are_bounded_and_outlive_a_snapshot(monkeypatch: pytest.Monk
 
 
 # -- ends -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("outcome", "state", "wish", "losses", "expected"),
-    [
-        ("done", "running", "", 0, "done"),
-        ("done", "stopping", "cancel", 0, "done"),
-        ("failed", "running", "", 0, "failed"),
-        ("failed", "stopping", "", 0, "waiting"),
-        ("failed", "stopping", "hold", 0, "held"),
-        ("preempted", "stopping", "cancel", 0, "cancelled"),
-        ("preempted", "running", "", 0, "waiting"),
-        ("lost", "running", "", 0, "waiting"),
-        ("lost", "running", "", 4, "failed"),
-        ("lost", "stopping", "cancel", 4, "cancelled"),
-    ],
-)
-def test_what_becomes_of_a_job_when_its_processes_are_gone(
-    outcome: str, state: Any, wish: str, losses: int, expected: str
-) -> None:
-    job = LiveJob("1", "me", "default", 1.0, spec(1), 0.0, state, 1, (0,), wish, losses=losses)
-    assert fate(job, rec.Exited(1.0, "1", 1, outcome, 1, None)) == expected
 
 
 def test_a_job_that_ended_well_shows_all_its_steps(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.server.site import OWNER, Site, spec
 from trine.server import scheduler
 from trine.server.scheduler import Scheduler
-from trine.server.service import LIVE_STATES, PlacementView
+from trine.server.service import LIVE_STATES, Caller, NotFound, PlacementView
 
 ALL = frozenset({*LIVE_STATES, "done", "failed", "cancelled"})
 
@@ -52,6 +52,51 @@ def test_the_queue_shows_holders_then_ranks_then_held_then_ended_newest_first(tm
     run(Site(tmp_path, policy="srtf"), script)
 
 
+def test_jobs_are_chosen_by_user_and_name_and_counted(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        ada, eve = Caller("ada"), Caller("eve")
+        await daemon.submit([spec(4, user="", name=name) for name in ("Prüfung-1", "Prüfung-2", "x")], ada)
+        await daemon.submit([spec(4, user="", name="Prüfung-3")], eve)
+        chosen = [job.id for job in daemon.jobs(OWNER, user="ada", name="Pru\u0308fung-*")]
+        assert (chosen, daemon.count(OWNER, user="ada", name="Prüfung-*")) == (["1", "2"], 2)
+        assert daemon.count(OWNER) == 4
+        assert (daemon.count(eve), daemon.count(eve, user="ada"), daemon.count(eve, name="Prüfung-?")) == (1, 0, 1)
+        assert [job.id for job in daemon.jobs(OWNER, limit=1, name="x")] == ["3"]
+
+    run(Site(tmp_path), script)
+
+
+def test_a_job_tells_since_when_it_holds_its_gpus_and_how_long_it_may(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        site.world.obedient = False
+        await daemon.submit([spec(4, max_runtime="2:00:00"), spec(4)], OWNER)
+        await site.quiet()
+        started_s = site.now
+        first, second = daemon.jobs(OWNER)
+        assert (first.max_runtime_s, second.max_runtime_s, second.run_from_s) == (7_200.0, None, None)
+        site.now += 500
+        await daemon.hold("1", OWNER)
+        await site.quiet()
+        stopping = daemon.job("1", OWNER)
+        assert stopping.state == "stopping" and stopping.run_from_s is not None
+        assert abs(stopping.run_from_s - started_s) < 1
+        site.world.let_stop("1")
+        await site.quiet()
+        assert daemon.job("1", OWNER).run_from_s is None
+
+    run(Site(tmp_path), script)
+
+
+def test_every_rank_a_job_can_have_has_a_log(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        await daemon.submit([spec(2)], OWNER)
+        assert [Path(daemon.log_path("1", OWNER, rank)).name for rank in (0, 1)] == ["log", "log.1"]
+        with pytest.raises(NotFound, match="no rank 2"):
+            daemon.log_path("1", OWNER, 2)
+
+    run(Site(tmp_path), script)
+
+
 def test_whatever_a_job_does_there_is_a_sentence_that_names_it_and_says_what_would_change_it(tmp_path: Path) -> None:
     async def script(site: Site, daemon: Scheduler) -> None:
         site.world.obedient = False
@@ -87,6 +132,54 @@ def test_a_preempted_job_says_how_often_and_from_where_it_resumes(tmp_path: Path
         assert "It was preempted once and resumes from step 40." in daemon.explain("1", OWNER).sentences
 
     run(Site(tmp_path, policy="srtf"), script)
+
+
+def test_progress_is_shown_before_the_next_round(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        await daemon.submit([spec(1, steps=1000.0)], OWNER)
+        await site.quiet()
+        site.now += 2
+        site.world.now = site.now
+        site.world.work("1", 8, rate=4.0)
+        await site.quiet()
+        assert not daemon.controller.state.jobs["1"].heard_s, "on record only from the next round on"
+        for view in (daemon.job("1", OWNER), daemon.explain("1", OWNER).job, daemon.jobs(OWNER)[0]):
+            assert view.progress is not None
+            assert (view.progress.step, view.progress.total, view.progress.steps_per_s) == (8, 1000, 4.0)
+
+    run(Site(tmp_path), script)
+
+
+def test_what_a_job_runs_is_told_of_it_alone_and_not_in_lists(tmp_path: Path) -> None:
+    async def script(_: Site, daemon: Scheduler) -> None:
+        await daemon.submit([spec(1, workdir="/data")], OWNER)
+        view, [listed] = daemon.job("1", OWNER), daemon.jobs(OWNER)
+        assert (view.command, view.workdir) == (daemon.controller.state.jobs["1"].spec.run, "/data")
+        assert (listed.command, listed.workdir) == (None, None)
+
+    run(Site(tmp_path), script)
+
+
+def test_a_name_in_place_of_an_id_is_told_what_is_expected(tmp_path: Path) -> None:
+    async def script(_: Site, daemon: Scheduler) -> None:
+        with pytest.raises(NotFound, match="there is no job 'resnet'; expected the id of a job"):
+            daemon.job("resnet", OWNER)
+        with pytest.raises(NotFound, match=r"there is no job '7'$"):
+            daemon.job("7", OWNER)
+
+    run(Site(tmp_path), script)
+
+
+def test_a_loss_of_nothing_is_not_told(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        await daemon.submit([spec(1)], OWNER)
+        await site.quiet()
+        job = daemon.controller.state.jobs["1"]
+        for lost_s, told in ((0.2, False), (3.0, True)):
+            job.lost_s = lost_s
+            assert any("work were lost" in line for line in daemon.explain("1", OWNER).sentences) is told
+
+    run(Site(tmp_path), script)
 
 
 def test_a_running_job_shows_where_how_fast_and_until_when(tmp_path: Path) -> None:

@@ -10,7 +10,11 @@ from tests.sim.tiny import Outcome, one_node, simulate
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.perf.throughput import ThroughputTable
+from trine.perf.variability import VariabilityTable
 from trine.sim import world
+from trine.sim.performance import performance_model, stop_costs
+from trine.sim.settings import resolve
 
 SHORT = Job("b", 100, 1, 150)
 
@@ -133,3 +137,20 @@ def test_a_standstill_is_told_instead_of_simulated_for_ever(
     monkeypatch.setattr(world, "_FRUITLESS_STOPS", 500)
     with pytest.raises(InputError, match=r"no job saved any work .* expected .* longer round"):
         simulate(jobs, one_node(1), "las", round_s=300, **standstill)
+
+
+def test_a_restart_costs_what_the_table_of_models_says() -> None:
+    """250 s for models that load ImageNet, 60 s for those that are not in the table; a job's own figure comes first."""
+    by_model = {"restart": "model", "restore_s": 7}
+    assert preempted_once(Job("a", 0, 1, 1000, model="ResNet-50"), **by_model).finish("a") == 1400
+    assert preempted_once(Job("a", 0, 1, 1000, model="no such model"), **by_model).finish("a") == 1210
+    assert preempted_once(Job("a", 0, 1, 1000, model="ResNet-50", restore_s=20), **by_model).finish("a") == 1170
+    assert preempted_once(Job("a", 0, 1, 1000, model="ResNet-50"), restore_s=7).finish("a") == 1157
+
+
+def test_moves_are_weighed_with_what_the_table_of_models_says() -> None:
+    settings = resolve("fifo", "packed", {"restart": "model"})
+    perf = performance_model(settings.run, one_node(1), VariabilityTable.flat(1), ThroughputTable())
+    costs = stop_costs(settings.run, perf)
+    assert costs.migration(Job("a", 0, 1, 1000, model="ResNet-50")) == 250
+    assert costs.migration(Job("a", 0, 1, 1000, model="ResNet-50", migration_s=3)) == 3

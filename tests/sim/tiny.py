@@ -12,10 +12,10 @@ from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.result import JobRecord, Segment, Summary
 from trine.engine.engine import Engine
-from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import metrics
+from trine.sim.performance import performance_model, stop_costs
 from trine.sim.recorder import Life, Recorder
 from trine.sim.settings import Settings, resolve
 from trine.sim.world import World
@@ -61,11 +61,9 @@ def build_engine(
     cls: type[Engine] = Engine,
 ) -> Engine:
     run = settings.run
-    across = run.locality_penalty
-    penalty = LocalityPenalty(1.0, across, across if run.rack_penalty is None else run.rack_penalty)
-    perf = PerfModel(cluster, VariabilityTable.of_cluster(cluster), penalty, throughputs or ThroughputTable())
+    perf = performance_model(run, cluster, VariabilityTable.of_cluster(cluster), throughputs or ThroughputTable())
     settings.placement.prepare(perf, random.Random(f"{seed}/placement"), settings.compat)
-    return cls(cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, run.costs)
+    return cls(cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, stop_costs(run, perf))
 
 
 def simulate(

@@ -27,7 +27,7 @@ def allocate(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of policies that draw at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")] = False,
 ) -> None:
-    """Compute which part of the time each job should spend on each GPU type."""
+    """Compute each job's share of time on each GPU type."""
     from time import process_time
 
     from trine.policy.lp.base import Memory

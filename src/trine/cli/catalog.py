@@ -10,7 +10,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.
 
 
 def policies(as_json: AsJson = False) -> None:
-    """List the policies: who goes next, and who gets which share of time."""
+    """List the policies: who goes next, who gets which share."""
     from trine.core.plugins import discover
     from trine.policy.base import Policy
     from trine.policy.lp.base import SharePolicy
@@ -52,7 +52,7 @@ def presets(as_json: AsJson = False) -> None:
 
 
 def settings(as_json: AsJson = False) -> None:
-    """List what --set can change, besides the parameters of policies and placements."""
+    """List what --set changes besides policies and placements."""
     from trine.core.compat import Compat
     from trine.core.params import params_of
     from trine.sim.settings import GROUPS

@@ -102,16 +102,31 @@ def _sizes(counted: dict[str, int], unit: str) -> str:
 
 
 def _links(links: Links) -> dict[str, float | None]:
-    return {
-        "intra_node_bytes_per_s": links.intra_node_bytes_per_s,
-        "nic_bytes_per_s": links.nic_bytes_per_s,
-        "uplink_bytes_per_s": links.uplink_bytes_per_s,
-    }
+    """Bandwidths, and of the rest what is not as by default."""
+    from dataclasses import fields
+
+    values = {f.name: (getattr(links, f.name), f.default) for f in fields(links)}
+    first = ("intra_node_bytes_per_s", "nic_bytes_per_s", "uplink_bytes_per_s")
+    return {name: value for name, (value, default) in values.items() if name in first or value != default}
 
 
 def _link_text(links: Links) -> str:
-    known = [(k.removesuffix("_bytes_per_s"), v) for k, v in _links(links).items() if v is not None]
-    return ", ".join(f"{name} {value / 1e9:g} GB/s" for name, value in known) or "not modelled"
+    from trine.config.links import links_tree
+
+    known = [f"{name} {value:g} GB/s" for name, value in _bandwidths(links)]
+    known += [_setting_text(name, value) for name, value in links_tree(links).items() if not isinstance(value, str)]
+    return ", ".join(known) or "not modelled"
+
+
+def _bandwidths(links: Links) -> list[tuple[str, float]]:
+    found = [(name, value) for name, value in _links(links).items() if name.endswith("_bytes_per_s")]
+    return [(name.removesuffix("_bytes_per_s"), value / 1e9) for name, value in found if value is not None]
+
+
+def _setting_text(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} of {part} {number:g}" for part, number in value.items())
+    return f"{name} {value:g}"
 
 
 def _write(out: Path, text: str, force: bool) -> None:

@@ -25,6 +25,10 @@ def generate(
     arrivals: Annotated[str, typer.Option(help="poisson, diurnal or batch.")] = "poisson",
     max_gpus: Annotated[int | None, typer.Option(help="Largest job [default: the cluster].")] = None,
     start_hour: Annotated[float, typer.Option(help="Hour of the day at time 0 (diurnal).")] = 0.0,
+    models: Annotated[str, typer.Option(help="Another mix of models: draw, gavel or a workload's name.")] = "",
+    sensitive_share: Annotated[
+        float | None, typer.Option(help="Share of gangs with a network-sensitive model.", min=0, max=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed and options, same jobs.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File to write (trine CSV).")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the workloads and where they come from.")] = False,
@@ -52,6 +56,8 @@ def generate(
         arrivals=_arrivals(arrivals),
         max_gpus=max_gpus,
         start_hour=start_hour,
+        models=models,
+        sensitive_share=sensitive_share,
     )
     write_trace(drawn, out)
     _report(drawn, gpus, out, as_json)

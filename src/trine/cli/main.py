@@ -5,6 +5,7 @@ Exit 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted. Nothing heavy is i
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
 )
 
@@ -56,6 +58,7 @@ def main() -> None:
     from trine.core.errors import InputError, TrineError
 
     signal.signal(signal.SIGINT, _interrupt)
+    _bear_any_letter()
     try:
         app()
     except InputError as error:
@@ -68,6 +71,13 @@ def main() -> None:
         # The reader of our output left (as `head` does): not an error, but nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _bear_any_letter() -> None:
+    """Where the terminal's encoding lacks a letter, a question mark is better than no answer."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _fail(sentence: str, code: int) -> None:

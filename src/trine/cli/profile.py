@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trine.cli import profile_estimate, profile_measure
+from trine.cli import profile_estimate, profile_measure, profile_network
 from trine.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from trine.profile.records import Measurements
     from trine.profile.variability import ProfiledGpu, VariabilityProfile
 
-app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; profiles of variability and classes.")
+app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; make profiles of them.")
 app.command("gpus")(profile_measure.gpus)
 app.command("app")(profile_measure.app)
 app.command("estimate")(profile_estimate.estimate)
+app.command("network")(profile_network.network)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ClassFiles = Annotated[

@@ -46,8 +46,10 @@ def gpus(
     from trine.profile.devices import find_devices
     from trine.profile.journal import SessionFiles
     from trine.profile.measure import RUN_S, Plan
+    from trine.profile.plot import require_page
     from trine.profile.session import open_session
 
+    require_page()
     found = find_devices(node or socket.gethostname(), devices)
     _tell(found)
     plan = Plan(found.devices, repeats, seconds or RUN_S[found.devices[0].kind], seed)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trine.reproduce.checks import Reproduction
+    from trine.reproduce.panels import PlottedReproduction
+
+    Bar = Callable[[int], Callable[[], None]]
 
 app = typer.Typer(help="Run the experiments of a paper again and compare.", no_args_is_help=True)
 
@@ -32,9 +35,12 @@ def pal(
 ) -> None:
     """PAL (SC'24): 64 GPUs, locality sweep, 256 GPUs under load, and where the gain comes from."""
     from trine.cli.progress import ProgressBar
+    from trine.report.page import require_page
     from trine.reproduce.page import write_page
     from trine.reproduce.pal import reproduce
 
+    if out:
+        require_page()
     with ProgressBar(0, "simulating") as bar:
         found = reproduce(data, quick=quick, workers=workers, done=bar.advance)
     if out:
@@ -42,26 +48,59 @@ def pal(
     _tell(found, as_json, out)
 
 
+def _run_plotted(run: Callable[[Bar], PlottedReproduction], out: Path | None) -> PlottedReproduction:
+    """Carry out ``run``, which makes a progress bar for a number of simulations, and write the page if asked for."""
+    from contextlib import ExitStack
+
+    from trine.cli.progress import ProgressBar
+    from trine.report.page import require_page
+    from trine.reproduce.panels import write_page
+
+    if out:
+        require_page()
+    with ExitStack() as stack:
+        found = run(lambda runs: stack.enter_context(ProgressBar(runs, "simulating")).advance)
+    if out:
+        write_page(found, out)
+    return found
+
+
 @app.command()
 def gavel(
     data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
 ) -> None:
     """Gavel (OSDI'20): physical traces, continuous and static workloads, priorities, cost, SLOs, entities, solver."""
-    from contextlib import ExitStack
-
-    from trine.cli.progress import ProgressBar
     from trine.reproduce.gavel import reproduce
-    from trine.reproduce.gavel_plots import write_page
 
-    with ExitStack() as stack:
-
-        def bar(runs: int) -> Callable[[], None]:
-            return stack.enter_context(ProgressBar(runs, "simulating")).advance
-
-        found = reproduce(data, quick=quick, workers=workers, progress=bar)
-    if out:
-        write_page(found, out)
+    found = _run_plotted(lambda progress: reproduce(data, quick=quick, workers=workers, progress=progress), out)
     _tell(found, as_json, out, by_experiment=True)
+
+
+@app.command()
+def dally(
+    data: Annotated[
+        str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/; none: no Philly trace.")
+    ] = "",
+    quick: Quick = False,
+    workers: Workers = 0,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Dally (arXiv 2401.16492): waiting for GPUs close together against policies that do not, and where it pays."""
+    from trine.reproduce.dally import reproduce
+
+    found = _run_plotted(lambda progress: reproduce(data, quick=quick, workers=workers, progress=progress), out)
+    if not as_json:
+        _print_tables(found)
+    _tell(found, as_json, out, by_experiment=True)
+
+
+def _print_tables(found: PlottedReproduction) -> None:
+    from trine.cli.tables import print_table
+
+    for table in found.tables:
+        typer.echo(table.title)
+        print_table([table.header, *table.rows], numbers_from=1)
 
 
 def _tell(found: Reproduction, as_json: bool, out: Path | None, *, by_experiment: bool = False) -> None:

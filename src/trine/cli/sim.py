@@ -32,6 +32,14 @@ WorkloadName = Annotated[
         help="Generate jobs instead of reading a trace (see `trine trace generate --list`).",
     ),
 ]
+WorldDir = Annotated[
+    str,
+    typer.Option(
+        "--world",
+        metavar="DIR",
+        help="A directory with cluster.json, gpus.csv and jobs.csv, in place of --trace and --cluster.",
+    ),
+]
 ClusterSpec = Annotated[
     str,
     typer.Option("--cluster", metavar="SPEC", help="16x4, v100=8x1,p100=16x1, a YAML file or a public cluster file."),
@@ -72,6 +80,7 @@ def run_one(
     fmt: FormatName = "",
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
+    world: WorldDir = "",
     policy: Annotated[
         str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file of your own.")
     ] = "",
@@ -96,18 +105,19 @@ def run_one(
     """Simulate one policy with one placement."""
     from trine.cli.decisions import decision_log
     from trine.cli.progress import ProgressBar
-    from trine.report.files import write_run
+    from trine.report.files import require_files, write_run
     from trine.report.staging import check_target
     from trine.sim.scenario import run
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)
-    scenario = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs, prices)
+    scenario = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     scenario = _with(
         scenario, policy=policy or chosen.policy or "fifo", placement=placement or chosen.placement, seed=seed
     )
     if out:
         check_target(out)
+        require_files()
     with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
         result = run(scenario, keep_segments=out is not None, progress=bar.advance, log=log)
     if out:
@@ -122,6 +132,7 @@ def compare(
     fmt: FormatName = "",
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
+    world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
     placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
     seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
@@ -139,12 +150,13 @@ def compare(
     """Simulate several policies, placements and seeds side by side: one table, one report."""
     from trine.cli.progress import ProgressBar
     from trine.report.compare import Comparison, write_comparison
+    from trine.report.page import require_page
     from trine.report.staging import check_target
     from trine.sim.sweep import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)
-    base = _scenario(chosen, values, trace, fmt, workload, cluster, variability, throughputs, prices)
+    base = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     sweep = Sweep(
         base,
         _different("--policies", policies) or chosen.policies or (chosen.policy or "fifo",),
@@ -153,6 +165,7 @@ def compare(
     )
     if out:
         check_target(out)
+        require_page()
     with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
         results = run_all(sweep, workers, bar.advance)
     comparison = Comparison.of(results, _common_settings(sweep, results[0]))
@@ -245,6 +258,7 @@ def _scenario(
     fmt: str,
     workload: str,
     cluster: str,
+    world: str,
     variability: str,
     throughputs: str,
     prices: str,
@@ -253,10 +267,15 @@ def _scenario(
     from trine.core.errors import InputError
     from trine.sim.scenario import Scenario
 
+    if world:
+        told = Scenario(cluster, trace=trace, format=fmt, workload=workload, world=world, throughputs=throughputs)
+        return _in_world(told, preset, values, variability, prices)
     spec = cluster or preset.cluster
     if not spec:
         raise InputError(
-            "--cluster", "nothing", "nodes x GPUs such as 16x4, or a YAML file; or a --preset that names one"
+            "--cluster",
+            "nothing",
+            "nodes x GPUs such as 16x4, or a YAML file; or a --preset that names one, or --world",
         )
     given = bool(trace or workload)
     if not given and not (preset.trace or preset.workload):
@@ -271,6 +290,20 @@ def _scenario(
         prices=prices or preset.prices,
         authors=preset.authors,
         values=preset.settings | values,
+    )
+
+
+def _in_world(told: Scenario, preset: Preset, values: dict[str, Any], variability: str, prices: str) -> Scenario:
+    """The world in place of the preset's jobs and cluster; settings of those jobs are left out with them."""
+    from dataclasses import replace
+
+    settings = {k: v for k, v in preset.settings.items() if not k.startswith(("trace.", "workload."))}
+    return replace(
+        told,
+        variability=variability,
+        prices=prices or preset.prices,
+        authors=preset.authors,
+        values=settings | values,
     )
 
 

@@ -22,7 +22,12 @@ FormatName = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="jobs_per_h, seed, duration_s: for what the file lacks."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="group=NAME[,NAME] keeps these groups; for what the file lacks: jobs_per_h, seed, duration_s, "
+        "models=draw, sensitive_share.",
+    ),
 ]
 
 
@@ -93,4 +98,7 @@ def _table(summary: ImportSummary) -> list[str]:
         "gpus_max": f"{summary.gpus_max:,}",
         "duration_p50_s": median_s,
     }
+    if summary.groups:
+        most = sorted(summary.groups.items(), key=lambda item: (-item[1], item[0]))
+        values["groups"] = ", ".join(f"{name} ({jobs:,})" for name, jobs in most)
     return [f"{name:<15} {value}" for name, value in values.items()] + ["", *summary.sentences]

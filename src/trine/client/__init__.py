@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from trine.client.answers import ENDED, DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer
 from trine.client.client import Client
-from trine.client.errors import ConnectionBrokenError, DaemonError, NoDaemonError, RefusedError, WaitTimeoutError
+from trine.client.errors import (
+    ConnectionBrokenError,
+    DaemonError,
+    NoAnswerError,
+    NoDaemonError,
+    RefusedError,
+    UntrustedDaemonError,
+    WaitTimeoutError,
+)
 
 __all__ = [
     "ENDED",
@@ -14,8 +22,10 @@ __all__ = [
     "DaemonError",
     "ExplanationAnswer",
     "JobAnswer",
+    "NoAnswerError",
     "NoDaemonError",
     "NodeAnswer",
     "RefusedError",
+    "UntrustedDaemonError",
     "WaitTimeoutError",
 ]

@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 from trine.client.errors import NoDaemonError
 from trine.core.errors import InputError
 
-_URL = "http://HOST:PORT or https://HOST:PORT"
+_URL = "http://HOST:PORT, https://HOST:PORT or unix:///PATH/OF/SOCKET"
+_UNIX = "unix://"
+SOCKET = "api.sock"
+"""The daemon's socket in its state directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,11 @@ class Address:
     url: str
     token: str = field(repr=False)
     source: str
+
+    @property
+    def socket(self) -> str:
+        """Path of the unix socket; empty for a daemon that is reached over TCP."""
+        return self.url.removeprefix(_UNIX) if self.url.startswith(_UNIX) else ""
 
 
 def state_directory(state: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
@@ -43,13 +51,18 @@ def find_address(
     if api is None and not from_environment:
         return _of_state(state_directory(state, environ), token, environ)
     url = _checked("TRINE_API" if api is None else "api", environ["TRINE_API"] if api is None else api)
-    found = token or _token_of(environ) or _token_beside(url, state_directory(state, environ))
+    beside = Path(url.removeprefix(_UNIX)).parent if url.startswith(_UNIX) else state_directory(state, environ)
+    found = token or _token_of(environ) or _token_beside(url, beside)
     if not found:
         raise InputError("TRINE_TOKEN", f"no token for {url}", "a token in TRINE_TOKEN or a file in TRINE_TOKEN_FILE")
     return Address(url, _visible("token", found), "TRINE_API" if from_environment else "api")
 
 
 def _checked(where: str, url: str) -> str:
+    if url.startswith(_UNIX):
+        if not url.removeprefix(_UNIX).startswith("/") or "\0" in url:
+            raise InputError(where, repr(url), _URL)
+        return url
     try:
         parts = urlsplit(url)
         well_formed = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -80,8 +93,14 @@ def _token_of(environ: Mapping[str, str]) -> str:
 
 
 def _of_state(state: Path, token: str | None, environ: Mapping[str, str]) -> Address:
+    """The daemon of a state directory: by its unix socket, which nobody else can be behind, if it has one."""
+    state = state.absolute()
     entry = _read_entry(state)
+    if entry is None:
+        return Address(f"{_UNIX}{state / SOCKET}", _visible("token", token or _required(state, environ)), str(state))
     url = _checked(f"{state / 'api.json'}", str(entry.get("url", "")))
+    if entry.get("socket"):
+        url = f"{_UNIX}{state / str(entry['socket'])}"
     pid = entry.get("pid")
     # Looked at before anything is sent: another program may have taken the port, and would be told the token.
     if isinstance(pid, int) and not _alive(pid):
@@ -93,7 +112,8 @@ def _of_state(state: Path, token: str | None, environ: Mapping[str, str]) -> Add
     return Address(url, _visible("token", found), str(state))
 
 
-def _read_entry(state: Path) -> dict[str, object]:
+def _read_entry(state: Path) -> dict[str, object] | None:
+    """What the daemon wrote down; ``None`` if it is another user's, whose socket may be used all the same."""
     path = state / "api.json"
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
@@ -103,6 +123,8 @@ def _read_entry(state: Path) -> dict[str, object]:
             "TRINE_STATE, or TRINE_API and TRINE_TOKEN"
         ) from None
     except PermissionError:
+        if (state / SOCKET).is_socket():
+            return None
         raise NoDaemonError(
             f"{path} may not be read: the daemon belongs to another user; ask for a token and set TRINE_API "
             "and TRINE_TOKEN"
@@ -142,7 +164,9 @@ def _required(state: Path, environ: Mapping[str, str]) -> str:
 
 def _token_beside(url: str, state: Path) -> str:
     """The token of the state directory, if that daemon is the one at ``url``."""
+    if url == f"{_UNIX}{state / SOCKET}":
+        return _token_in(state)
     try:
-        return _token_in(state) if _read_entry(state).get("url") == url else ""
+        return _token_in(state) if (_read_entry(state) or {}).get("url") == url else ""
     except (NoDaemonError, InputError):
         return ""

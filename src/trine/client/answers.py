@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
-ENDED = frozenset({"done", "failed", "cancelled"})
+ENDED = frozenset({"done", "failed", "cancelled", "timed out"})
 """States a job never leaves."""
 
-LIVE = ("waiting", "held", "starting", "running", "stopping")
+LIVE = ("waiting", "held", "set aside", "starting", "running", "stopping")
 """States a job can still leave, as they follow each other."""
 
 
@@ -61,6 +61,17 @@ class JobAnswer(TypedDict):
     migrations: int
     expected_end_s: float | None
     shares_with: str | None
+    max_runtime_s: NotRequired[float | None]
+    run_from_s: NotRequired[float | None]
+    expected_start_s: NotRequired[float | None]
+    command: NotRequired[list[str] | None]
+    workdir: NotRequired[str | None]
+
+
+def has_ended(job: JobAnswer) -> bool:
+    """Whether a job can change no more; a daemon that is newer than this may have states that are not known here."""
+    state = job["state"]
+    return state in ENDED or (state not in LIVE and job["finished_s"] is not None)
 
 
 class StoryAnswer(TypedDict):
@@ -80,7 +91,9 @@ class ExplanationAnswer(TypedDict):
 
 
 class GpuAnswer(TypedDict):
-    """One GPU: who holds it, its score by application class, what is remarkable about it."""
+    """One GPU: who holds it, its score by application class, what is remarkable about it.
+
+    ``drained``: it was drained by itself, whatever its node is, for ``reason``."""
 
     index: int
     gpu_type: str
@@ -88,6 +101,8 @@ class GpuAnswer(TypedDict):
     scores: dict[str, float]
     flags: list[str]
     second_job: str | None
+    drained: NotRequired[bool]
+    reason: NotRequired[str]
 
 
 class NodeAnswer(TypedDict):
@@ -111,3 +126,4 @@ class DaemonAnswer(TypedDict):
     gpus: int
     free_gpus: int
     jobs: dict[str, int]
+    problems: list[str]

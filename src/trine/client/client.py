@@ -13,7 +13,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from trine.client.address import find_address
-from trine.client.answers import ENDED, DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer
+from trine.client.answers import DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer, has_ended
 from trine.client.errors import ConnectionBrokenError, NoDaemonError, WaitTimeoutError
 from trine.client.log_lines import lines
 from trine.client.transport import Transport
@@ -75,10 +75,17 @@ class Client:
         answer = self._transport.post("/v1/jobs", content, request_id or os.urandom(16).hex())
         return [str(job_id) for job_id in answer["ids"]]
 
-    def jobs(self, states: Iterable[str] = (), limit: int = 1000) -> list[JobAnswer]:
-        """Jobs in one of ``states`` (all that have not ended, if none is given), those that hold GPUs first."""
-        query: dict[str, int | list[str]] = {"limit": limit, "state": sorted(states)}
+    def jobs(self, states: Iterable[str] = (), limit: int = 1000, *, user: str = "", name: str = "") -> list[JobAnswer]:
+        """Jobs in one of ``states`` (all that have not ended, if none is given), those that hold GPUs first.
+
+        ``user`` and ``name`` choose among them; ``*`` and ``?`` in a name stand for any text and any character.
+        """
+        query = {"limit": limit, **_chosen(states, user, name)}
         return cast(list[JobAnswer], self._transport.get("/v1/jobs", query))
+
+    def count(self, states: Iterable[str] = (), *, user: str = "", name: str = "") -> int:
+        """How many jobs ``jobs`` would give without a limit."""
+        return int(self._transport.get("/v1/jobs/count", _chosen(states, user, name))["count"])
 
     def job(self, job_id: str) -> JobAnswer:
         return cast(JobAnswer, self._transport.get(_job(job_id)))
@@ -99,12 +106,15 @@ class Client:
     def nodes(self) -> list[NodeAnswer]:
         return cast(list[NodeAnswer], self._transport.get("/v1/nodes"))
 
-    def drain(self, node: str, reason: str = "") -> NodeAnswer:
-        """Start nothing more on this node."""
-        return cast(NodeAnswer, self._transport.post(_node(node, "drain"), json.dumps({"reason": reason})))
+    def drain(self, node: str, reason: str = "", gpus: Sequence[int] = ()) -> NodeAnswer:
+        """Start nothing more on this node, or only on those of its GPUs that have these indices."""
+        body = {"reason": reason} | ({"gpus": list(gpus)} if gpus else {})
+        return cast(NodeAnswer, self._transport.post(_node(node, "drain"), json.dumps(body)))
 
-    def undrain(self, node: str) -> NodeAnswer:
-        return cast(NodeAnswer, self._transport.post(_node(node, "undrain")))
+    def undrain(self, node: str, gpus: Sequence[int] = ()) -> NodeAnswer:
+        """End a drain: of these GPUs, or of the node and of every GPU of it."""
+        body = json.dumps({"gpus": list(gpus)}) if gpus else ""
+        return cast(NodeAnswer, self._transport.post(_node(node, "undrain"), body))
 
     def daemon(self) -> DaemonAnswer:
         return cast(DaemonAnswer, self._transport.get("/v1/daemon"))
@@ -117,7 +127,7 @@ class Client:
             left_s = _POLL_S if deadline_s is None else max(0.0, min(_POLL_S, deadline_s - self._clock()))
             job = self._patiently(partial(self._poll, job_id, left_s), reached)
             reached = True
-            if job["state"] in ENDED:
+            if has_ended(job):
                 return job
             if deadline_s is not None and self._clock() >= deadline_s:
                 raise WaitTimeoutError(job, timeout_s or 0.0)
@@ -126,20 +136,28 @@ class Client:
         query = {"timeout_s": f"{timeout_s:.3f}"}
         return cast(JobAnswer, self._transport.get(_job(job_id, "wait"), query, timeout_s + _POLL_S))
 
-    def logs(self, job_id: str, follow: bool = False) -> Iterator[str]:
-        """Lines of the job's log without their ends, up to now or, with ``follow``, until the job ended."""
-        return lines(self.log_bytes(job_id, follow=follow))
+    def logs(self, job_id: str, follow: bool = False, *, rank: int = 0, tail: int | None = None) -> Iterator[str]:
+        """Lines of the log of one rank without their ends, up to now or, with ``follow``, until the job ended.
 
-    def log_bytes(self, job_id: str, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """The job's log from byte ``offset`` on, in pieces as they arrive."""
+        ``tail`` begins with so many of the lines that are there already.
+        """
+        return lines(self.log_bytes(job_id, follow=follow, rank=rank, tail=tail))
+
+    def log_bytes(
+        self, job_id: str, offset: int = 0, follow: bool = False, *, rank: int = 0, tail: int | None = None
+    ) -> Iterator[bytes]:
+        """The log of one rank from byte ``offset`` on, or its last ``tail`` lines, in pieces as they arrive."""
+        if tail is not None:
+            where = {"tail": tail, "rank": rank}
+            offset = int(self._transport.get(_job(job_id, "log/offset"), where)["offset"])
         if not follow:
-            yield from self._transport.stream(_job(job_id, "log"), {"offset": offset}, _POLL_S)
+            yield from self._transport.stream(_job(job_id, "log"), _log_query(offset, rank), _POLL_S)
             return
-        ended, in_vain = self.job(job_id)["state"] in ENDED, 0
+        ended, in_vain = has_ended(self.job(job_id)), 0
         while True:
             begin = offset
             try:
-                for piece in self._tail(job_id, offset, follow=not ended):
+                for piece in self._tail(job_id, offset, rank, follow=not ended):
                     offset += len(piece)
                     yield piece
                 if ended:
@@ -151,11 +169,11 @@ class Client:
             if not ended and offset == begin:
                 self._sleep(_PAUSE_S)
             # Asked after reading: once it has ended, one more reading brings the rest.
-            ended = self._patiently(partial(self.job, job_id), reached=True)["state"] in ENDED
+            ended = has_ended(self._patiently(partial(self.job, job_id), reached=True))
 
-    def _tail(self, job_id: str, offset: int, follow: bool) -> Iterator[bytes]:
+    def _tail(self, job_id: str, offset: int, rank: int, follow: bool) -> Iterator[bytes]:
         """One connection's worth of log; a quiet one ends here after a while, so that a dead one is noticed."""
-        query: dict[str, str | int] = {"offset": offset} | ({"follow": "true"} if follow else {})
+        query = _log_query(offset, rank) | ({"follow": "true"} if follow else {})
         try:
             yield from self._transport.stream(_job(job_id, "log"), query, _POLL_S)
         except TimeoutError:
@@ -184,6 +202,16 @@ class Client:
             self._transport = self._connect()
         except NoDaemonError:
             return
+
+
+def _chosen(states: Iterable[str], user: str, name: str) -> dict[str, str | int | list[str]]:
+    """Which jobs; what is not said is left out."""
+    wanted: dict[str, str | int | list[str]] = {"state": sorted(states), "user": user, "name": name}
+    return {key: value for key, value in wanted.items() if value}
+
+
+def _log_query(offset: int, rank: int) -> dict[str, str | int]:
+    return {"offset": offset, "rank": rank} if rank else {"offset": offset}
 
 
 def _job(job_id: str, verb: str = "") -> str:

@@ -20,8 +20,16 @@ class NoDaemonError(DaemonError):
     """Nobody answers where the daemon should be."""
 
 
+class UntrustedDaemonError(DaemonError):
+    """Whoever answers has not shown to be the daemon (certificate, owner of the socket): it was told nothing."""
+
+
 class ConnectionBrokenError(DaemonError):
     """The daemon was reached, but the connection ended before its answer: the request may have been carried out."""
+
+
+class NoAnswerError(DaemonError):
+    """The daemon did not answer in time: the request may have been carried out, or still be."""
 
 
 class RefusedError(DaemonError):
@@ -35,6 +43,11 @@ class RefusedError(DaemonError):
     def usage(self) -> bool:
         """Whether what was asked for is wrong in itself, rather than not possible now or not allowed."""
         return self.status in _USAGE
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Whether the daemon itself cannot say if the request was carried out."""
+        return self.code == "unknown"
 
 
 class WaitTimeoutError(DaemonError):

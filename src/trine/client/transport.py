@@ -7,17 +7,34 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import socket
+import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from trine.client.address import Address
-from trine.client.errors import ConnectionBrokenError, DaemonError, NoDaemonError, RefusedError
+from trine.client.errors import (
+    ConnectionBrokenError,
+    DaemonError,
+    NoAnswerError,
+    NoDaemonError,
+    RefusedError,
+    UntrustedDaemonError,
+)
 
 _AGAIN_AFTER_S = (0.1, 0.5, 2.0)
 _CHUNK_BYTES = 65536
+_NOT_NOW = 503
+_LONGEST_PATH = 107
+"""Bytes that the address of a unix socket can hold; a longer path goes by way of its open directory."""
+_OTHER_NAME = (62, 64)
+"""OpenSSL's codes for a certificate of another name, or of another address."""
 
 Query = Mapping[str, str | int | list[str]]
 
@@ -38,7 +55,7 @@ class Transport:
         return self._persistently("GET", _target(path, query), None, {}, timeout_s or self._timeout_s)
 
     def post(self, path: str, body: str = "", request_id: str = "") -> Any:
-        """Only a request with an id is sent again when the connection breaks."""
+        """Only a request with an id is sent again, when the connection breaks or the daemon cannot tell its outcome."""
         content = body.encode()
         headers = {"Content-Type": "application/json"}
         if request_id:
@@ -75,6 +92,12 @@ class Transport:
             except NoDaemonError:
                 if failure is None:
                     raise
+            except RefusedError as error:
+                # Once it is open whether the request was carried out, "not now" does not close it.
+                if error.outcome_unknown:
+                    failure = error
+                elif failure is None or error.status != _NOT_NOW:
+                    raise
         raise failure or NoDaemonError(self._nobody())
 
     def _once(self, method: str, path: str, content: bytes | None, headers: dict[str, str], timeout_s: float) -> Any:
@@ -83,7 +106,7 @@ class Transport:
             status, answer = self._exchange(connection, method, path, content, headers)
         except TimeoutError:
             self.close()
-            raise DaemonError(f"the daemon at {self._address.url} did not answer within {timeout_s:g} s") from None
+            raise NoAnswerError(f"the daemon at {self._address.url} did not answer within {timeout_s:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._broke(error) from None
@@ -130,11 +153,15 @@ class Transport:
         return self._kept
 
     def _open(self, timeout_s: float) -> http.client.HTTPConnection:
-        parts = urlsplit(self._address.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        connection = _connection_to(self._address, timeout_s)
         try:
             connection.connect()
+        except UntrustedDaemonError:
+            connection.close()
+            raise
+        except ssl.SSLError as error:
+            connection.close()
+            raise UntrustedDaemonError(_tls_problem(self._address.url, error)) from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise NoDaemonError(f"{self._nobody()} ({_words(error)})") from None
@@ -149,10 +176,56 @@ class Transport:
 
     @property
     def _prefix(self) -> str:
-        return urlsplit(self._address.url).path
+        return "" if self._address.socket else urlsplit(self._address.url).path
 
     def _headers(self, more: dict[str, str]) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._address.token}", "Accept": "application/json", **more}
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket, after a look at who listens there."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        directory = os.open(Path(self._path).parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            owner = os.fstat(directory).st_uid
+            long_way = f"/proc/self/fd/{directory}/{Path(self._path).name}"
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(self._path if len(os.fsencode(self._path)) <= _LONGEST_PATH else long_way)
+        finally:
+            os.close(directory)
+        _, uid, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid not in (owner, 0):
+            raise UntrustedDaemonError(
+                f"{self._path} is served by user {uid}, but its directory belongs to user {owner}: nothing was sent"
+            )
+
+
+def _connection_to(address: Address, timeout_s: float) -> http.client.HTTPConnection:
+    if address.socket:
+        return _UnixConnection(address.socket, timeout_s)
+    parts = urlsplit(address.url)
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+
+
+def _tls_problem(url: str, error: ssl.SSLError) -> str:
+    """What is wrong with the other side's certificate, and what to do."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return f"no TLS connection with {url} ({_words(error)}); does the daemon serve https there?"
+    host = urlsplit(url).hostname
+    if error.verify_code in _OTHER_NAME:
+        return f"the certificate of the daemon at {url} is not valid for {host}; use a name that it was made for"
+    return (
+        f"the certificate of the daemon at {url} is not trusted here ({error.verify_message}); if it is from an "
+        "authority of your own, name that one's certificate with SSL_CERT_FILE=/path/to/ca.pem"
+    )
 
 
 def _target(path: str, query: Query | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from trine.config.bandwidth import written
+from trine.config.links import links_tree
 from trine.core.cluster import Cluster, Links, Node
 
 _HEADER = (
@@ -24,7 +24,7 @@ def dump_cluster(cluster: Cluster) -> str:
         tree["racks"] = _racks(cluster)
     else:
         tree["nodes"] = [entry | {"rack": rack} for rack, entry in _runs(list(enumerate(cluster.nodes)))]
-    links = _links(cluster.links) | _by_type(cluster.type_links)
+    links = links_tree(cluster.links) | _by_type(cluster.type_links)
     tree |= {"links": links} if links else {}
     tree |= {"prices_per_gpu_hour": dict(cluster.prices_per_gpu_h)} if cluster.prices_per_gpu_h else {}
     tree |= {"slowdowns": {c: list(s) for c, s in cluster.scores.items()}} if cluster.scores else {}
@@ -88,14 +88,5 @@ def _runs(nodes: list[tuple[int, Node]]) -> list[tuple[str, dict[str, Any]]]:
     return entries
 
 
-def _links(links: Links) -> dict[str, Any]:
-    values = {
-        "intra_node": links.intra_node_bytes_per_s,
-        "nic": links.nic_bytes_per_s,
-        "uplink": links.uplink_bytes_per_s,
-    }
-    return {key: written(value) for key, value in values.items() if value is not None}
-
-
 def _by_type(type_links: dict[str, Links]) -> dict[str, Any]:
-    return {"by_type": {t: _links(links) for t, links in type_links.items()}} if type_links else {}
+    return {"by_type": {t: links_tree(links) for t, links in type_links.items()}} if type_links else {}

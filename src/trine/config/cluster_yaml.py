@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trine.config.bandwidth import bandwidth
 from trine.config.cluster_shape import MAX_GPUS, check_size, parse_shape
+from trine.config.links import read_links, read_type_links
 from trine.config.shape_files import FORMATS, Asked, detect, read_shape
 from trine.config.text_file import read_text
 from trine.config.yaml_reader import Mapping, Value, Values, parse_mapping
@@ -165,14 +165,10 @@ def _links(section: Mapping | None, cluster: Cluster) -> tuple[Links, dict[str, 
         return Links(), {}
     by_type = section.mapping("by_type", None)
     if by_type is None:
-        return _one_links(section), {}
-    return _one_links(section), {
-        _known_type(key, value, cluster): _one_links(value.mapping()) for key, value in by_type.values()
+        return read_links(section), {}
+    return read_links(section), {
+        _known_type(key, value, cluster): read_type_links(value.mapping()) for key, value in by_type.values()
     }
-
-
-def _one_links(section: Mapping) -> Links:
-    return Links(bandwidth(section, "intra_node"), bandwidth(section, "nic"), bandwidth(section, "uplink"))
 
 
 def _prices(section: Mapping | None, cluster: Cluster) -> dict[str, float]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os.path
 import re
 import shlex
+import unicodedata
+from collections import abc
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +35,7 @@ from pydantic import (
     field_validator,
 )
 
+from trine.config.launchers import launcher_of
 from trine.config.text_file import read_text
 from trine.config.yaml_reader import Mapping, Value, parse_mapping
 from trine.core.errors import InputError, nearest
@@ -43,31 +47,45 @@ MAX_PATH_LENGTH = 1_024
 MAX_JOBS = 1_000
 """Jobs in one file or request."""
 MAX_FILE_BYTES = 4_000_000
-LONGEST_S = 1e6 * 86_400
-"""Longest duration that is taken seriously."""
+SHORTEST_S, LONGEST_S = 1e-3, 1e6 * 86_400
+"""Durations that are taken seriously."""
+MAX_STEPS = 1e15
+SLOWEST, FASTEST = 1e-9, 1e12
+"""Steps per second that ``steps`` and ``max_runtime`` may imply: policies divide by them and multiply with them."""
+MAX_PRIORITY, MAX_GRACE_S, MAX_RETRIES = 1e6, 3_600.0, 1_000
 
 TIERS = ("node", "rack", "network")
-_NAME = r"^([A-Za-z0-9_][A-Za-z0-9_ .,:+=@()#-]{0,127})?$"
+MAX_NAME_LENGTH = 128
+_RUNS_SCRIPTS = r"python[0-9.]*|bash|sh|dash|zsh|torchrun|accelerate|deepspeed"
+"""Programs of which the name says nothing about a job."""
+_NAME_MARKS = frozenset("_ .,:+=@()#-")
+"""What a name may hold besides the letters and digits of any language."""
 _LABEL = r"^([A-Za-z0-9_][A-Za-z0-9_.:+-]{0,63})?$"
 _TYPE = r"^[A-Za-z0-9_][A-Za-z0-9_.:+ -]{0,63}$"
 _USER = r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$"
 _PATH = r"^(/(?!\.\.(/|$))[^/\x00-\x1f\x7f]*)+$"
 _DURATION = r"^([1-9][0-9]{0,5}(\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9]) ?[smhd]$"
+_CLOCK = r"^([0-9]{1,3}-([01]?[0-9]|2[0-3])(:[0-5][0-9]){0,2}|[0-9]{1,6}(:[0-5][0-9]){2})$"
+"""Durations as Slurm writes them: ``H:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``.
+
+Slurm's ``M:SS`` is left out on purpose: ``2:00`` would be two minutes to it and two hours to most readers."""
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 _SHELL_WORDS = frozenset(["&&", "||", "|", ";", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"])
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SET_BY_TRINE = re.compile("(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|TRINE_.*")
 
 EXPECTED = {
-    "name": "up to 128 letters, digits, spaces and . , : + = @ ( ) # _ -, beginning with a letter or digit",
+    "name": "up to 128 letters of any language, digits, spaces and . , : + = @ ( ) # _ -, "
+    "beginning with a letter or digit",
     "run": "a command: one text such as 'python train.py --lr 0.1', or a list of arguments; at most 64 kB in all",
     "workdir": "the absolute path of a directory, without '..'",
     "env": "at most 128 variables with text values, 64 kB in all; RANK, MASTER_ADDR, CUDA_VISIBLE_DEVICES, TRINE_... "
     "are set by trine",
     "gpus": f"a whole number of GPUs from 1 to {MAX_GPUS:,} or {{count: 4, types: any}} or {{count: 4, types: [a100]}}",
     "nodes": "the number of nodes to spread the GPUs over evenly, such as 2 for 8 GPUs as 4 + 4",
-    "ranks": "gpu (one process per GPU) or node (one process per node)",
-    "model": "the name of a model: up to 128 letters, digits, spaces and . , : + = @ ( ) # _ -",
+    "ranks": "node (one process per node, for all of its GPUs there) or gpu (one process per GPU, for programs that "
+    "start no others)",
+    "model": "the name of a model: up to 128 letters of any language, digits, spaces and . , : + = @ ( ) # _ -",
     "class": "an application class: up to 64 letters, digits and . : + _ -, such as A",
     "queue": "the name of a queue: up to 64 letters, digits and . : + _ -",
     "user": "a user name: up to 32 letters, digits and . _ -, beginning with a letter",
@@ -79,12 +97,20 @@ EXPECTED = {
     "topology.required": "node, rack or network",
     "topology.preferred": "node, rack or network",
     "topology.max_wait_s": "seconds to wait for the preferred tier, 0 or more",
-    "deadline": "seconds from submission, a duration such as 6h, or a time with its zone such as 2030-01-31T18:00:00Z",
-    "max_runtime": "seconds, or a duration such as 90m, 2h or 1.5d; more than 0, at most 1,000,000 days",
-    "steps": "a number of training steps greater than 0, at most 1e15",
+    "deadline": "seconds from submission (1 ms or more), a duration such as 6h or 6:00:00, or "
+    "a time with its zone such as 2030-01-31T18:00:00Z",
+    "max_runtime": "seconds, or a duration such as 90m, 2h, 1.5d, 2:00:00 (H:MM:SS) or 1-12:00:00 (D-HH:MM:SS); "
+    "from 1 ms to 1,000,000 days",
+    "steps": "a number of training steps from 1 to 1e15; with max_runtime, from 1e-9 to 1e12 steps per second",
+    "retries": f"how often a job that fails by itself is started again, after a growing pause: 0 to {MAX_RETRIES:,}",
+    "preemptible": "true or false; false: once started, it is not stopped for other jobs",
+    "min_run": "seconds, or a duration such as 10m; how long a start runs before it may be stopped for other jobs",
 }
 """What each key takes, for error sentences; also the descriptions in the API's schema."""
-_WHOLE = f'a job such as {{"run": "python train.py", "gpus": 1}}, or a list of at most {MAX_JOBS:,}'
+_WHOLE = (
+    f'a job such as {{"run": "python train.py", "gpus": 1}}, or a list of at most {MAX_JOBS:,}, '
+    'or {"jobs": [such a list], "env": {variables of all}}'
+)
 _TEXTS = re.compile("name|run|workdir|ranks|model|class|queue|user|gpus.types|checkpoint.dir|topology.(requ|pref).*")
 
 
@@ -118,13 +144,27 @@ def _check_command(run: tuple[str, ...]) -> tuple[str, ...]:
     return run
 
 
+def is_env_name(name: str) -> bool:
+    return re.fullmatch(_ENV_NAME, name) is not None
+
+
+def is_set_by_trine(name: str) -> bool:
+    """Whether trine sets the variable in every process of a job, so that nobody else can."""
+    return _SET_BY_TRINE.fullmatch(name) is not None
+
+
+def env_bytes(env: abc.Mapping[str, str]) -> int:
+    """What counts against ``MAX_ENV_BYTES``."""
+    return sum(len(key) + len(value.encode()) + 2 for key, value in env.items())
+
+
 def _check_env(env: dict[str, str]) -> dict[str, str]:
     for key, value in env.items():
-        if not re.fullmatch(_ENV_NAME, key) or _SET_BY_TRINE.fullmatch(key):
+        if not is_env_name(key) or is_set_by_trine(key):
             raise ValueError(f"variable {_shown(key)}")
         if "\0" in value:
             raise ValueError(f"a NUL character in variable {key}")
-    if sum(len(key) + len(value.encode()) + 2 for key, value in env.items()) > MAX_ENV_BYTES:
+    if env_bytes(env) > MAX_ENV_BYTES:
         raise ValueError("more than 64 kB")
     return env
 
@@ -136,17 +176,62 @@ def _clean_path(path: str) -> str:
     return "/" + os.path.normpath(path).lstrip("/")
 
 
+def _clean_name(name: str) -> str:
+    """``name`` in its composed form, so that names that look the same are the same.
+
+    What cannot be seen or moves the text around it (control characters, reversed writing, line ends) is refused."""
+    name = unicodedata.normalize("NFC", name)
+    if len(name) > MAX_NAME_LENGTH:
+        raise ValueError(f"{len(name)} characters")
+    if not all(map(_in_name, name)) or (name and not _begins_name(name[0])):
+        raise ValueError(_shown(name))
+    return name
+
+
+def _in_name(letter: str) -> bool:
+    return letter in _NAME_MARKS or unicodedata.category(letter)[0] in "LMN"
+
+
+def _begins_name(letter: str) -> bool:
+    return letter == "_" or unicodedata.category(letter)[0] in "LN"
+
+
+def _named_after(command: Sequence[str]) -> str:
+    """The program, or the script that it runs: a queue in which every job is called python helps nobody."""
+    program = command[0].rpartition("/")[2]
+    if not re.fullmatch(_RUNS_SCRIPTS, program):
+        return command[0]
+    return next((word for word in command[1:] if re.fullmatch(r"[^\s=]+\.(py|sh)", word)), command[0])
+
+
+def _name_of(program: str) -> str:
+    """The program's name with what no name may hold left out."""
+    text = "".join(letter if _in_name(letter) else "_" for letter in unicodedata.normalize("NFC", program))
+    first = next((i for i, letter in enumerate(text) if _begins_name(letter)), len(text))
+    return text[first:][:MAX_NAME_LENGTH] or "job"
+
+
 def _seconds(value: Any) -> float:
-    """Seconds of a number or of text such as ``90m``."""
+    """Seconds of a number or of text such as ``90m`` or ``1:30:00``."""
     if isinstance(value, str) and re.fullmatch(_DURATION, value):
         value = float(value[:-1]) * _UNIT_S[value[-1]]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST_S:
+    elif isinstance(value, str) and re.fullmatch(_CLOCK, value):
+        value = _clock_seconds(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not SHORTEST_S <= value <= LONGEST_S:
         raise ValueError(_shown(value))
     return float(value)
 
 
+def _clock_seconds(text: str) -> float:
+    days, dash, clock = text.rpartition("-")
+    parts = [float(part) for part in clock.split(":")]
+    # After a dash the first part is hours, however many follow; without one there are always three.
+    hours, minutes, seconds = (*parts, *(0.0,) * (3 - len(parts)))
+    return (float(days) * _UNIT_S["d"] if dash else 0.0) + hours * _UNIT_S["h"] + minutes * _UNIT_S["m"] + seconds
+
+
 def _deadline(value: Any) -> float | datetime:
-    if not isinstance(value, str) or re.fullmatch(_DURATION, value):
+    if not isinstance(value, str) or re.fullmatch(_DURATION, value) or re.fullmatch(_CLOCK, value):
         return _seconds(value)
     try:
         at = datetime.fromisoformat(value)
@@ -176,8 +261,8 @@ def _no_types(types: Any) -> Any:
     return tuple(types) if isinstance(types, list) else types
 
 
-_SECONDS_SCHEMA = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S}
-_DURATION_SCHEMA = {"type": "string", "pattern": _DURATION}
+_SECONDS_SCHEMA = {"type": "number", "minimum": SHORTEST_S, "maximum": LONGEST_S}
+_DURATION_SCHEMA = {"type": "string", "pattern": f"{_DURATION}|{_CLOCK}"}
 _TIME_SCHEMA = {"type": "string", "format": "date-time"}
 _ENV_SCHEMA = {
     "type": "object",
@@ -192,10 +277,11 @@ _RUN_SCHEMA = {
     ]
 }
 
-_Name = Annotated[str, StringConstraints(pattern=_NAME)]
+_Name = Annotated[str, AfterValidator(_clean_name), WithJsonSchema({"type": "string", "maxLength": MAX_NAME_LENGTH})]
 _Label = Annotated[str, StringConstraints(pattern=_LABEL)]
 _User = Annotated[str, StringConstraints(pattern=_USER)]
 _GpuCount = Annotated[int, Field(ge=1, le=MAX_GPUS), BeforeValidator(_whole)]
+_RetryCount = Annotated[int, Field(ge=0, le=MAX_RETRIES), BeforeValidator(_whole)]
 _NodeCount = Annotated[int, Field(ge=1, le=MAX_NODES), BeforeValidator(_whole)]
 _Tier = Literal["node", "rack", "network"]
 _Directory = Annotated[
@@ -248,7 +334,7 @@ class Checkpoint(_Frozen):
     """Where the job keeps its checkpoints (by default a directory trine makes), and the time it has to write one."""
 
     dir: _Directory | None = Field(default=None, description=_about("checkpoint.dir"))
-    grace_s: float = Field(default=30.0, ge=0, le=3_600, description=_about("checkpoint.grace_s"))
+    grace_s: float = Field(default=30.0, ge=0, le=MAX_GRACE_S, description=_about("checkpoint.grace_s"))
 
 
 class Topology(_Frozen):
@@ -270,12 +356,16 @@ class Topology(_Frozen):
 _ONE_GPU, _ANY_TOPOLOGY, _NO_CHECKPOINT = Gpus(count=1), Topology(), Checkpoint()
 
 
+_ON_RECORD = {"on record": True}
+"""Context of checks on a job that was accepted already."""
+
+
 class JobSpec(_Frozen):
     """A job as its user describes it. Only ``run`` is needed; everything else has a default."""
 
     run: _Command = Field(description=_about("run"))
     name: _Name = Field(default="", validate_default=True, description=_about("name"))
-    """Never empty after checking: the program's name by default."""
+    """Never empty after checking: by default that of the script or program it runs."""
     workdir: _Directory | None = Field(default=None, description=_about("workdir"))
     env: _Env = Field(default_factory=dict, description=_about("env"))
     gpus: Annotated[Gpus, BeforeValidator(_as_count)] = Field(
@@ -283,29 +373,33 @@ class JobSpec(_Frozen):
     )
     nodes: _NodeCount | None = Field(default=None, description=_about("nodes"))
     """The gang spans exactly this many nodes, with equally many GPUs on each; ``None`` leaves it to the placement."""
-    ranks: Literal["gpu", "node"] = Field(default="gpu", description=_about("ranks"))
+    ranks: Literal["node", "gpu"] = Field(default="node", description=_about("ranks"))
     model: _Name = Field(default="", description=_about("model"))
     app_class: _Label = Field(default="", alias="class", description=_about("class"))
     queue: _Label = Field(default="", description=_about("queue"))
     """Empty means the default queue."""
     user: _User = Field(default="", description=_about("user"))
     """Empty means the caller."""
-    priority: float = Field(default=0.0, ge=-1e6, le=1e6, description=_about("priority"))
+    priority: float = Field(default=0.0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description=_about("priority"))
     checkpoint: Checkpoint = Field(default_factory=lambda: _NO_CHECKPOINT, description=_about("checkpoint"))
     topology: Topology = Field(default_factory=lambda: _ANY_TOPOLOGY, description=_about("topology"))
     deadline: _Deadline | None = Field(default=None, description=_about("deadline"))
     """Seconds from submission, or a point in time."""
     max_runtime: _Duration | None = Field(default=None, description=_about("max_runtime"))
     """Seconds."""
-    steps: float | None = Field(default=None, gt=0, le=1e15, description=_about("steps"))
+    steps: float | None = Field(default=None, ge=1, le=MAX_STEPS, description=_about("steps"))
+    retries: _RetryCount | None = Field(default=None, description=_about("retries"))
+    """``None`` leaves it to the queue; once admitted it means 0."""
+    preemptible: bool = Field(default=True, description=_about("preemptible"))
+    min_run: _Duration | None = Field(default=None, description=_about("min_run"))
+    """Seconds."""
 
     @field_validator("name")
     @classmethod
     def _named(cls, name: str, info: ValidationInfo) -> str:
         if name or "run" not in info.data:
             return name
-        program = info.data["run"][0].rpartition("/")[2]
-        return re.sub(r"[^A-Za-z0-9_ .,:+=@()#-]", "_", program).lstrip(" .,:+=@()#-")[:128] or "job"
+        return _name_of(_named_after(info.data["run"]).rpartition("/")[2])
 
     @field_validator("nodes")
     @classmethod
@@ -314,6 +408,24 @@ class JobSpec(_Frozen):
         if nodes and gpus and gpus.count % nodes:
             raise ValueError(f"{nodes} nodes for {gpus.count} GPUs")
         return nodes
+
+    @field_validator("ranks")
+    @classmethod
+    def _one_training(cls, ranks: Literal["node", "gpu"], info: ValidationInfo) -> Literal["node", "gpu"]:
+        run, gpus, nodes = (info.data.get(key) for key in ("run", "gpus", "nodes"))
+        if ranks == "node" or not run or not gpus or gpus.count <= (nodes or 1) or info.context is _ON_RECORD:
+            return ranks
+        if launcher := launcher_of(run):
+            raise ValueError(f"gpu for {launcher}, which starts a process per GPU itself: a whole training per GPU")
+        return ranks
+
+    @field_validator("steps")
+    @classmethod
+    def _possible(cls, steps: float | None, info: ValidationInfo) -> float | None:
+        limit_s = info.data.get("max_runtime")
+        if steps and limit_s and not SLOWEST * limit_s <= steps <= FASTEST * limit_s:
+            raise ValueError(f"{steps:g} steps in {limit_s:g} s")
+        return steps
 
     def deadline_s(self, submitted_s: float) -> float | None:
         """The deadline as Unix time, for a job submitted at ``submitted_s``."""
@@ -336,13 +448,77 @@ _MANY = TypeAdapter(Annotated[list[JobSpec], Field(min_length=1, max_length=MAX_
 
 
 def parse_jobs(body: bytes | str, where: str = "request") -> list[JobSpec]:
-    """The jobs in JSON text: one object, or a list of at most ``MAX_JOBS``."""
+    """The jobs in JSON text: one object, a list of at most ``MAX_JOBS``, or ``{"jobs": [...], "env": {...}}``."""
+    start = body[:64] if isinstance(body, str) else body[:64].decode("latin-1")
+    if re.match(r'\s*{\s*"jobs"\s*:', start):
+        body = _with_common_env(body, where)
     try:
         if body[:64].lstrip()[:1] in (b"[", "["):
             return _MANY.validate_json(body)
         return [JobSpec.model_validate_json(body)]
     except ValidationError as error:
         raise _first_error(error, where) from None
+
+
+def _with_common_env(body: bytes | str, where: str) -> str:
+    """The list of jobs in ``{"jobs": [...], "env": {...}}``, each with the common variables below its own.
+
+    So that a sweep of a thousand jobs does not carry its environment a thousand times.
+    """
+    try:
+        request = json.loads(body)
+        jobs, env = request.pop("jobs"), request.pop("env", {})
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, f"not valid JSON ({type(error).__name__})", _WHOLE) from None
+    if request or not isinstance(jobs, list) or not isinstance(env, dict):
+        found = f"unknown key {_shown(min(request))}" if request else "no list of jobs with a mapping env"
+        raise InputError(where, found, _WHOLE)
+    return json.dumps([_with_env(job, env) for job in jobs])
+
+
+def _with_env(job: Any, env: dict[str, Any]) -> Any:
+    own = job.get("env", {}) if isinstance(job, dict) else None
+    return {**job, "env": {**env, **own}} if isinstance(own, dict) else job
+
+
+_RANGES = {
+    "priority": (-MAX_PRIORITY, MAX_PRIORITY),
+    "deadline": (SHORTEST_S, LONGEST_S),
+    "max_runtime": (SHORTEST_S, LONGEST_S),
+    "steps": (1.0, MAX_STEPS),
+    "retries": (0, MAX_RETRIES),
+    "min_run": (SHORTEST_S, LONGEST_S),
+    "grace_s": (0.0, MAX_GRACE_S),
+    "max_wait_s": (0.0, LONGEST_S),
+}
+
+
+def recorded_job(body: dict[str, Any]) -> JobSpec:
+    """A job that was accepted once, in plain values. JSON knows no tuples, so types are not taken strictly.
+
+    Versions before this one accepted numbers that are refused now. Such a job must not keep the daemon from starting,
+    so its numbers are moved to the nearest ones that are accepted.
+    """
+    try:
+        return JobSpec.model_validate(body, strict=False, context=_ON_RECORD)
+    except ValidationError:
+        return JobSpec.model_validate(_in_range(body), strict=False, context=_ON_RECORD)
+
+
+def _in_range(body: dict[str, Any]) -> dict[str, Any]:
+    moved = {}
+    for key, value in body.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if key in _RANGES and is_number and not math.isnan(value):
+            low, high = _RANGES[key]
+            moved[key] = min(max(value, low), high)
+        elif key not in _RANGES or not is_number:
+            moved[key] = _in_range(value) if key in ("checkpoint", "topology") else value
+    limit_s, steps = moved.get("max_runtime"), moved.get("steps")
+    if limit_s is not None and steps is not None:
+        # The time limit is enforced, the number of steps is information: the latter gives way.
+        moved["steps"] = min(max(steps, SLOWEST * limit_s), FASTEST * limit_s)
+    return moved
 
 
 def from_command(command: Sequence[str], gpus: int = 1, **keys: Any) -> JobSpec:

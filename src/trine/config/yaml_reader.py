@@ -18,8 +18,10 @@ from trine.config.text_file import read_text
 from trine.config.yaml_tree import compose
 from trine.core.errors import InputError, unknown_name
 
-_INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
-_NUMBER = re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+"""Underscores as Python takes them: one at a time, between digits. With others it is text, as ``1_`` is."""
+_INTEGER = re.compile(rf"[-+]?{_DIGITS}")
+_NUMBER = re.compile(rf"[-+]?({_DIGITS}(\.({_DIGITS})?)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _LONGEST_INTEGER = 18
 _NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
 _TRUE = ("true", "yes", "on")

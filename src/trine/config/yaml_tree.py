@@ -16,6 +16,7 @@ MAX_VALUES = 5_000_000
 """Values after aliases are expanded: stops 'billion laughs' files."""
 
 _MERGE = "tag:yaml.org,2002:merge"
+_STANDARD = "tag:yaml.org,2002:"
 
 
 def compose(text: str, where: str) -> Node | None:
@@ -59,10 +60,18 @@ def _check_events(text: str, where: str) -> None:
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
             aliases += 1
+        _check_tag(getattr(event, "tag", None), f"{where}:{line}")
         if depth > MAX_DEPTH:
             raise InputError(f"{where}:{line}", "nested too deeply", f"at most {MAX_DEPTH} levels")
         if aliases > MAX_ALIASES:
             raise InputError(f"{where}:{line}", "too many aliases (*name)", f"at most {MAX_ALIASES:,}")
+
+
+def _check_tag(tag: str | None, at: str) -> None:
+    """A tag would say that a value is of another kind; the readers go by what it looks like, so none may be lost."""
+    if tag is not None and tag != "!":
+        shown = tag if not tag.startswith(_STANDARD) else f"!!{tag.removeprefix(_STANDARD)}"
+        raise InputError(at, f"found the tag {shown[:60]!r}", "the value alone, without a tag")
 
 
 def _check_expansion(node: Node, where: str, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:

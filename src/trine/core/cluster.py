@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from trine.core.prices import Prices
 
@@ -31,6 +32,13 @@ class Node:
     gpus: int
     gpu_type: str = "gpu"
     rack: str = "rack0"
+    indices: tuple[int, ...] = ()
+    """What the machine calls its GPUs, ascending, where that is not 0, 1, 2 ... (some are left to others)."""
+
+    @property
+    def gpu_indices(self) -> tuple[int, ...]:
+        """The machine's number of each GPU, in the order of their ids."""
+        return self.indices or tuple(range(self.gpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,35 @@ class Links:
     intra_node_bytes_per_s: float | None = None
     nic_bytes_per_s: float | None = None
     uplink_bytes_per_s: float | None = None
+    spine_bytes_per_s: float | None = None
+    """Of the switch that all racks share."""
+    oversubscription: float | None = None
+    """Without an uplink: an uplink carries the NICs of its rack divided by this; 1 is full bisection."""
+    node_latency_s: float = 5e-6
+    """Per step of a collective inside a node; the next two: between nodes of a rack, between racks."""
+    rack_latency_s: float = 20e-6
+    network_latency_s: float = 40e-6
+    congestion: float = 1.0
+    """Scales NICs and uplinks: 0.25 leaves a quarter of them to all jobs together."""
+    nic_background: float = 0.0
+    """Share of each NIC (uplink, spine) that traffic of others than jobs takes."""
+    uplink_background: float = 0.0
+    spine_background: float = 0.0
+    unreduced: float = 0.0
+    """0: gradients are reduced inside a node before they leave it; 1: every GPU sends its own stream over the NIC."""
+
+
+class Largest(NamedTuple):
+    """GPUs of the largest node and of the largest rack of a type, free or not."""
+
+    node: int
+    rack: int
+
+    def tier_of(self, gpus: int) -> Tier:
+        """The lowest tier that holds so many GPUs when all are free."""
+        if gpus == 1:
+            return Tier.GPU
+        return Tier.NODE if gpus <= self.node else Tier.RACK if gpus <= self.rack else Tier.NETWORK
 
 
 @dataclass(frozen=True)
@@ -113,6 +150,20 @@ class Cluster:
     def prices(self) -> Prices:
         """What GPUs of each type cost, and when that changes."""
         return Prices.constant(self.prices_per_gpu_h) if self.changing_prices is None else self.changing_prices
+
+    def largest(self, gpu_type: str, out_of_service: Mapping[int, int] | None = None) -> Largest:
+        """What a node and a rack of a type have at most; ``out_of_service``: GPUs that do not count, by node."""
+        missing, on_node, in_rack = out_of_service or {}, [0], dict.fromkeys(self.rack_of, 0)
+        for index, node in enumerate(self.nodes):
+            if node.gpu_type == gpu_type:
+                on_node.append(node.gpus - missing.get(index, 0))
+                in_rack[self.rack_of[index]] += on_node[-1]
+        return Largest(max(on_node), max(in_rack.values(), default=0))
+
+    def index_of(self, gpu: int) -> int:
+        """The number of a GPU on its node, as users and the driver know it."""
+        node = self.node_of[gpu]
+        return self.nodes[node].gpu_indices[gpu - self.first_gpu[node]]
 
     def type_of(self, gpu: int) -> str:
         return self.nodes[self.node_of[gpu]].gpu_type

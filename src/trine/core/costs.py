@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trine.core.job import Job
@@ -16,10 +17,14 @@ class StopCosts:
     """``None``: a move costs what a restore costs."""
     checkpoint_every_s: float = 0.0
     """0: a checkpoint is taken at the stop itself, nothing is lost."""
+    by_model: Callable[[Job], float] | None = None
+    """Seconds from a start on new GPUs to the first step, by what the job trains; in place of ``restore_s``."""
 
     def restore(self, job: Job) -> float:
         """Seconds before work goes on after a preemption."""
-        return self.restore_s if job.restore_s is None else job.restore_s
+        if job.restore_s is not None:
+            return job.restore_s
+        return self.restore_s if self.by_model is None else self.by_model(job)
 
     def migration(self, job: Job) -> float:
         """Seconds before work goes on after a move."""

@@ -62,8 +62,12 @@ class Job:
     """Background jobs load the cluster but appear in no metric."""
     shape: Shape | None = None
     """How its GPUs must lie, where the user said so."""
+    min_run_s: float = 0.0
+    """A start is not stopped or moved for other jobs before it has run so long; infinity: never."""
     circle: str = ""
     """Two jobs share GPUs only if this is the same for both."""
+    open_ended: bool = False
+    """Nobody said how long it takes: ``steps`` is a guess."""
     line: int = 0
     """Line of the input file, for error messages; 0 when there is none."""
 

@@ -52,7 +52,7 @@ def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             str(path), f"{type(error).__name__}: {error}", f"a Python file that defines a {what}"
         ) from error

@@ -23,8 +23,14 @@ class Why(StrEnum):
     TOO_LARGE = "too-large"
     CANCELLED = "cancelled"
     HELD = "held"
+    TIME_LIMIT = "time-limit"
+    PAUSED = "paused"
+    SET_ASIDE = "set-aside"
+    HOST_TROUBLE = "host-trouble"
     QUOTA = "over-quota"
     TOPOLOGY = "no-room-close-together"
+    WAITS = "waits-for-a-better-place"
+    """By choice: GPUs are free, and the job would rather have others for the time being."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,8 @@ class Reason:
     sentence: str
     counts: dict[str, float] = field(default_factory=dict)
     change: str = ""
+    wakes_s: float = float("inf")
+    """When the refusal would be decided otherwise although nothing happens; infinity: never."""
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.change}".rstrip()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from trine.core.cluster import Cluster
+from trine.core.cluster import Cluster, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class JobRecord:
     """The widest tier the job ever ran at: gpu, node, rack or network."""
     slowdown: float
     """JCT over the ideal run time; 1 is perfect."""
+    comm_gpu_s: float = 0.0
+    """GPU-seconds of communication that compute did not hide. Not in ``jobs.csv``, whose columns are a contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,32 @@ class Segment:
     ended: str
     """Codes of the reasons for the start and the end."""
     tracked: bool = True
+
+
+class TimerChange(NamedTuple):
+    """From ``at_s`` on, jobs of ``gpus`` GPUs wait ``timer_s`` for GPUs within one ``tier``."""
+
+    at_s: float
+    gpus: int
+    tier: Tier
+    timer_s: float
+
+
+class TierTime(NamedTuple):
+    """GPU time held by gangs in one tier, untracked jobs included."""
+
+    tier: Tier
+    held_gpu_s: float
+    comm_gpu_s: float
+    """The part of it in communication that compute did not hide."""
+
+
+class LinkLoad(NamedTuple):
+    """Share of its capacity that the busiest NIC, and the busiest uplink or spine, carries on average."""
+
+    at_s: float
+    nic: float
+    uplink: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +123,9 @@ class RunResult:
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """Sentences a reader must know: skipped rows, assumed values."""
+    timers: list[TimerChange] = field(default_factory=list)
+    """How long jobs wait for a better place, over time, where the placement tunes that; oldest change first."""
+    tier_times: list[TierTime] = field(default_factory=list)
+    """Where GPU time went, by tier; empty where no communication was modelled."""
+    link_loads: list[LinkLoad] = field(default_factory=list)
+    """At some moments, in order; each holds until about the next. Empty where links are not modelled or not shared."""

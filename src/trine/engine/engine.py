@@ -5,6 +5,7 @@ It never asks for the time and never touches the world: the simulator and the ex
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,13 +25,14 @@ from trine.engine.handover import Handover, HandoverError
 from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.quotas import Quotas
+from trine.engine.relocation import Relocations
 from trine.engine.roster import Roster
 from trine.engine.table import JobTable, State
 from trine.perf.model import PerfModel, Speed
-from trine.placement.base import Placement
+from trine.perf.traffic import Traffic
+from trine.placement.base import Ask, Placement
 from trine.placement.free import FreeIndex
-from trine.placement.shaped import gives_way
-from trine.policy.base import Policy, Ranking, Selection
+from trine.policy.base import Policy, Ranking, Selection, check_ranking
 from trine.policy.view import Flags, Ints, View
 
 _STORY_LENGTH = 20_000
@@ -66,22 +68,31 @@ class Engine:
         """GPUs by job number, as planned."""
         self.partners: dict[int, int] = {}
         """Who shares its GPUs with whom, both ways, as planned; a job that is not in it is alone."""
+        self.traffic = Traffic.of(self.perf)
+        """Which running gangs share links; ``None`` where the performance model knows no links."""
         self.rerated: dict[int, None] = {}
-        """Running jobs whose speed changed because a job came to their GPUs or left; the world empties it."""
+        """Running jobs whose speed changed because a job came to their GPUs or links, or left; the world empties it."""
         self.handover = Handover(self.cluster.gpu_count)
         """Who holds which GPUs, as the world last confirmed."""
         self.settled = False
         """The last round changed nothing, so that deciding again without an event would change nothing either."""
         self.exact = False
         """The last round realised a selection instead of serving an order."""
-        self.blocked_by = -1
-        self.held_back = Why.NOT_DECIDED
+        self.blocked_by, self.held_back = -1, Why.NOT_DECIDED
+        self.stop_reason = ""
+        """What the policy says of a job for which another is stopped."""
         self.refusals: dict[int, Reason] = {}
+        self._decided_s, self._refusals_end_s = -math.inf, math.inf
+        """When the last round was, and when the first refusal of it would be decided otherwise."""
         self.over_quota: set[int] = set()
         self.withheld: set[int] = set()
         """GPUs out of service."""
+        self.resumed: dict[int, float] = {}
+        """Observed rates (0: none) of jobs put back that may share links: ``resume.rate_resumed`` rates them."""
         self.reported: set[int] = set()
         """Jobs that told their progress, some of which may be lost when they stop."""
+        self.aside: set[int] = set()
+        """Jobs that are left out of all decisions; those that hold GPUs keep them until they end by themselves."""
         self._order: Ints | Mapping[int, int] = {}
         """Job numbers in the order of the last round."""
         self._ranks: tuple[Ints | Mapping[int, int], dict[int, int]] | None = None
@@ -92,24 +103,37 @@ class Engine:
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
         # An order that only events change, placed by a rule without chance: planning again gives the same plan.
         repeatable = not self.compat.keep_evictions if self.placement.sticky else self.placement.repeatable
-        self._repeats = repeatable and not self.policy.changes_with_time
+        self._repeats = repeatable and not self.policy.changes_with_time and not self.placement.changes_with_starts
+        # Most placements care for neither times nor starts, and rounds are many.
+        self._timed = type(self.placement.chooses).wakes_s is not Placement.wakes_s
+        self._tells_starts = getattr(self.placement.started, "__func__", None) is not Placement.started
+        # What comes with trine is tested to keep its word, and simulated rounds are many.
+        self._from_file = not type(self.policy).__module__.startswith("trine.")
         self.excluded = self.placement.excluded()
         for gpu in self.excluded:
             self.free.withhold(gpu)
         self._capacity = [p.total for p in self.free.pools]
-        self._planner = Planner(
+        self._planner = self._make_planner()
+        self._handlers = self._all_handlers()
+
+    def _make_planner(self) -> Planner:
+        moves = Moves(self.quote, self.costs)
+        return Planner(
             self.table,
             self.free,
             self.assigned,
             self.placement,
-            self.policy.strict if self.strict is None else self.strict,
-            self.policy.preemptive,
+            self.policy.is_strict if self.strict is None else self.strict,
+            self.policy.is_preemptive,
             self.compat.keep_evictions,
-            Moves(self.perf, self.costs) if self.placement.weighs_moves and not self.compat.free_moves else None,
+            moves if self.placement.weighs_moves and not self.compat.free_moves else None,
             self.partners,
             self.perf,
+            relocations=Relocations(moves) if self.placement.relocates else None,
         )
-        self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
+
+    def _all_handlers(self) -> dict[type, Callable[[Any], list[Decision]]]:
+        return {
             Submitted: self._submitted,
             Tick: self._tick,
             Started: self._started,
@@ -147,32 +171,81 @@ class Engine:
         if not len(self.roster):
             self.settled = True
             return []
+        if self.traffic is not None:
+            self.settle_traffic(now)
         view = self.view(now)
         view.news = self.roster.news()
+        if self.quotas:
+            view.within_quotas = self._within_quotas
         chosen = self.policy.rank(view)
-        plan = self._realise(now, chosen, fill) if isinstance(chosen, Selection) else self._serve(now, chosen, fill)
+        if self._from_file:
+            check_ranking(self.policy.name, chosen, len(view), len(self.free.pools))
+        # Rounds are many and jobs with such wishes few: the common case goes straight to the plan.
+        protected = self._protected(now) if self.table.min_run_s or self.aside else None
+        plan = self._plan_around(now, chosen, fill, protected) if protected else self._plan(now, chosen, fill)
+        if view.over_quota:
+            self.over_quota |= view.over_quota
         self.blocked_by, self.refusals, self.ranked = plan.blocked_by, plan.refusals, len(self.table)
-        # After filling, a whole round may still stop or move jobs; a preference gives way by itself as time passes.
-        refused, jobs = plan.refusals, self.table.jobs
-        patient = bool(refused) and any(gives_way(jobs[slot].shape, now) for slot in refused)
+        self._decided_s, self._refusals_end_s = now, plan.wakes_s
+        # After filling, a whole round may still stop or move jobs; protection ends by itself as time passes.
+        passing = plan.provisional
+        if protected:
+            passing = passing or any(slot not in self.aside for slot in protected)
         # A selection once realised by a sticky placement stays as it is.
-        repeats = self.placement.sticky and not self.policy.changes_with_time if self.exact else self._repeats
-        self.settled = not fill and not patient and (repeats or (not plan.stops and not plan.starts))
-        if patient:
+        repeats = self._repeats
+        if self.exact:
+            repeats = self.placement.sticky and not self.policy.changes_with_time
+            repeats = repeats and not self.placement.changes_with_starts
+        self.settled = not fill and not passing and (repeats or (not plan.stops and not plan.starts))
+        if passing or plan.wakes_s < math.inf:
             self._planner.forget()
         if not plan.stops and not plan.starts and plan.partners is None:
             return []
         stops, elsewhere = self._stop_decisions(now, plan), sharing.adopt(self, plan)
         return stops + self._start_decisions(now, plan) + sharing.claim_again(self, now, elsewhere)
 
-    def _serve(self, now: float, ranking: Ranking, fill: bool) -> Plan:
+    def _protected(self, now: float) -> dict[int, Gpus]:
+        """Jobs that may not be stopped or moved now, with their GPUs; pairs are the policy's to dissolve."""
+        least_s, table = self.table.min_run_s, self.table
+        return {
+            slot: gpus
+            for slot, gpus in self.assigned.items()
+            if (slot in self.aside or now - table.run_from_s[slot] < least_s.get(slot, 0.0))
+            and slot not in self.partners
+            and not self.handover.waits(slot)
+        }
+
+    def _plan(
+        self, now: float, chosen: Ranking | Selection, fill: bool, protected: Mapping[int, Gpus] | None = None
+    ) -> Plan:
+        if isinstance(chosen, Selection):
+            return self._realise(now, chosen, fill)
+        return self._serve(now, chosen, fill, protected)
+
+    def _plan_around(self, now: float, chosen: Ranking | Selection, fill: bool, protected: dict[int, Gpus]) -> Plan:
+        """The plan for all jobs but those that are protected, whose GPUs count as taken."""
+        self._planner.forget()  # what it remembers of the last round may be about other GPUs
+        for slot in protected:
+            del self.assigned[slot]
+        try:
+            if isinstance(chosen, Selection) and not protected.keys().isdisjoint(chosen.wanted):
+                chosen = chosen.among(chosen.wanted.keys() - protected.keys())
+            return self._plan(now, chosen, fill, protected)
+        finally:
+            self.assigned.update(protected)
+
+    def _serve(self, now: float, ranking: Ranking, fill: bool, protected: Mapping[int, Gpus] | None = None) -> Plan:
         """GPUs in order of rank."""
-        slots, pools = self.roster.slots()[ranking.order], ranking.pools
+        slots = self.roster.slots()[ranking.order]
+        if protected:
+            others = ~np.isin(slots, list(protected))
+            slots, ranking = slots[others], ranking.among(others)
         if self.quotas:
             kept = self._within_quotas(slots.tolist())
-            slots, pools = slots[kept], None if pools is None else pools[kept]
+            slots, ranking = slots[kept], ranking.among(kept)
         self.exact, self.held_back, self._order = False, ranking.held_back, slots
-        return self._planner.fill(now, slots, pools) if fill else self._planner.plan(now, slots, pools)
+        self.stop_reason = ranking.stop_reason
+        return self._planner.fill(now, slots, ranking.pools) if fill else self._planner.plan(now, slots, ranking)
 
     def _realise(self, now: float, selection: Selection, fill: bool) -> Plan:
         """GPUs for exactly the jobs selected."""
@@ -255,7 +328,9 @@ class Engine:
             self.book_service(now, slot)
             self.table.state[slot] = State.STOPPING
             self.tell(now, slot, "told to move" if moves else "told to stop")
-            decisions.append(Stop(slot, self.table.epoch[slot], moves, Why.MOVED if moves else Why.PREEMPTED))
+            why = Why.MOVED if moves else Why.PREEMPTED
+            for_job, gain_s = plan.stopped_for.get(slot, -1), plan.gains_s.get(slot, 0.0)
+            decisions.append(Stop(slot, self.table.epoch[slot], moves, why, for_job, gain_s))
         return decisions
 
     def _forget_start(self, slot: int) -> None:
@@ -266,6 +341,9 @@ class Engine:
         table = self.table
         decisions: list[Decision] = []
         for slot, gpus in plan.starts:
+            if self._tells_starts:
+                ask = Ask(table.jobs[slot], slot, now, type_index=self.free.type_of(gpus), columns=table)
+                self.placement.started(ask, gpus)
             self.assigned[slot] = gpus
             table.running[slot] = True
             if slot not in self.handover.holding:
@@ -287,16 +365,20 @@ class Engine:
         table.state[slot] = State.STARTING
         epoch = table.epoch[slot] = table.epoch[slot] + 1
         self.tell(now, slot, "started on GPUs", gpus)
+        if self.traffic is not None:
+            self.traffic.join(slot, table.jobs[slot], gpus)
         if partner >= 0:
-            sharing.rerate(self, now, self.handover.beside(slot), None, table.jobs[slot])
+            sharing.partner_changed(self, now, self.handover.beside(slot), None, table.jobs[slot])
         return Start(slot, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED, partner)
 
     def release(self, now: float, slot: int) -> list[Decision]:
         """The job let go of its GPUs: start those that waited only for them."""
         other = self.handover.beside(slot) if self.handover.guests else -1
         waiters = self.handover.release(slot)
+        if self.traffic is not None:
+            self.traffic.leave(slot)
         if other >= 0:
-            sharing.rerate(self, now, other, self.table.jobs[slot], None)
+            sharing.partner_changed(self, now, other, self.table.jobs[slot], None)
         return [self.start(now, waiter) for waiter in waiters]
 
     # -- queries -------------------------------------------------------------------------------------------------
@@ -305,12 +387,30 @@ class Engine:
         """What a policy sees now."""
         table, roster = self.table, self.roster
         free = [p.total for p in self.free.pools]
-        all_run = len(self.assigned) == len(roster)
+        aside = len(self.aside & self.assigned.keys()) if self.aside else 0
+        all_run = len(self.assigned) - aside == len(roster)
         return View(now, roster.slots, table, free, self._capacity, self.compat, table.prioritised, all_run)
 
     def speed(self, slot: int) -> Speed:
-        """How fast the job should be on the GPUs it holds, next to whoever else is there."""
-        return self.perf.speed(self.table.jobs[slot], self.handover.holding[slot], sharing.beside(self, slot))
+        """How fast the job should be on the GPUs it holds, next to the jobs on its GPUs and links."""
+        partner = sharing.beside(self, slot) if self.handover.guests else None
+        bandwidth = None if self.traffic is None else self.traffic.bandwidth(slot)
+        return self.perf.speed(self.table.jobs[slot], self.handover.holding[slot], partner, bandwidth)
+
+    def quote(self, slot: int, gpus: Gpus) -> Speed:
+        """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now."""
+        job = self.table.jobs[slot]
+        return self.perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, slot)
+
+    def settle_traffic(self, now: float) -> None:
+        """Rate jobs anew whose links others came to or left: the world says when all of one moment is carried out."""
+        if self.traffic is None or not self.traffic.unsettled:
+            return
+        self._planner.links_changed()
+        for changed in self.traffic.settle():
+            if self.table.state[changed.job_index] is State.RUNNING:
+                sharing.bandwidth_changed(self, now, changed)
+                self.settled = False
 
     @property
     def realised(self) -> Selection | None:
@@ -363,7 +463,31 @@ class Engine:
         """What happened to the job, oldest first (the last transitions of the whole cluster are kept)."""
         return [f"{now:g} s: {what} {gpus or ''}".rstrip() for now, who, what, gpus in self._story if who == slot]
 
+    @property
+    def wakes_s(self) -> float:
+        """When deciding again changes something although nothing happens; infinity: never.
+
+        With no job to decide about the policy is not asked: what it wakes for would stay due."""
+        if not len(self.roster):
+            return math.inf
+        wakes_s = self.policy.wakes_s
+        return min(wakes_s, self.placement_wakes_s) if self._timed or self._refusals_end_s < math.inf else wakes_s
+
+    @property
+    def placement_wakes_s(self) -> float:
+        """The same for the placement alone: a job that it refused gets GPUs then, whether or not a round is due."""
+        if not len(self.roster):
+            return math.inf
+        own_s = self.placement.wakes_s if self._timed else math.inf
+        # What was due when it was last asked was taken into account then, and would only stay due.
+        return min(self._refusals_end_s, own_s if own_s > self._decided_s else math.inf)
+
     # -- what transitions elsewhere may touch --------------------------------------------------------------------
+
+    def set_aside(self, slot: int) -> None:
+        """Leave the job out of all decisions. What it holds it keeps until it ends by itself."""
+        self.stop_offering(slot)
+        self.aside.add(slot)
 
     def stop_offering(self, slot: int) -> None:
         """Leave the job out of the order until ``offer_again``."""

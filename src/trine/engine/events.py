@@ -150,6 +150,10 @@ class Stop(NamedTuple):
     epoch: int
     moves: bool
     why: Why
+    for_job: int = -1
+    """The job that gets its GPUs, where the policy names who is stopped for whom; -1: not known, or none."""
+    gain_s: float = 0.0
+    """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
 
 
 Decision = Start | Stop

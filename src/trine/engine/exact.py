@@ -204,8 +204,10 @@ class ExactRound:
         jobs = self.planner.table.jobs
         # A shape binds both members: the one that asks for it chooses.
         chooses = unit.mate if unit.mate >= 0 and jobs[unit.mate].shape is not None else unit.slot
-        gpus = self.planner.try_place(jobs[chooses], self._pools(unit), self.plan, unit.slot)
+        gpus = self.planner.try_place(jobs[chooses], self._pools(unit), self.plan, chooses)
         if gpus is None:
+            if chooses != unit.slot and chooses in self.plan.refusals:
+                self.plan.refusals[unit.slot] = self.plan.refusals[chooses]
             return False
         self._put(unit, gpus)
         return True

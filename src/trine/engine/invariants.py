@@ -72,7 +72,7 @@ def _check_states(engine: Engine) -> None:
     present = set(engine.roster.slots().tolist())
     if len(present) != len(engine.roster):
         raise EngineError(f"invariant broken: {len(engine.roster)} jobs are counted, {len(present)} stand in line")
-    for slot in engine.assigned.keys() - present:
+    for slot in engine.assigned.keys() - present - engine.aside:
         raise _fail(engine, slot, "has GPUs and does not stand in line")
     for slot, state in enumerate(engine.table.state):
         assigned = slot in engine.assigned

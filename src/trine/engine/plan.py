@@ -10,23 +10,28 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, compress, count
+from math import inf
 from operator import ne
 
 import numpy as np
 
+from trine.core.cluster import Tier
 from trine.core.errors import TrineError
 from trine.core.job import Job
-from trine.core.reason import Reason
+from trine.core.reason import Reason, Why
 from trine.engine.moves import Moves
+from trine.engine.relocation import Relocations
 from trine.engine.table import JobTable
+from trine.engine.victims import VictimRound
 from trine.perf.model import PerfModel
-from trine.placement.base import Placement
+from trine.placement.base import Ask, Placement
 from trine.placement.free import FreeIndex, FreePool
 from trine.placement.shaped import shaped
-from trine.policy.base import Selection
+from trine.policy.base import Ranking, Selection
 from trine.policy.view import Ints
 
 Gpus = tuple[int, ...]
+_NO_JOB = Job("", 0.0, 1, 1.0)
 
 
 class PlacementError(TrineError):
@@ -45,6 +50,26 @@ class Plan:
     """What the placement itself said, for jobs it refused although there were enough GPUs."""
     partners: dict[int, int] | None = None
     """Who shares GPUs with whom after this round, both ways; ``None``: as before."""
+    stopped_for: dict[int, int] = field(default_factory=dict)
+    """Job index of the job that gets the GPUs, by job index of the one that is stopped, where that is known."""
+    gains_s: dict[int, float] = field(default_factory=dict)
+    """Seconds by which jobs that move for their own good are expected to end earlier, by job index."""
+    provisional: bool = False
+    """Planning again later may give another plan although nothing happens, since jobs grow old enough to be stopped."""
+    wakes_s: float = inf
+    """When the first refusal would be decided otherwise although nothing happens."""
+
+    def waits(self, slot: int) -> bool:
+        """The job was refused GPUs that it could have: it waits by choice, and at nobody's cost."""
+        refusal = self.refusals.get(slot)
+        return refusal is not None and refusal.code is Why.WAITS
+
+    def put_back(self, slot: int, refusal: Reason | None) -> None:
+        """What was said of the job before."""
+        if refusal is None:
+            del self.refusals[slot]
+        else:
+            self.refusals[slot] = refusal
 
 
 @dataclass
@@ -66,9 +91,15 @@ class Planner:
     """Knows which jobs can run on the same GPUs."""
     space_sharing: bool = True
     """Two jobs may run on the same GPUs at all."""
+    relocations: Relocations | None = None
+    """Moves running jobs to better GPUs, under policies that want it."""
 
     def __post_init__(self) -> None:
         self._capacity = self.free.total
+        self._ask = Ask(_NO_JOB, columns=self.table)
+        """One for all questions: most placements read little of it, and they are asked often."""
+        self.checked = not type(self.placement.chooses).__module__.startswith("trine.")
+        """What comes with trine is tested to name GPUs that exist."""
         self.now = 0.0
         self.realised: Selection | None = None
         """What runs is exactly this: only what the next selection changes has to be looked at."""
@@ -76,20 +107,26 @@ class Planner:
         self._blocked_at = 0
         """Position at which the last round that placed everybody anew ended."""
 
-    def plan(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
-        """``slots``: job numbers in order of rank; ``pools``: wanted GPU type of each, or -1."""
+    def plan(self, now: float, slots: Ints, ranking: Ranking) -> Plan:
+        """``slots``: job numbers in order of rank, with which the columns of ``ranking`` are aligned."""
         self.now = now
         if self.partners and (self.preemptive or not self.placement.sticky):
-            return self._without_pairs(slots, pools)
-        return self._plan(slots, pools)
+            return self._without_pairs(slots, ranking)
+        return self._plan(slots, ranking)
 
-    def _plan(self, slots: Ints, pools: Ints | None) -> Plan:
+    def _plan(self, slots: Ints, ranking: Ranking) -> Plan:
         self.realised = None
-        if self.placement.sticky:
-            return _StickyRound(self, slots, pools, self.preemptive).run()
-        return self._replace_all(slots, pools)
+        if not self.placement.sticky:
+            return self._replace_all(slots, ranking.pools)
+        if self.preemptive and ranking.names_victims:
+            plan = VictimRound(self, slots, ranking, Plan()).run()
+        else:
+            plan = _StickyRound(self, slots, ranking.pools, self.preemptive).run()
+        if ranking.relocation is not None and self.relocations is not None:
+            self.relocations.run(self, slots, ranking, plan)
+        return plan
 
-    def _without_pairs(self, slots: Ints, pools: Ints | None) -> Plan:
+    def _without_pairs(self, slots: Ints, ranking: Ranking) -> Plan:
         """An order that knows no pairs dissolves them: whoever ranks first keeps the GPUs, the other stands in line."""
         self.forget()
         rank = {slot: i for i, slot in enumerate(slots.tolist())}
@@ -97,7 +134,7 @@ class Planner:
         second = [s for s, mate in self.partners.items() if (rank.get(s, last), s) > (rank.get(mate, last), mate)]
         dropped = {slot: self.assigned.pop(slot) for slot in second}
         self.table.running[second] = False
-        plan = self._plan(slots, pools)
+        plan = self._plan(slots, ranking)
         self.assigned.update(dropped)
         self.table.running[second] = True
         unchanged = {slot for slot, gpus in plan.starts if dropped.get(slot) == gpus}
@@ -118,6 +155,11 @@ class Planner:
         self._last = None
         self._blocked_at = 0
 
+    def links_changed(self) -> None:
+        """Gangs came to links or left them: what is said of places for running jobs no longer holds."""
+        if self.relocations is not None:
+            self.relocations.forget()
+
     def pools_for(self, slot: int, wanted: int) -> Sequence[int]:
         return (wanted,) if wanted >= 0 else self.table.types[slot]
 
@@ -127,27 +169,58 @@ class Planner:
             pool = self.free.pools[index]
             if pool.total < job.gpus:
                 continue
-            found = self.placement.place(job, pool)
-            if job.shape is not None:
-                found = shaped(job, job.shape, pool, found, self.now)
+            ask = self._ask
+            ask.job, ask.job_index, ask.now, ask.type_index = job, slot, self.now, index
+            found = self.placement.place(ask, pool) if job.shape is None else shaped(self.placement, ask, pool)
             if isinstance(found, Reason):
-                plan.refusals[slot] = found
+                self._note_refusal(plan, slot, found)
                 continue
             self._take(job, pool, found)
             return tuple(sorted(found))
         return None
+
+    def place_within(self, job_index: int, type_index: int, widest: Tier, plan: Plan) -> Gpus | None:
+        """GPUs of one type no further apart than ``widest``, marked as taken; ``None`` if there are none.
+
+        A placement that takes no notice of the bound counts as having refused.
+        """
+        self._ask.widest = widest
+        try:
+            gpus = self.try_place(self.table.jobs[job_index], (type_index,), plan, job_index)
+        finally:
+            self._ask.widest = Tier.NETWORK
+        if gpus is None or widest is Tier.NETWORK or self.free.pools[type_index].cluster.tier(gpus) <= widest:
+            return gpus
+        self.free.give(gpus)
+        return None
+
+    def place_running(self, job_index: int, type_index: int) -> Gpus | None:
+        """Better GPUs for a running job whose own are marked as free, taken; what the placement says is not kept."""
+        self._ask.relocating = True
+        try:
+            return self.try_place(self.table.jobs[job_index], (type_index,), Plan(), job_index)
+        finally:
+            self._ask.relocating = False
+
+    def _note_refusal(self, plan: Plan, slot: int, refusal: Reason) -> None:
+        """Of several types, the one that the job could have now is the one to tell about."""
+        if not plan.waits(slot):
+            plan.refusals[slot] = refusal
+        if self.now < refusal.wakes_s < plan.wakes_s:
+            plan.wakes_s = refusal.wakes_s
 
     def _take(self, job: Job, pool: FreePool, found: list[int]) -> None:
         """Mark the GPUs as used; what a placement may get wrong is said in words."""
         try:
             if len(found) != job.gpus:
                 raise AssertionError(f"{len(found)} GPUs instead of {job.gpus}")
+            if self.checked and min(found) < 0:
+                raise AssertionError("a negative number")  # Python would count it from the end
             pool.take(found)
         except (AssertionError, IndexError, TypeError, KeyError) as error:
-            name = (
-                getattr(self.placement, "name", "") or type(getattr(self.placement, "inner", self.placement)).__name__
-            )
-            raise PlacementError(f"placement {name} gave job {job.id} the GPUs {found!r}: {error}") from error
+            raise PlacementError(
+                f"placement {self.placement.chooses.name} gave job {job.id} the GPUs {found!r}: {error}"
+            ) from error
 
     def _replace_all(self, slots: Ints, pools: Ints | None) -> Plan:
         """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same.
@@ -221,7 +294,7 @@ class Planner:
                     gpus = old
                 after[slot] = gpus
                 left -= len(gpus)
-            elif self.strict:
+            elif self.strict and not plan.waits(slot):
                 plan.blocked_by = slot
                 self._blocked_at = position
                 break
@@ -289,8 +362,10 @@ class _StickyRound:
             else:
                 self.evicted.pop()
             if not self._serve(position) and self.planner.strict:
-                self.plan.blocked_by = int(self.slots[position])
-                break
+                slot = int(self.slots[position])
+                if not self.plan.refusals or not self.plan.waits(slot):
+                    self.plan.blocked_by = slot
+                    break
         return self._finish()
 
     def _next_that_may_fit(self, gpus: Ints, waiting: Ints, at: int) -> int:
@@ -324,11 +399,21 @@ class _StickyRound:
         pools = planner.pools_for(slot, self.wanted[position] if self.wanted else -1)
         gpus = planner.try_place(job, pools, self.plan, slot)
         if gpus is None:
-            gpus = self._make_room(job, slot, position, pools)
-        if gpus is None:
-            return False
+            gpus = self._make_room_unless_it_waits(job, slot, position, pools)
+            if gpus is None:
+                return False
         self.plan.starts.append((slot, gpus))
         return True
+
+    def _make_room_unless_it_waits(self, job: Job, slot: int, position: int, pools: Sequence[int]) -> Gpus | None:
+        refusals = self.plan.refusals
+        if refusals and self.plan.waits(slot):
+            return None
+        refusal = refusals.get(slot) if refusals else None
+        gpus = self._make_room(job, slot, position, pools)
+        if gpus is None and refusals and self.plan.waits(slot):  # its only offer would have been GPUs of others
+            self.plan.put_back(slot, refusal)
+        return gpus
 
     def _make_room(self, job: Job, slot: int, position: int, pools: Sequence[int]) -> Gpus | None:
         """Stop jobs from the end of the order until the gang fits; undo all of it if it never does."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
-from trine.engine.events import Decision, Start
+from trine.engine.events import Decision, Start, Stop
 from trine.engine.table import State
 from trine.perf.model import PerfModel
 
@@ -23,11 +23,24 @@ def of_decision(engine: Engine, decision: Decision) -> Reason:
         return Reason(Why.CANCELLED, f"job {job.id} is cancelled.")
     if decision.why is Why.HELD:
         return Reason(Why.HELD, f"job {job.id} is held.")
+    if decision.for_job >= 0:
+        return _stopped_for(engine, job, decision)
+    if decision.moves and decision.gain_s > 0:
+        gain = f"it is expected to end {decision.gain_s:.0f} s earlier there"
+        return Reason(Why.MOVED, f"job {job.id} moves to better GPUs: {gain}.", {"gain_s": decision.gain_s})
     if decision.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     if engine.exact:
         return Reason(Why.PREEMPTED, f"job {job.id} pauses: in this round its {job.gpus} GPUs are for other jobs.")
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
+
+
+def _stopped_for(engine: Engine, job: Job, stop: Stop) -> Reason:
+    """The sentence behind a stop that makes room for a job known by name."""
+    other = f"job {engine.table.jobs[stop.for_job].id}, {engine.stop_reason}"
+    if stop.moves:
+        return Reason(Why.MOVED, f"job {job.id} moves to other GPUs to make room for {other}.")
+    return Reason(Why.PREEMPTED, f"job {job.id} is stopped for {other}.", {"gpus": job.gpus})
 
 
 def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], partner: int) -> Reason:
@@ -115,11 +128,14 @@ def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
     if rank is None and engine.exact:
         return _not_selected(engine, job, counts)
     if rank is None and engine.held_back is Why.RESERVED and room:
+        hint = (
+            " It states no duration; one with max_runtime may use such gaps." if engine.table.open_ended[slot] else ""
+        )
         return Reason(
             Why.RESERVED,
             f"job {job.id} waits: starting it now could delay the reservation of the first job in line.",
             counts,
-            "It starts when it reaches the head of the queue, or when it would end before the reservation.",
+            f"It starts when it reaches the head of the queue, or when it would end before the reservation.{hint}",
         )
     if engine.blocked_by >= 0 and engine.blocked_by != slot:
         head = engine.table.jobs[engine.blocked_by]

@@ -67,12 +67,16 @@ def _put_back(engine: Engine, slot: int, past: Past) -> None:
     table.state[slot] = past.state
     table.run_from_s[slot] = past.run_from_s
     table.pool[slot] = engine.free.type_of(past.gpus)
+    if engine.traffic is not None:
+        engine.traffic.join(slot, table.jobs[slot], past.gpus)
     if past.state is State.RUNNING:
         table.rate[slot] = engine.perf.speed(table.jobs[slot], past.gpus, beside(engine, slot)).steps_per_s
         table.work_from_s[slot] = past.work_from_s
-        if past.rate > 0:
+        if engine.traffic is not None:
+            engine.resumed[slot] = past.rate
+        elif past.rate > 0:
             run_at(engine, slot, past.rate)
-    if other >= 0 and table.state[other] is State.RUNNING:
+    if other >= 0 and table.state[other] is State.RUNNING and engine.traffic is None:
         _was_not_alone(engine, other, table.jobs[slot])
     if past.state is not State.STOPPING:
         engine.assigned[slot] = past.gpus
@@ -81,6 +85,18 @@ def _put_back(engine: Engine, slot: int, past: Past) -> None:
         else:
             engine.free.take(past.gpus)
         table.running[slot] = True
+
+
+def rate_resumed(engine: Engine) -> None:
+    """All jobs are back: only now is it known which of them share links, and so what their observed rates mean."""
+    if engine.traffic is None:
+        return
+    engine.traffic.settle()
+    for slot, observed in engine.resumed.items():
+        engine.table.rate[slot] = engine.speed(slot).steps_per_s
+        if observed > 0:
+            run_at(engine, slot, observed)
+    engine.resumed.clear()
 
 
 def _was_not_alone(engine: Engine, slot: int, partner: Job) -> None:

@@ -1,4 +1,4 @@
-"""Two jobs on the same GPUs: who may, who comes and goes, and what that does to the other's speed.
+"""Jobs on the same GPUs or links: which may, what a job that comes or goes does to the speed of the others.
 
 Functions over the engine and its planner; the book of who shares with whom is ``engine.partners``.
 """
@@ -16,6 +16,8 @@ from trine.engine.table import State
 if TYPE_CHECKING:
     from trine.engine.engine import Engine
     from trine.engine.plan import Gpus, Plan, Planner
+    from trine.perf.model import Speed
+    from trine.perf.traffic import Changed
 
 
 # -- may they? ---------------------------------------------------------------------------------------------------
@@ -98,16 +100,30 @@ def beside(engine: Engine, slot: int) -> Job | None:
     return None if other < 0 else engine.table.jobs[other]
 
 
-def rerate(engine: Engine, now: float, slot: int, before: Job | None, after: Job | None) -> None:
-    """The neighbour of a running job came or left: from now on it is faster or slower by what the model says.
+def partner_changed(engine: Engine, now: float, slot: int, before: Job | None, after: Job | None) -> None:
+    """The job on the same GPUs came or left."""
+    if slot < 0 or engine.table.state[slot] is not State.RUNNING:
+        return
+    job, gpus = engine.table.jobs[slot], engine.handover.holding[slot]
+    bandwidth = None if engine.traffic is None else engine.traffic.bandwidth(slot)
+    speed = engine.perf.speed
+    _rerate(engine, now, slot, speed(job, gpus, before, bandwidth), speed(job, gpus, after, bandwidth))
+
+
+def bandwidth_changed(engine: Engine, now: float, changed: Changed) -> None:
+    """Others came to the links of a running job, or left."""
+    slot = changed.job_index
+    job, gpus, partner = engine.table.jobs[slot], engine.handover.holding[slot], beside(engine, slot)
+    speed = engine.perf.speed
+    _rerate(engine, now, slot, speed(job, gpus, partner, changed.before), speed(job, gpus, partner, changed.after))
+
+
+def _rerate(engine: Engine, now: float, slot: int, before: Speed, after: Speed) -> None:
+    """From now on a running job is faster or slower by what the model says.
 
     What was observed of its own speed stays; the work done so far, extrapolated, is the same before and after.
     """
-    table = engine.table
-    if slot < 0 or table.state[slot] is not State.RUNNING:
-        return
-    job, gpus = table.jobs[slot], engine.handover.holding[slot]
-    factor = engine.perf.speed(job, gpus, after).steps_per_s / engine.perf.speed(job, gpus, before).steps_per_s
+    table, factor = engine.table, after.steps_per_s / before.steps_per_s
     worked_s = max(0.0, now - float(table.work_from_s[slot]))
     table.rate[slot] *= factor
     table.work_from_s[slot] += worked_s - worked_s / factor

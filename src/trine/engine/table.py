@@ -50,7 +50,11 @@ class JobTable:
         self.running: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
         """GPUs are assigned to the job (whether or not it got hold of them yet)."""
         self.finished: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
+        self.open_ended: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
+        """How long the job takes was neither stated nor reported."""
         self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
+        self.min_run_s: dict[int, float] = {}
+        """Seconds that a start runs before it may be stopped or moved for others, for jobs that have such a time."""
         self.class_rank: list[int] = []
         """0 for the application class that suffers most from slow chips."""
         self.revision = 0
@@ -77,10 +81,13 @@ class JobTable:
         self.priority[slot] = job.priority
         self.ideal_s[slot] = ideal_s
         self.steps[slot] = job.steps
+        self.open_ended[slot] = job.open_ended
         self.types.append(types)
         self.class_rank.append(class_rank)
         self.prioritised = self.prioritised or job.priority != 0
         self.step_s.append(step_s)
+        if job.min_run_s > 0:
+            self.min_run_s[slot] = job.min_run_s
         return slot
 
     def _double(self) -> None:

@@ -61,6 +61,7 @@ def _progressed(engine: Engine, event: Progressed) -> list[Decision]:
     if event.total is not None and event.total > 0:
         table.ideal_s[slot] *= event.total / table.steps[slot]
         table.steps[slot] = event.total
+        table.open_ended[slot] = False
     table.done[slot] = min(event.done, table.steps[slot])
     engine.reported.add(slot)
     table.work_from_s[slot] = event.now

@@ -25,13 +25,17 @@ class Handle(NamedTuple):
     epoch: int
 
 
+Placement = tuple[tuple[str, tuple[int, ...]], ...]
+"""GPUs by node: the node's name, and indices of GPUs on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right of a job to run a command on some GPUs. ``epoch`` grows with every attempt at the same job."""
 
     job_id: str
     epoch: int
-    placement: tuple[tuple[str, tuple[int, ...]], ...]
+    placement: Placement
     """(node, indices of its GPUs), in the order of the ranks."""
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -42,8 +46,10 @@ class Lease:
     ranks: Ranks = "gpu"
     """One process per GPU or one per node."""
     grace_s: float = 30.0
-    deadline_s: float | None = None
-    """Until when the lease holds unless it is renewed; a script that knows the SDK leaves by itself then."""
+    lease_s: float | None = None
+    """Seconds that the lease holds from its start or its last renewal; a script with the SDK leaves by itself then.
+
+    A duration and not a moment, so that a clock that is set does not end it."""
     shares_with: str = ""
     """The job that may hold the same GPUs at the same time, if that names this one; empty: nobody."""
 
@@ -97,6 +103,8 @@ class LaunchFailed:
     handle: Handle
     at_s: float
     reason: str
+    host_fault: bool = False
+    """The machine could not start it now; the job itself is not to blame, and may be started again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +132,7 @@ class Exited:
     """No process of the attempt is left, its GPUs are free. Nothing follows.
 
     ``rc`` is the exit code of the first rank that failed, 128 + n for one ended by signal n; ``step`` what rank 0 last
-    told."""
+    told. A job that was asked to stop has saved its work if ``rc`` is that of a checkpoint, and not otherwise."""
 
     handle: Handle
     at_s: float
@@ -132,6 +140,10 @@ class Exited:
     rc: int
     step: int | None = None
     reason: str = ""
+    killed: bool = False
+    """A rank was still there at the end of the grace, and was ended by SIGKILL."""
+    grace_s: float | None = None
+    """How long it had to leave, if it was asked to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +187,16 @@ class Executor(Protocol):
 
     def inventory(self) -> list[NodeInfo]: ...
 
+    def trouble(self) -> str:
+        """Why nothing can be started on this host now (a sentence), empty if it can."""
+
     def launch(self, lease: Lease) -> Handle:
         """Start it; idempotent on (job, epoch), also over restarts: what runs or ended already is only told again.
 
         An epoch older than the newest seen fails."""
 
-    def renew(self, handle: Handle, deadline_s: float | None) -> None:
-        """Let a lease hold until ``deadline_s``, without a restart."""
+    def renew(self, handle: Handle, lease_s: float | None) -> None:
+        """Let a lease hold for another ``lease_s`` seconds from when the job sees this, without a restart."""
 
     def pair(self, handle: Handle, partner: str) -> None:
         """Let the job ``partner``, launched next, onto the GPUs of a running attempt; not while another is there."""
@@ -203,6 +218,12 @@ class Executor(Protocol):
 
     def list_handles(self) -> list[Handle]:
         """Attempts that run, or ended and were not forgotten; after a restart those of before."""
+
+    def placement(self, handle: Handle) -> Placement:
+        """The GPUs of an attempt that still runs; empty if it ended or is not known."""
+
+    def recall(self, handle: Handle) -> bool:
+        """Tell the end of an attempt again although it was forgotten; False if nothing is known of it any more."""
 
     def forget(self, handle: Handle) -> None:
         """The end of this attempt is on record elsewhere and need not be told again."""

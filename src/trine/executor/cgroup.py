@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
+from trine.executor.faults import is_exhausted
 from trine.executor.processes import send
 
 ROOT = "/sys/fs/cgroup"
@@ -31,7 +32,9 @@ class Cgroup:
         try:
             with open(os.path.join(self.path, "cgroup.procs")) as file:
                 return [int(line) for line in file]
-        except OSError:
+        except OSError as error:
+            if is_exhausted(error):
+                raise
             return []
 
     def kill(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Mapping, Sequence
 
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
@@ -14,6 +15,7 @@ from trine.executor.base import GpuInfo, NodeInfo
 from trine.profile.nvml import open_nvml
 
 MAX_VIRTUAL_GPUS = 1_000_000
+_CHOICE = "indices or UUIDs of GPUs that the driver lists, separated by commas; or unset it to use all"
 EXAMPLES = "'4x2' (nodes x GPUs per node) or 'v100=2x2,k80=1x4'"
 
 _PART = re.compile(r"(?:([A-Za-z0-9][\w.+-]*)=)?([0-9]{1,7})[xX]([0-9]{1,7})")
@@ -21,9 +23,12 @@ _MODEL = re.compile(r"\b([A-Z]{1,3} ?\d{1,4}(?:s|gb)?)\b", re.IGNORECASE)
 _BRANDS = re.compile(r"\b(nvidia|tesla|quadro|geforce|graphics|device)\b", re.IGNORECASE)
 
 
-def discover(name: str = "") -> list[NodeInfo]:
-    """This machine with its GPUs as one node; no node at all where there is no GPU."""
-    gpus = tuple(driver_gpus())
+def discover(name: str = "", environ: Mapping[str, str] = os.environ) -> list[NodeInfo]:
+    """This machine with its GPUs as one node; no node at all where there is no GPU.
+
+    As for every CUDA program, ``CUDA_VISIBLE_DEVICES`` says which GPUs are meant. They keep the driver's indices.
+    """
+    gpus = chosen_gpus(driver_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
     if not gpus:
         return []
     name = name or socket.gethostname().partition(".")[0]
@@ -78,6 +83,31 @@ def driver_gpus() -> list[GpuInfo]:
     with open_nvml() as nvml:
         listed = [] if nvml is None else nvml.gpus()
     return [GpuInfo(gpu.index, gpu_type(gpu.name), gpu.uuid, gpu.name, gpu.memory_bytes) for gpu in listed]
+
+
+def chosen_gpus(gpus: Sequence[GpuInfo], wanted: str | None) -> tuple[GpuInfo, ...]:
+    """Those that ``CUDA_VISIBLE_DEVICES`` names by index or UUID, by index; all of them where it is not set.
+
+    CUDA itself passes over a wrong entry and all behind it; a scheduler that did would leave GPUs idle unnoticed.
+    """
+    if wanted is None or not gpus:
+        return tuple(gpus)
+    named = [_named(gpus, entry.strip()) for entry in wanted.split(",")] if wanted.strip() else []
+    if not named:
+        raise InputError("CUDA_VISIBLE_DEVICES", "it is set and empty: no GPU is left", _CHOICE)
+    return tuple(gpu for gpu in gpus if gpu in named)
+
+
+def _named(gpus: Sequence[GpuInfo], entry: str) -> GpuInfo:
+    if entry.isdecimal():
+        found = [gpu for gpu in gpus if gpu.index == int(entry)]
+    else:
+        found = [gpu for gpu in gpus if entry and gpu.uuid.lower().startswith(entry.lower())]
+    if len(found) != 1:
+        listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus[:16])
+        found_words = f"{entry!r} fits {'several GPUs' if found else 'no GPU'} of {listed}"
+        raise InputError("CUDA_VISIBLE_DEVICES", found_words, _CHOICE)
+    return found[0]
 
 
 def gpu_type(name: str) -> str:

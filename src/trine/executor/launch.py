@@ -2,7 +2,7 @@
 whole or not at all, and one detached supervisor for it. Who may use which GPU is decided elsewhere.
 
 ``jobs/JOB/EPOCH/``: see ``rundir``; ``jobs/JOB/log``: rank 0 of all attempts, ``log.N``: rank N; ``active/JOB@EPOCH``:
-an attempt that was not forgotten yet."""
+an attempt that was not forgotten yet; ``removing/``: what jobs left that takes long to remove."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ import hashlib
 import os
 import pwd
 import re
-import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trine.config.launchers import launcher_of
 from trine.executor import rundir
 from trine.executor.base import Handle, Lease
+from trine.executor.rank import find_user
+from trine.executor.removal import BackgroundRemoval
 from trine.executor.supervisor import READY_FD, SIGNALS
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -30,10 +35,13 @@ INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"),
 )
-"""What a job sees of the environment of the daemon. Nothing else: there may be secrets in it."""
+"""What a job sees of the environment of the daemon where it brings none. No more: there may be secrets in it."""
+_ONLY_TOGETHER = ("PATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+"""Of one environment: a job with its own PATH gets none of the daemon's; libraries of one break programs of another."""
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PORTS = range(20_000, 30_000)  # below those that the kernel hands out for outgoing connections
+_MOST_PROGRESS_FILES = 1_000
 _SUPERVISOR = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[2])!r})
@@ -44,7 +52,11 @@ sys.exit(main(sys.argv[1:]))
 
 
 class Refused(Exception):  # noqa: N818 - an outcome, not an error of ours
-    """Why an attempt cannot be launched, in a sentence."""
+    """Why an attempt cannot be launched, in a sentence, and whether that is the machine's fault."""
+
+    def __init__(self, reason: str, *, host_fault: bool = False) -> None:
+        super().__init__(reason)
+        self.host_fault = host_fault
 
 
 class StateDir:
@@ -52,6 +64,7 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.jobs, self.active = path.absolute() / "jobs", path.absolute() / "active"
+        self.removal = BackgroundRemoval(path.absolute() / "removing")
 
     def make(self) -> None:
         self.active.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -75,37 +88,64 @@ class StateDir:
                 found.append(Handle(job_id, int(epoch)))
         return found
 
-    def prepare(self, lease: Lease, spec: Mapping[str, Any]) -> bool:
-        """Make the directory of an attempt; False if there is one already. OSError leaves nothing behind."""
+    def exists(self, handle: Handle) -> bool:
+        """The attempt has a directory. One that is not the daemon's own is not an attempt, but a trap."""
+        path = self.run_dir(handle)
+        if not os.path.lexists(path):
+            return False
+        if not (rundir.is_own_dir(str(path.parent)) and rundir.is_own_dir(str(path))):
+            raise Refused(f"{path} belongs to another user, so nothing in it is run")
+        return True
+
+    def check_paths(self, lease: Lease) -> None:
+        """Refuse directories inside the state directory: there the daemon, which may be root, makes and owns all."""
+        root, default = self.jobs.parent, checkpoint_dir(self.job_dir(lease.job_id))
+        for what, path in (("checkpoint directory", lease.checkpoint_dir), ("working directory", lease.workdir)):
+            if path and Path(path) != default and is_below(path, root):
+                raise Refused(f"its {what} {path} is inside the daemon's state directory")
+
+    def prepare(self, lease: Lease, spec: Mapping[str, Any]) -> None:
+        """Make the directory of an attempt, unless another executor was faster. OSError leaves nothing behind."""
         final, marker = self.run_dir(lease.handle), self.marker(lease.handle)
         self.make()
         marker.touch(mode=0o600)
         try:
             _passable(final.parent)
-            with tempfile.TemporaryDirectory(dir=final.parent, prefix=".new-", ignore_cleanup_errors=True) as aside:
-                _fill(Path(aside) / final.name, lease, spec, final.parent)
-                return _put(Path(aside) / final.name, final)
+            aside = Path(tempfile.mkdtemp(dir=final.parent, prefix=".new-")) / final.name
+            try:
+                _fill(aside, lease, spec, final.parent)
+                aside.rename(final)
+            finally:
+                _discard(aside)
         except OSError:
-            if not final.exists():
-                marker.unlink(missing_ok=True)
+            if self.exists(lease.handle):
+                return
+            marker.unlink(missing_ok=True)
             raise
 
     def forget(self, handle: Handle) -> None:
-        """Keep the record of an attempt, drop what only a running one needs (its variables may hold secrets)."""
+        """Keep how an attempt ended, drop what only a running one needs (its variables may hold secrets)."""
         self.marker(handle).unlink(missing_ok=True)
         run_dir = self.run_dir(handle)
-        shutil.rmtree(run_dir / rundir.PROGRESS, ignore_errors=True)
-        for name in (rundir.SPEC, rundir.STOP, rundir.SUPERVISOR_LOG):
+        if not _empty_progress(run_dir / rundir.PROGRESS):
+            with suppress(OSError):  # then it goes with the directory of the job
+                self.removal.add(run_dir / rundir.PROGRESS)
+        for name in (rundir.SPEC, rundir.STOP, rundir.SUPERVISOR_LOG, rundir.LEASE, rundir.STATUS, rundir.PID):
             (run_dir / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            (run_dir.parent / "checkpoints").rmdir()  # fails, as it should, unless it is empty
 
 
 def make_spec(lease: Lease, environ: Mapping[str, str], port: int, api_url: str, cgroup: str) -> dict[str, Any]:
     """All that a supervisor must know."""
-    kept = {name: environ[name] for name in INHERITED if name in environ}
+    kept = {**_account(), **{name: environ[name] for name in INHERITED if name in environ}}
+    if "PATH" in lease.env:
+        kept = {name: value for name, value in kept.items() if name not in _ONLY_TOGETHER}
     return {
         "job": lease.job_id,
         "epoch": lease.epoch,
         "command": list(lease.command),
+        "launcher": launcher_of(lease.command),
         "env": {"PATH": _DEFAULT_PATH, **kept, **lease.env},
         "workdir": lease.workdir or "/",
         "checkpoint_dir": lease.checkpoint_dir,
@@ -117,6 +157,15 @@ def make_spec(lease: Lease, environ: Mapping[str, str], port: int, api_url: str,
         "api": api_url,
         "cgroup": cgroup,
     }
+
+
+def _account() -> dict[str, str]:
+    """Whose processes these are, for a daemon that was started with few variables. ``rank`` replaces it for others."""
+    try:
+        entry = pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return {}
+    return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell or "/bin/sh"}
 
 
 def _ranks(lease: Lease) -> list[dict[str, Any]]:
@@ -133,7 +182,7 @@ def check_user(user: str | None) -> None:
     if user is None:
         return
     try:
-        entry = pwd.getpwnam(user)
+        entry = find_user(user)
     except (KeyError, ValueError):
         raise Refused(f"there is no user {user!r} on this machine") from None
     if os.geteuid() not in (0, entry.pw_uid):
@@ -154,14 +203,17 @@ def check_form(lease: Lease) -> None:
         raise Refused("a node is named twice in the placement")
 
 
-def free_port(handle: Handle, taken: Collection[int]) -> int:
-    """A port for the ranks to meet at, of no other lease, and one that nobody listens on."""
-    first = zlib.crc32(f"{handle.job_id}@{handle.epoch}".encode()) % len(_PORTS)
+def free_port(run_dir: Path, taken: Collection[int]) -> int:
+    """A port for the ranks to meet at, of no other lease, and one that nobody listens on.
+
+    Where the search begins depends on the whole path: jobs of another state directory have the same numbers, and two
+    that look at the same time must not both find the same port free."""
+    first = zlib.crc32(str(run_dir).encode()) % len(_PORTS)
     for offset in range(len(_PORTS)):
         port = _PORTS[(first + offset) % len(_PORTS)]
         if port not in taken and _can_bind(port):
             return port
-    raise Refused(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are in use")
+    raise Refused(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are in use", host_fault=True)
 
 
 def cgroup_name(run_dir: Path) -> str:
@@ -200,25 +252,72 @@ def spawn_supervisor(run_dir: Path) -> tuple[int, int]:
 def _fill(aside: Path, lease: Lease, spec: Mapping[str, Any], job_dir: Path) -> None:
     _passable(aside)
     rundir.write_json(str(aside / rundir.SPEC), dict(spec))
-    first = {"job": lease.job_id, "epoch": lease.epoch, "deadline_s": lease.deadline_s, "stop": False}
+    held = rundir.lease_time(lease.lease_s, 0, time.time())
+    first = {"job": lease.job_id, "epoch": lease.epoch, **held, "stop": False}
     if lease.shares_with:
         first["shares_with"] = lease.shares_with
     rundir.write_json(str(aside / rundir.LEASE), first, 0o644)
-    rundir.reserve_exit(str(aside))
+    rundir.reserve_exit(str(aside), time.time())
     _own_dir(aside / rundir.PROGRESS, lease.run_as)
-    checkpoints = Path(lease.checkpoint_dir) if lease.checkpoint_dir else None
-    if checkpoints and checkpoints.parent == job_dir:
-        _own_dir(checkpoints, lease.run_as)
+    # Only the directory that trine itself names; one that the user names is made by the job, with the user's rights.
+    default = checkpoint_dir(job_dir)
+    if lease.checkpoint_dir == str(default):
+        _own_dir(default, lease.run_as)
 
 
-def _put(aside: Path, final: Path) -> bool:
+def _discard(aside: Path) -> None:
+    """Remove a directory that did not come to be, and what it was made in; without descriptors, as rmtree cannot."""
+    for path in (aside / rundir.SPEC, aside / rundir.LEASE, aside / f"{rundir.EXIT}.tmp"):
+        with suppress(OSError):
+            path.unlink()
+    for path in (aside / rundir.PROGRESS, aside, aside.parent):
+        with suppress(OSError):
+            path.rmdir()
+
+
+def checkpoint_dir(job_dir: Path) -> Path:
+    """Where a job that names no directory keeps its checkpoints."""
+    return job_dir / "checkpoints"
+
+
+def _empty_progress(path: Path) -> bool:
+    """Remove what the SDK puts there, and say whether nothing else was in it. The directory is the job's: whatever it
+    holds, in whatever number or depth, must not hold up the daemon."""
     try:
-        aside.rename(final)
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        with suppress(OSError):
+            path.unlink()  # a pipe, or a link, in its place
+        return True
     except OSError:
-        if final.is_dir():
-            return False
-        raise
+        return not os.path.lexists(path)
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_PROGRESS_FILES)]
+        for name in names:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=directory)
+    finally:
+        os.close(directory)
+    try:
+        path.rmdir()
+    except OSError:
+        return False
     return True
+
+
+def is_below(path: str | Path, root: Path) -> bool:
+    """``path`` is ``root`` or inside it, as written.
+
+    Users name ``path``, so nothing is looked up on the way there: that could take for ever (a file server that is away,
+    links without end) or show what the user may not see. Whoever goes there later does so with the user's rights."""
+    return f"{os.path.normpath(path)}/".startswith(_spellings(str(root)))
+
+
+@lru_cache(maxsize=8)
+def _spellings(root: str) -> tuple[str, str]:
+    """A directory of the daemon as it is written, and where that leads; looked up once."""
+    return f"{os.path.normpath(root)}/", f"{os.path.realpath(root)}/"
 
 
 def _passable(path: Path) -> None:

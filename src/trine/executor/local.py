@@ -5,6 +5,7 @@ them again. Which job goes where is decided elsewhere."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -16,7 +17,19 @@ from types import TracebackType
 
 from trine.executor import rundir
 from trine.executor.attempt import Attempt
-from trine.executor.base import Capabilities, Event, Exited, Handle, LaunchFailed, Lease, NodeInfo
+from trine.executor.base import (
+    Capabilities,
+    Event,
+    Exited,
+    Handle,
+    LaunchFailed,
+    Lease,
+    NodeInfo,
+    Placement,
+    Started,
+)
+from trine.executor.faults import describe
+from trine.executor.host import Host
 from trine.executor.launch import (
     Refused,
     StateDir,
@@ -34,12 +47,15 @@ from trine.executor.rank import newest_epoch
 from trine.executor.sharing import check_holders, may_pair
 from trine.executor.watch import EventQueue, Watch
 
+_log = logging.getLogger(__name__)
+
 
 class LocalExecutor:
     """Runs jobs on ``nodes``, all of which are this machine; takes up again what runs in ``state_dir``.
 
     Only one executor may use a state directory at a time. ``environ`` is where jobs inherit a few harmless variables
-    from, ``cordoned`` the nodes (with reasons) that take no jobs."""
+    from, ``cordoned`` the nodes (with reasons) that take no jobs, ``reserve_bytes`` what must be free on the disk of
+    ``state_dir`` for a job to start (by default 64 MiB or 1 % of the disk, whichever is smaller)."""
 
     capabilities = Capabilities(
         exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
@@ -56,15 +72,18 @@ class LocalExecutor:
         clock: Callable[[], float] = time.time,
         cgroups: bool = True,
         progress_s: float = 1.0,
+        reserve_bytes: int | None = None,
     ) -> None:
         self._state, self._api_url, self._environ, self._cgroups = StateDir(Path(state_dir)), api_url, environ, cgroups
         self._clock = clock
+        self._host = Host(Path(state_dir), reserve_bytes)
         self._lock = threading.RLock()
         self._attempts: dict[Handle, Attempt] = {}
         self._queue = EventQueue()
         self._nodes = Nodes(nodes, cordoned or {}, self._queue.put, clock)
         self._watch = Watch(self._tick, self._any_running, progress_s)
         self._adopt_all()
+        self._state.removal.start()
 
     def __enter__(self) -> LocalExecutor:
         return self
@@ -76,6 +95,17 @@ class LocalExecutor:
         with self._lock:
             return self._nodes.inventory()
 
+    def trouble(self) -> str:
+        with self._lock:
+            return self._host.trouble() or self._unknown()
+
+    def _unknown(self) -> str:
+        """Which attempt could not be read yet, in a sentence: nobody knows what GPUs it holds."""
+        for attempt in self._running():
+            if not attempt.known:
+                return f"attempt {attempt.handle.epoch} of job {attempt.handle.job_id} cannot be read: {attempt.unseen}"
+        return ""
+
     def launch(self, lease: Lease) -> Handle:
         with self._lock:
             if attempt := self._attempts.get(lease.handle):
@@ -84,10 +114,13 @@ class LocalExecutor:
             try:
                 self._launch(lease)
             except Refused as refusal:
-                self._launch_failed(lease.handle, str(refusal))
-            except OSError as error:
-                what = f" ({error.filename})" if error.filename else ""
-                self._launch_failed(lease.handle, f"cannot be started: {error.strerror}{what}")
+                self._launch_failed(lease.handle, str(refusal), refusal.host_fault)
+            except (OSError, MemoryError) as error:
+                # Nothing that the user named has been touched yet: whatever went wrong, the job is not to blame.
+                self._launch_failed(lease.handle, f"cannot be started: {_why(error)}", host_fault=True)
+            except Exception as error:  # of ours; whatever it is, the daemon has other jobs to care for
+                _log.exception("%s cannot be launched", lease.handle)
+                self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", host_fault=True)
         return lease.handle
 
     def _tell_again(self, attempt: Attempt) -> None:
@@ -100,29 +133,33 @@ class LocalExecutor:
     def _launch(self, lease: Lease) -> None:
         check_form(lease)
         job_dir = self._state.job_dir(lease.job_id)
-        if self._state.run_dir(lease.handle).is_dir():
+        if self._state.exists(lease.handle):
             self._adopt(lease.handle)
             return
         newest = newest_epoch(str(job_dir))
         if newest > lease.epoch:
             raise Refused(f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before")
         check_user(lease.run_as)
+        self._state.check_paths(lease)
+        if unknown := self._unknown():
+            raise Refused(unknown, host_fault=True)
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
-        port = free_port(lease.handle, {attempt.spec.get("port", 0) for attempt in self._running()})
-        cgroup = cgroup_name(self._state.run_dir(lease.handle)) if self._cgroups else ""
+        run_dir = self._state.run_dir(lease.handle)
+        port = free_port(run_dir, {attempt.spec.get("port", 0) for attempt in self._running()})
+        cgroup = cgroup_name(run_dir) if self._cgroups else ""
         self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, cgroup))
         self._adopt(lease.handle)
 
-    def _launch_failed(self, handle: Handle, reason: str) -> None:
-        self._queue.put(LaunchFailed(handle, self._clock(), reason))
+    def _launch_failed(self, handle: Handle, reason: str, host_fault: bool = False) -> None:
+        self._queue.put(LaunchFailed(handle, self._clock(), reason, host_fault))
 
-    def renew(self, handle: Handle, deadline_s: float | None) -> None:
+    def renew(self, handle: Handle, lease_s: float | None) -> None:
         with self._lock:
             if attempt := self._running_one(handle):
                 # On a full disk the lease stays as it is; the next renewal may do better.
                 with suppress(OSError):
-                    attempt.change_lease(deadline_s=deadline_s)
+                    attempt.renew_lease(lease_s, self._clock())
 
     def pair(self, handle: Handle, partner: str) -> None:
         with self._lock:
@@ -163,6 +200,20 @@ class LocalExecutor:
     def list_handles(self) -> list[Handle]:
         with self._lock:
             return list(self._attempts)
+
+    def placement(self, handle: Handle) -> Placement:
+        with self._lock:
+            attempt = self._running_one(handle)
+            told = attempt.spec.get("placement", ()) if attempt is not None else ()
+            return tuple((node, tuple(gpus)) for node, gpus in told)
+
+    def recall(self, handle: Handle) -> bool:
+        with self._lock:
+            if handle not in self._attempts:
+                if rundir.read_json(str(self._state.run_dir(handle) / rundir.EXIT)) is None:
+                    return False
+                self._adopt(handle)
+            return True
 
     def forget(self, handle: Handle) -> None:
         with self._lock:
@@ -205,49 +256,89 @@ class LocalExecutor:
 
     def _adopt_all(self) -> None:
         for handle in self._state.active_handles():
-            if self._state.run_dir(handle).is_dir():
-                self._adopt(handle)
-            else:  # the launch was cut short before there was anything to run
-                self._state.marker(handle).unlink(missing_ok=True)
+            try:
+                if self._state.exists(handle):
+                    self._adopt(handle)
+                else:  # the launch was cut short before there was anything to run
+                    self._state.marker(handle).unlink(missing_ok=True)
+            except Refused as refusal:
+                self._launch_failed(handle, str(refusal))
 
     def _adopt(self, handle: Handle) -> None:
         """Follow the attempt in a run directory, whatever state it is in; start it if nobody ever did."""
-        attempt = Attempt(handle, self._state.run_dir(handle))
+        self._attempts[handle] = attempt = Attempt(handle, self._state.run_dir(handle))
+        self._look_at(attempt)
+
+    def _look_at(self, attempt: Attempt) -> None:
+        """One step on with an attempt. What fails, for want of descriptors say, is tried again at the next tick."""
+        try:
+            if not attempt.known:
+                self._take_up(attempt)
+            elif attempt.gone:
+                self._conclude(attempt)
+            elif attempt.pidfd < 0:
+                self._attach(attempt)
+            self._tell_news(attempt)
+        except Exception as error:  # one attempt that cannot be looked at must not hide all others
+            if attempt.unseen != describe(error):
+                attempt.unseen = describe(error)
+                _log.warning("%s cannot be looked at now", attempt.handle, exc_info=error)
+            self._watch.wake()
+        else:
+            attempt.unseen = ""
+
+    def _take_up(self, attempt: Attempt) -> None:
+        owner, end = attempt.read(rundir.PID), attempt.read(rundir.EXIT)
         attempt.spec = attempt.read(rundir.SPEC) or {}
         attempt.shares_with = str((attempt.read(rundir.LEASE) or {}).get("shares_with", ""))
-        self._attempts[handle] = attempt
-        owner = attempt.read(rundir.PID)
-        if owner is None and attempt.read(rundir.EXIT) is None:
+        attempt.known = True
+        if owner is None and end is None:
             self._start(attempt)
         else:
-            self._follow(attempt, owner)
+            self._tell_start(attempt)
+            self._attach(attempt)
 
     def _start(self, attempt: Attempt) -> None:
         try:
-            attempt.pid, attempt.ready = spawn_supervisor(attempt.run_dir)
-        except OSError as error:
-            self._end(attempt, attempt.record_failure(self._clock(), f"cannot be started: {error.strerror}"))
+            attempt.pid, ready = spawn_supervisor(attempt.run_dir)
+        except (OSError, MemoryError) as error:
+            self._end(attempt, attempt.record_unlaunched(self._clock(), f"cannot be started: {_why(error)}"))
             return
-        attempt.pidfd = os.pidfd_open(attempt.pid)
-        self._watch.add(attempt.ready, lambda: self._look_at_start(attempt))
-        self._watch.add(attempt.pidfd, lambda: self._supervisor_ended(attempt))
+        attempt.child = True
+        try:
+            self._watch.add(ready, lambda: self._look_at_start(attempt))
+            attempt.ready = ready
+        except OSError:
+            os.close(ready)  # the start is on record, too, and the ticks look there
+        self._attach(attempt)
 
-    def _follow(self, attempt: Attempt, owner: dict[str, object] | None) -> None:
-        """Watch a supervisor that some other executor started."""
-        self._tell_start(attempt)
-        if owner is not None and is_same(owner):
-            with suppress(ProcessLookupError):
-                attempt.pid = int(str(owner["pid"]))
-                attempt.pidfd = os.pidfd_open(attempt.pid)
-        if attempt.pidfd >= 0 and is_same(owner):
-            self._watch.add(attempt.pidfd, lambda: self._supervisor_ended(attempt))
-        else:
+    def _attach(self, attempt: Attempt) -> None:
+        """Watch its supervisor; one that some other executor started is known by its record."""
+        owner = None if attempt.child else attempt.read(rundir.PID)
+        if owner is not None:
+            attempt.pid = int(owner["pid"])
+        pidfd = _open_supervisor(attempt.pid, owner) if attempt.child or is_same(owner) else -1
+        if pidfd < 0:
+            attempt.gone = True
             self._conclude(attempt)
+            return
+        try:
+            self._watch.add(pidfd, lambda: self._supervisor_ended(attempt))
+        except OSError:
+            os.close(pidfd)
+            raise
+        attempt.pidfd = pidfd
+        if attempt.wish:
+            send_signal(pidfd, attempt.wish)
 
     def _look_at_start(self, attempt: Attempt) -> None:
         with self._lock:
+            word = os.read(attempt.ready, 64) if attempt.ready >= 0 else b""
             self._close_ready(attempt)
             self._tell_start(attempt)
+            if word and not attempt.started:  # a full disk has lost the line on record
+                attempt.started = True
+                self._queue.put(Started(attempt.handle, self._clock()))
 
     def _close_ready(self, attempt: Attempt) -> None:
         """Once only: the number of a closed descriptor soon belongs to another attempt."""
@@ -265,29 +356,24 @@ class LocalExecutor:
             self._watch.remove(attempt.pidfd)
             attempt.pidfd = -1
             with suppress(ChildProcessError):
-                os.waitpid(attempt.pid, 0)
-            owner = attempt.read(rundir.PID)
-            if owner is not None and owner.get("pid") != attempt.pid and is_same(owner):
-                self._follow(attempt, owner)  # another executor was faster
-                if attempt.wish:
-                    self._signal(attempt, attempt.wish)
-            else:
-                self._conclude(attempt)
+                attempt.status = os.waitpid(attempt.pid, 0)[1]
+            attempt.gone = True
+            self._look_at(attempt)
 
     def _conclude(self, attempt: Attempt) -> None:
-        """No supervisor runs: tell the end, or make one."""
+        """No supervisor of ours runs: tell the end, or make one."""
+        owner = attempt.read(rundir.PID)
+        if owner is not None and owner.get("pid") != attempt.pid and is_same(owner):
+            attempt.gone = attempt.child = False  # another executor was faster
+            self._attach(attempt)
+            return
         end = attempt.end()
-        if end is None and attempt.read(rundir.PID) is None:
-            end = attempt.record_failure(self._clock(), f"its supervisor did not start: {attempt.log_tail()}")
+        if end is None and owner is None:
+            end = attempt.record_unlaunched(self._clock(), attempt.why_no_supervisor())
+        if end is None and attempt.sweep():
+            end = attempt.record_loss(self._clock())
         if end is not None:
             self._end(attempt, end)
-        else:
-            attempt.lost = True
-            self._sweep(attempt)
-
-    def _sweep(self, attempt: Attempt) -> None:
-        if attempt.sweep():
-            self._end(attempt, attempt.record_loss(self._clock()))
 
     def _end(self, attempt: Attempt, end: Exited | LaunchFailed) -> None:
         """The last word on an attempt. Its GPUs are free from here on."""
@@ -299,6 +385,14 @@ class LocalExecutor:
         self._queue.put(end)
         self._nodes.tell_drained(self._busy_nodes())
 
+    def _tell_news(self, attempt: Attempt) -> None:
+        if attempt.ended or attempt.gone:
+            return
+        if attempt.ready < 0:  # nobody says so on a pipe
+            self._tell_start(attempt)
+        if attempt.started:
+            self._tell_progress(attempt)
+
     def _tell_progress(self, attempt: Attempt) -> None:
         if progress := attempt.progress():
             self._queue.put(progress)
@@ -306,10 +400,7 @@ class LocalExecutor:
     def _tick(self) -> None:
         with self._lock:
             for attempt in self._running():
-                if attempt.lost:
-                    self._sweep(attempt)
-                elif attempt.started:
-                    self._tell_progress(attempt)
+                self._look_at(attempt)
 
     def _any_running(self) -> bool:
         with self._lock:
@@ -324,3 +415,21 @@ class LocalExecutor:
 
     def _busy_nodes(self) -> set[str]:
         return {node for attempt in self._running() for node in attempt.nodes}
+
+
+def _open_supervisor(pid: int, owner: dict[str, object] | None) -> int:
+    """A descriptor for the process, -1 if it is gone. The number of one that is no child may be another's by now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+    if owner is None or is_same(owner):
+        return pidfd
+    os.close(pidfd)
+    return -1
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
+    return "out of memory"

@@ -42,9 +42,9 @@ class Nodes:
             if node not in self._nodes:
                 raise Refused(f"there is no node {node!r}{nearest(node, self._nodes)}")
             if node in self._lost:
-                raise Refused(f"{node} is down: {self._lost[node]}")
+                raise Refused(f"{node} is down: {self._lost[node]}", host_fault=True)
             if node in self._cordoned:
-                raise Refused(f"{node} takes no jobs: {self._cordoned[node]}")
+                raise Refused(f"{node} takes no jobs: {self._cordoned[node]}", host_fault=True)
             if missing := sorted(set(gpus) - self._indices[node]):
                 raise Refused(f"there is no GPU {missing[0]} on {node}")
             if len(set(gpus)) < len(gpus):

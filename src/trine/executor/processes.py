@@ -9,6 +9,8 @@ import ctypes
 import os
 import signal
 
+from trine.executor.faults import is_exhausted
+
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
     from typing import Any
@@ -93,7 +95,9 @@ def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError:
+    except OSError as error:
+        if is_exhausted(error):
+            raise
         return b""
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import stat
 import sys
+import time
 import warnings  # noqa: F401 - exec needs it, and the job's user may not be able to read Python's files
 
 from trine.executor import rundir
@@ -28,7 +30,7 @@ class StaleLease(Exception):  # noqa: N818 - a state, not an error of ours
     """The lease that this rank was started for is not the current one."""
 
 
-def environment(spec: dict[str, Any], rank: int, run_dir: str, deadline_s: float | None) -> dict[str, str]:
+def environment(spec: dict[str, Any], rank: int, run_dir: str, lease: dict[str, Any]) -> dict[str, str]:
     """All variables of one rank. What places it goes over what the job asked for."""
     ranks = spec["ranks"]
     mine = ranks[rank]
@@ -37,6 +39,7 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, deadline_s: float
     return {
         "GLOO_SOCKET_IFNAME": "lo",
         "TRINE_API": spec["api"],
+        **(_for_torchrun(spec, mine, nodes) if len(nodes) == len(ranks) else {}),
         **spec["env"],
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, mine["gpus"])),
@@ -51,15 +54,35 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, deadline_s: float
         "TRINE_ATTEMPT": str(spec["epoch"]),
         "TRINE_NODE": mine["node"],
         "TRINE_CHECKPOINT_DIR": spec["checkpoint_dir"],
-        "TRINE_LEASE_DEADLINE": "" if deadline_s is None else str(deadline_s),
+        "TRINE_LEASE_S": _text(lease.get("lease_s")),
+        "TRINE_LEASE_DEADLINE": _text(lease.get("deadline_s")),
         "TRINE_RUN_DIR": run_dir,
         "TRINE_PROGRESS_DIR": os.path.join(run_dir, rundir.PROGRESS),
     }
 
 
+def _for_torchrun(spec: dict[str, Any], mine: dict[str, Any], nodes: list[str]) -> dict[str, str]:
+    """Options that torchrun takes from variables where its command line does not give them.
+
+    By itself it would start one worker however many GPUs there are, and jobs on one machine would share its port.
+    """
+    return {
+        "PET_NNODES": str(len(nodes)),
+        "PET_NODE_RANK": str(nodes.index(mine["node"])),
+        "PET_NPROC_PER_NODE": str(len(mine["gpus"])),
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_PORT": str(spec["port"]),
+        "PET_SHUTDOWN_TIMEOUT": str(-int(-spec["grace_s"] // 1)),  # rounded up: the workers have all of the grace
+    }
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else str(value)
+
+
 def check_lease(run_dir: str, epoch: int) -> dict[str, Any]:
     """The lease as it is now. Refuses one of another epoch, and one that a later attempt at the job has replaced."""
-    lease = rundir.read_json(os.path.join(run_dir, rundir.LEASE))
+    lease = rundir.read_json(os.path.join(run_dir, rundir.LEASE), raising=True)
     if lease is None or lease.get("epoch") != epoch:
         raise StaleLease(f"the lease is of epoch {(lease or {}).get('epoch')}, not {epoch}")
     newest = newest_epoch(os.path.dirname(run_dir))
@@ -69,27 +92,59 @@ def check_lease(run_dir: str, epoch: int) -> dict[str, Any]:
 
 
 def newest_epoch(job_dir: str) -> int:
-    """The highest epoch that was ever launched of a job, -1 if none was."""
+    """The highest epoch that was ever launched of a job, -1 if none was. OSError if that cannot be known."""
     try:
         return max((int(name) for name in os.listdir(job_dir) if name.isdigit()), default=-1)
-    except OSError:
+    except FileNotFoundError:
         return -1
 
 
-def become(spec: dict[str, Any], rank: int, run_dir: str) -> NoReturn:
-    """Replace this process by the command. Raises OSError, or LookupError for an unknown user, if it cannot be run."""
-    parent = os.getppid()
+def become(spec: dict[str, Any], rank: int, run_dir: str, log: str = "", parent: int = 0) -> NoReturn:
+    """Replace this process by the command, with its output in ``log`` if that is given.
+
+    ``parent`` is the supervisor: if it is gone, nobody would end the command, and its GPUs may be given on by now.
+
+    Raises OSError, or LookupError for an unknown user, if it cannot be run. Whatever the user named (log, directories,
+    command) is touched only after the rights of the daemon are gone."""
+    parent = parent or os.getppid()
     lease = check_lease(run_dir, int(spec["epoch"]))
-    variables = environment(spec, rank, run_dir, lease.get("deadline_s"))
+    variables = environment(spec, rank, run_dir, lease)
     if spec["run_as"]:
         variables |= drop_to(spec["run_as"])
+    stay_with(parent)  # a change of user ends what was agreed on before
+    if log:
+        _redirect(log)
+    make_checkpoint_dir(spec["checkpoint_dir"])
+    os.chdir(spec["workdir"])
+    _mark_attempt(int(spec["epoch"]))
+    _reset_signals()
+    _execute(spec["command"], variables)
+
+
+def stay_with(parent: int) -> None:
+    """End with the supervisor ``parent`` from now on, however it ends; raises StaleLease if it has ended already."""
     die_with_parent()
     if os.getppid() != parent:
         raise StaleLease("its supervisor is gone")
-    make_checkpoint_dir(spec["checkpoint_dir"])
-    os.chdir(spec["workdir"])
-    _reset_signals()
-    _execute(spec["command"], variables)
+
+
+def _redirect(log: str) -> None:
+    """Output to the log, nothing to read."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    for source, target in ((null, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
+
+
+def _mark_attempt(epoch: int) -> None:
+    """A line in the log between what earlier attempts wrote and what comes. The log is the descriptor that is open."""
+    try:
+        out = os.fstat(1)
+        if stat.S_ISREG(out.st_mode) and out.st_size:
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            os.write(1, f"\n--- attempt {epoch}, {at} ---\n".encode())
+    except OSError:
+        return  # a full disk loses the line, not the job
 
 
 def _execute(command: list[str], variables: dict[str, str]) -> NoReturn:
@@ -101,9 +156,18 @@ def _execute(command: list[str], variables: dict[str, str]) -> NoReturn:
         raise OSError(error.errno, problem, command[0]) from None
 
 
+def find_user(user: str) -> pwd.struct_passwd:
+    """As the system knows the user. KeyError only if it does not: without descriptors nobody can be looked up."""
+    try:
+        return pwd.getpwnam(user)
+    except KeyError:
+        os.close(os.open("/etc/passwd", os.O_RDONLY))
+        raise
+
+
 def drop_to(user: str) -> dict[str, str]:
     """Become ``user`` for good, with its groups and nothing of what this process was; returns its variables."""
-    entry = pwd.getpwnam(user)
+    entry = find_user(user)
     if os.geteuid() == 0:
         os.initgroups(user, entry.pw_gid)
         os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)

@@ -12,6 +12,8 @@ import json
 import os
 import stat
 
+from trine.executor.faults import is_host_fault
+
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
     from typing import Any
@@ -20,6 +22,9 @@ SPEC, LEASE, PID, STATUS, STOP, EXIT = "spec.json", "lease.json", "pid.json", "s
 PROGRESS, SUPERVISOR_LOG, LOG = "progress", "supervisor.log", "log"
 _RESERVED_BYTES = 1024
 _LONGEST_BYTES = 4 << 20
+_LONGEST_JOB_BYTES = 16 << 10
+"""Of a file that the job writes, which takes a few hundred bytes: reading megabytes of it every second, for every job,
+would leave the daemon no time for anything else."""
 
 
 def write_json(path: str, value: dict[str, Any], mode: int = 0o600) -> None:
@@ -33,20 +38,49 @@ def write_json(path: str, value: dict[str, Any], mode: int = 0o600) -> None:
         raise
 
 
-def read_json(path: str) -> dict[str, Any] | None:
-    """The object in a file; ``None`` if there is no file or no object in it.
+def read_json(path: str, *, raising: bool = False) -> dict[str, Any] | None:
+    """The object in a file that only this user or root can have written; ``None`` if there is none.
 
-    Jobs write some of these files, so nothing that they may put there instead (a pipe, a link, a million brackets) may
-    hold up or harm the reader."""
+    A privileged daemon acts on these files, so one that belongs to somebody else counts as absent. So does one that the
+    machine cannot open now, unless ``raising``: then that is an OSError, for whoever acts on absence."""
+    return _read(path, trusted=True, raising=raising)
+
+
+def read_job_json(path: str) -> dict[str, Any] | None:
+    """As ``read_json`` for a file that the job itself writes.
+
+    Nothing that it may put there instead (a pipe, a link, a million brackets) may hold up or harm the reader. One that
+    is larger than 16 kB counts as absent."""
+    return _read(path, trusted=False)
+
+
+def is_own_dir(path: str) -> bool:
+    """A directory, not a link, that belongs to this user or root and that nobody else may write to."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and _is_own(found)
+
+
+def _read(path: str, trusted: bool, raising: bool = False) -> dict[str, Any] | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            data = os.read(descriptor, _LONGEST_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+            found = os.fstat(descriptor)
+            fit = stat.S_ISREG(found.st_mode) and (_is_own(found) if trusted else found.st_size <= _LONGEST_JOB_BYTES)
+            data = os.read(descriptor, _LONGEST_BYTES if trusted else _LONGEST_JOB_BYTES) if fit else b""
         finally:
             os.close(descriptor)
-    except OSError:
+    except OSError as error:
+        if raising and is_host_fault(error):
+            raise
         return None
     return _object(data)
+
+
+def _is_own(found: os.stat_result) -> bool:
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def append_status(run_dir: str, **line: Any) -> None:
@@ -61,28 +95,41 @@ def read_status(run_dir: str) -> list[dict[str, Any]]:
     """What happened so far; a line that was cut short by a full disk is left out."""
     try:
         with open(os.path.join(run_dir, STATUS), "rb") as file:
-            lines = file.read().splitlines()
+            return objects(file.read())
     except OSError:
         return []
-    return [value for line in lines if (value := _object(line))]
+
+
+def objects(data: bytes) -> list[dict[str, Any]]:
+    """JSON objects, one per line; whatever else there is, is left out."""
+    return [value for line in data.splitlines() if (value := _object(line))]
 
 
 def claim(run_dir: str, identity: dict[str, Any]) -> bool:
     """Become the one owner of an attempt; False if it has, or had, another."""
     aside = os.path.join(run_dir, f"pid.{os.getpid()}.tmp")
-    _write(aside, json.dumps(identity).encode(), os.O_CREAT | os.O_TRUNC, 0o600)
     try:
+        _write(aside, json.dumps(identity).encode(), os.O_CREAT | os.O_TRUNC, 0o600)
         os.link(aside, os.path.join(run_dir, PID))
     except FileExistsError:
         return False
     finally:
-        os.unlink(aside)
+        _remove(aside)
     return True
 
 
-def reserve_exit(run_dir: str) -> None:
-    """Take the disk space for the record of the end now: a disk that is full later must not turn done into lost."""
-    _write(os.path.join(run_dir, f"{EXIT}.tmp"), b" " * _RESERVED_BYTES, os.O_CREAT | os.O_TRUNC, 0o600)
+def reserve_exit(run_dir: str, at_s: float) -> None:
+    """Take the disk space for the record of the end now: a disk that is full later must not turn done into lost.
+
+    It holds an end already, for ``write_unlaunched``."""
+    first = {"kind": "unlaunched", "rc": 126, "host": True, "reason": "the machine could not start it", "t": at_s}
+    text = json.dumps(first).encode().ljust(_RESERVED_BYTES)
+    _write(os.path.join(run_dir, f"{EXIT}.tmp"), text, os.O_CREAT | os.O_TRUNC, 0o600)
+
+
+def write_unlaunched(run_dir: str) -> None:
+    """Record that it was never started, if nothing was recorded yet: needs neither space nor a descriptor."""
+    os.replace(os.path.join(run_dir, f"{EXIT}.tmp"), os.path.join(run_dir, EXIT))
 
 
 def write_exit(run_dir: str, record: dict[str, Any]) -> None:
@@ -91,6 +138,12 @@ def write_exit(run_dir: str, record: dict[str, Any]) -> None:
     aside = os.path.join(run_dir, f"{EXIT}.tmp")
     _write(aside, text.ljust(_RESERVED_BYTES), os.O_CREAT, 0o600)
     os.replace(aside, os.path.join(run_dir, EXIT))
+
+
+def lease_time(lease_s: float | None, renewal: int, now_s: float) -> dict[str, Any]:
+    """How long a lease holds, as it stands in its file. ``deadline_s`` (Unix seconds) is for people and for programs
+    without the SDK; the SDK times ``lease_s`` by a clock that nobody sets."""
+    return {"lease_s": lease_s, "renewal": renewal, "deadline_s": None if lease_s is None else now_s + lease_s}
 
 
 def request_stop(run_dir: str) -> None:
@@ -108,7 +161,7 @@ def progress_file(run_dir: str, rank: int = 0) -> str:
 
 def last_step(run_dir: str) -> int | None:
     """The step that rank 0 last told."""
-    step = (read_json(progress_file(run_dir)) or {}).get("step")
+    step = (read_job_json(progress_file(run_dir)) or {}).get("step")
     return step if isinstance(step, int) else None
 
 

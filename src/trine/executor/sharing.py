@@ -12,18 +12,20 @@ from trine.executor.launch import Refused
 def check_holders(lease: Lease, running: Sequence[Attempt]) -> None:
     """A GPU is given on only after the exit of its holder was seen, and a job runs once at a time.
 
-    Two jobs hold the same GPUs only if each was declared to share with the other; a third never joins them.
+    Two jobs hold the same GPUs only if each was declared to share with the other; a third never joins them. Whoever
+    comes too early is not to blame for it.
     """
     wanted = {(node, gpu) for node, gpus in lease.placement for gpu in gpus}
     holders = [attempt for attempt in running if wanted.intersection(attempt.gpus)]
     for attempt in running:
         if attempt.handle.job_id == lease.job_id:
-            raise Refused(f"{_name(attempt)} still runs")
+            raise Refused(f"{_name(attempt)} still runs", host_fault=True)
     if len(holders) == 1 and _name_each_other(lease, holders[0]) and set(holders[0].gpus) == wanted:
         return
     if holders:
         node, gpu = _first_held(wanted, holders)
-        raise Refused(f"GPU {gpu} of {node} is still held by {' and '.join(map(_name, holders))}")
+        names = " and ".join(map(_name, holders))
+        raise Refused(f"GPU {gpu} of {node} is still held by {names}", host_fault=True)
 
 
 def may_pair(attempt: Attempt, partner: str, running: Sequence[Attempt]) -> bool:

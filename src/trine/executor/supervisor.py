@@ -8,6 +8,7 @@ Runs as ``supervisor RUN_DIR`` with its signals blocked from birth: TERM means p
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import select
@@ -17,8 +18,9 @@ import time
 
 from trine.executor import rundir
 from trine.executor.cgroup import Cgroup, make_cgroup
+from trine.executor.faults import describe, is_host_fault
 from trine.executor.processes import adopt_orphans, descendants, identity, parents, send
-from trine.executor.rank import STALE_EXIT, StaleLease, become
+from trine.executor.rank import STALE_EXIT, StaleLease, become, stay_with
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -47,24 +49,30 @@ class Supervisor:
         self.codes: dict[int, int] = {}
         self.failure: int | None = None
         self.asked = ""
+        self.grace_s: float | None = None
         self.kill_at: float | None = None
         self.killed = False
         self.told: set[int] = set()
         self._look_s = _FIRST_LOOK_S
 
-    def start(self) -> str:
-        """Start all ranks; says what went wrong if one could not be started."""
+    def start(self) -> dict[str, Any] | None:
+        """Start all ranks; the record of the end if one could not be started."""
         reports, report = os.pipe()
+        # Known before the fork: a rank that asks for its parent later may be told of another, if this one is gone.
+        me = os.getpid()
         try:
             for rank in range(len(self.spec["ranks"])):
                 pid = os.fork()
                 if pid == 0:
-                    self._run_rank(rank, report)
+                    self._run_rank(rank, report, me)
                 self._note_rank(pid, rank)
         except OSError as error:
-            os.write(report, f"no process for rank {rank}: {error.strerror}\n".encode())
+            _report(report, f"no process for rank {rank}: {error.strerror}", host=True)
         os.close(report)
-        return _read_all(reports)
+        problems = rundir.objects(_read_all(reports))
+        # What the job itself got wrong would go wrong again, whatever the machine lacked besides.
+        found = next((problem for problem in problems if not problem["host"]), problems[0] if problems else None)
+        return None if found is None else _unlaunched(found["reason"], found["host"])
 
     def _note_rank(self, pid: int, rank: int) -> None:
         descriptor = os.pidfd_open(pid)
@@ -72,18 +80,21 @@ class Supervisor:
         self._pid_by_fd[descriptor] = pid
         self.rank_of[pid] = rank
 
-    def _run_rank(self, rank: int, report: int) -> NoReturn:
+    def _run_rank(self, rank: int, report: int, parent: int) -> NoReturn:
         """In the child: never returns into the code of the parent."""
         try:
+            stay_with(parent)
             os.setsid()
             self._enter_cgroup()
-            _redirect(_log_of(self.run_dir, rank), self.spec["run_as"])
-            become(self.spec, rank, self.run_dir)
+            log = _log_of(self.run_dir, rank)
+            _make_log(log, self.spec["run_as"])
+            become(self.spec, rank, self.run_dir, log, parent)
         except StaleLease as error:
-            os.write(report, f"{error}\n".encode())
+            _report(report, str(error), host=False)
             os._exit(STALE_EXIT)
         except BaseException as error:
-            os.write(report, f"{_problem(error)}\n".encode())
+            own_dir = os.path.dirname(os.path.dirname(self.run_dir))
+            _report(report, describe(error), is_host_fault(error, own_dir))
         os._exit(126)
 
     def _enter_cgroup(self) -> None:
@@ -147,6 +158,8 @@ class Supervisor:
             self._stop_within(min(_FAILED_GRACE_S, self.spec["grace_s"]))
 
     def _ended_by_us(self, code: int) -> bool:
+        if self.asked == "preempt" and self.spec.get("launcher"):
+            return True  # torchrun passes the wish on to its workers and then ends with 1, whatever they end with
         return (self.kill_at is not None and code == TERMINATED_RC) or (self.killed and code == KILLED_RC)
 
     def _after_deaths(self) -> None:
@@ -164,7 +177,11 @@ class Supervisor:
         Children of a rank that lives are its own business; many a loader dies of a TERM that its master survives."""
         everyone_left = len(self.codes) == len(self.rank_of)
         gone = {pid for pid, rank in self.rank_of.items() if rank in self.codes}
-        for pid in _children(os.getpid()):
+        try:
+            children = _children(os.getpid())
+        except OSError:  # no descriptor left to look with; the end of the grace is the same
+            return
+        for pid in children:
             if pid not in self.rank_of and pid not in self.told and (everyone_left or _session(pid) in gone):
                 self.told.add(pid)
                 send(pid, signal.SIGTERM)
@@ -177,6 +194,7 @@ class Supervisor:
             if not request:
                 rundir.request_stop(self.run_dir)
             rundir.append_status(self.run_dir, t=time.time(), ev="stop", grace_s=grace_s)
+        self.grace_s = grace_s if self.grace_s is None else min(grace_s, self.grace_s)
         self._stop_within(grace_s)
 
     def _stop_within(self, grace_s: float) -> None:
@@ -203,12 +221,19 @@ class Supervisor:
         else:
             rundir.append_status(self.run_dir, t=time.time(), ev="kill")
         self.killed = True
-        self.cgroup.kill()
-        for pid in descendants(os.getpid()):
-            send(pid, signal.SIGKILL)
+        try:
+            self.cgroup.kill()
+            for pid in descendants(os.getpid()):
+                send(pid, signal.SIGKILL)
+        except OSError:
+            return  # no descriptor left to look with; looked again soon
 
     def verdict(self) -> dict[str, Any]:
-        """How it ended, by the ranks' exit codes and what was asked for."""
+        """How it ended, by the ranks' exit codes and what was asked for; with the grace it had, if it was asked to."""
+        end = self._verdict()
+        return end if self.grace_s is None else {**end, "grace_s": self.grace_s}
+
+    def _verdict(self) -> dict[str, Any]:
         codes = [self.codes[rank] for rank in sorted(self.codes)]
         if all(code == 0 for code in codes):
             return {"kind": "done", "rc": 0}
@@ -218,7 +243,7 @@ class Supervisor:
             return {"kind": "failed", "rc": self.failure, "reason": self._blame()}
         forced = next(code for code in codes if code not in (0, CHECKPOINTED_EXIT))
         if self.asked == "preempt":
-            return {"kind": "preempted", "rc": forced}
+            return {"kind": "preempted", "rc": forced, "killed": self.killed}
         return {"kind": "failed", "rc": forced, "reason": "killed on request"}
 
     def _blame(self) -> str:
@@ -226,7 +251,16 @@ class Supervisor:
         return f"rank {rank} of {len(self.rank_of)} ended with exit code {self.failure}"
 
 
-def _read_all(descriptor: int) -> str:
+def _unlaunched(reason: str, host: bool) -> dict[str, Any]:
+    return {"kind": "unlaunched", "rc": 126, "reason": reason, "host": host}
+
+
+def _report(descriptor: int, reason: str, host: bool) -> None:
+    """One line to the supervisor, short enough to arrive as a whole."""
+    os.write(descriptor, json.dumps({"reason": " ".join(reason.split())[:300], "host": host}).encode() + b"\n")
+
+
+def _read_all(descriptor: int) -> bytes:
     """What the ranks report until all of them run. One that hangs, on a dead file system say, can still be stopped."""
     data = b""
     while True:
@@ -238,7 +272,7 @@ def _read_all(descriptor: int) -> str:
         elif not _stop_pending():
             continue
         os.close(descriptor)
-        return data.decode(errors="replace")
+        return data
 
 
 def _children(root: int) -> list[int]:
@@ -258,20 +292,19 @@ def _log_of(run_dir: str, rank: int) -> str:
     return os.path.join(os.path.dirname(run_dir), name)
 
 
-def _redirect(log: str, user: str | None) -> None:
-    """Output to the log, nothing to read. The log belongs to the user, since many scripts open /dev/stdout again."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    if user and os.geteuid() == 0:
-        os.fchown(out, pwd.getpwnam(user).pw_uid, -1)
-    for source, target in ((null, 0), (out, 1), (out, 2)):
-        os.dup2(source, target)
+def _make_log(log: str, user: str | None) -> None:
+    """An empty log that belongs to the user, since many scripts open /dev/stdout again; made once, written as the user.
 
-
-def _problem(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error) or type(error).__name__
+    The directory is the daemon's: nobody else can put anything in the place of the log."""
+    try:
+        made = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return
+    try:
+        if user and os.geteuid() == 0:
+            os.fchown(made, pwd.getpwnam(user).pw_uid, -1)
+    finally:
+        os.close(made)
 
 
 def _stop_pending() -> str:
@@ -288,17 +321,22 @@ def _lead(run_dir: str, spec: dict[str, Any], cgroup: Cgroup) -> dict[str, Any]:
         return {"kind": "preempted", "rc": CHECKPOINTED_EXIT, "reason": "stopped before it started"}
     if asked:
         return {"kind": "failed", "rc": KILLED_RC, "reason": "killed before it started"}
-    supervisor = Supervisor(run_dir, spec, cgroup)
-    problem = supervisor.start()
+    try:
+        supervisor = Supervisor(run_dir, spec, cgroup)
+    except OSError as error:
+        return _unlaunched(f"its supervisor could not begin: {describe(error)}", host=True)
+    try:
+        problem = supervisor.start()
+    except Exception as error:  # of ours or the machine's, not the job's
+        sys.excepthook(*sys.exc_info())
+        problem = _unlaunched(f"its supervisor failed: {describe(error)}", host=True)
     if problem:
         supervisor.kill()
     else:
         rundir.append_status(run_dir, t=time.time(), ev="started")
         _tell_launcher(b"started")
     supervisor.watch()
-    if problem:
-        return {"kind": "unlaunched", "rc": 126, "reason": problem.splitlines()[0]}
-    return supervisor.verdict()
+    return problem or supervisor.verdict()
 
 
 def _tell_launcher(word: bytes) -> None:
@@ -329,6 +367,9 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a launcher that ignores its children must not make us do so
     _close_inherited()
     run_dir = os.path.abspath(arguments[0])
+    if not rundir.is_own_dir(run_dir):
+        print(f"{run_dir}: belongs to another user, so nothing in it is run", file=sys.stderr)
+        return 1
     spec = rundir.read_json(os.path.join(run_dir, rundir.SPEC))
     me = identity(os.getpid())
     if rundir.read_json(os.path.join(run_dir, rundir.EXIT)) is not None:

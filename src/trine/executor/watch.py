@@ -66,7 +66,11 @@ class Watch:
     def add(self, descriptor: int, call: Callable[[], None]) -> None:
         """``call`` when ``descriptor`` is readable or hung up; it stays until removed."""
         self._calls[descriptor] = call
-        self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLHUP)
+        try:
+            self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLHUP)
+        except OSError:
+            del self._calls[descriptor]
+            raise
         self.wake()
 
     def remove(self, descriptor: int) -> None:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from trine.core.cluster import Cluster, Tier
+from trine.core.cluster import Cluster, Largest, Tier
 from trine.core.job import Job
+from trine.perf.network import Baseline, Network, Placed
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
+
+_KEPT_PLACES = 100_000
+"""Gangs on their GPUs remembered; more are forgotten together, to bound the memory of long runs."""
+LinkSharing = Literal["max-min", "duty", "none"]
 
 
 class Speed(NamedTuple):
@@ -22,10 +27,13 @@ class Speed(NamedTuple):
     chip: float
     """Slowdown by the slowest chip, 1 on a median GPU."""
     network: float
-    """Slowdown by the tier, 1 inside a node."""
+    """Slowdown by place and traffic, 1 at the best place with links to itself; below 1 where communication hides the
+    slowness of the chip."""
     tier: Tier
     sharing: float = 1.0
     """Slowdown by another job on the same GPUs, 1 alone."""
+    exposed: float = 0.0
+    """Share of the time spent in communication that compute does not hide."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +56,42 @@ class LocalityPenalty:
         across = self.by_class.get(app_class, (self.rack, self.network))
         return (1.0, self.node, *across)
 
+    def of_gang(self, _model: str, _gpus: int, _gpu_type: str, tier: Tier, app_class: str) -> float:
+        """Penalty of a gang; see ``observed_evidence.TierSlowdown``."""
+        return self.by_tier(app_class)[tier]
+
 
 @dataclass
 class PerfModel:
-    """Rate = base(type, gang, job on the same GPUs) / (slowest chip for the job's class x penalty of the tier)."""
+    """Rate = base(type, gang, job on the same GPUs) / slowdown by the slowest chip for the job's class and the network.
+
+    The network is either a penalty per tier, which multiplies the chip's, or a model of links: then a step is the
+    p-norm of compute, which the chip slows, and communication, which place and traffic slow.
+    """
 
     cluster: Cluster
     variability: VariabilityTable
     penalty: LocalityPenalty = field(default_factory=LocalityPenalty)
     throughputs: ThroughputTable = field(default_factory=ThroughputTable)
+    network: Network | None = None
+    """In place of ``penalty``."""
+    link_sharing: LinkSharing = "max-min"
+    """How gangs share links; ``none``: each has them to itself."""
+    measured_slowdowns: Mapping[tuple[str, Tier], float] = field(default_factory=dict)
+    """Of models across a tier against inside one node, where that was observed: wins over links and penalties wherever
+    tiers are weighed against each other (``tier_slowdowns``)."""
     _types: dict[tuple[str, int, float | None, tuple[str, ...]], tuple[int, ...]] = field(
         default_factory=dict, init=False
     )
     _step_s: dict[tuple[str, int, float | None], tuple[float, ...]] = field(default_factory=dict, init=False)
     _next_to: dict[tuple[str, int, float | None, str, int], float] = field(default_factory=dict, init=False)
+    _tiers: dict[tuple[str, int | None, int, int], tuple[float, ...]] = field(default_factory=dict, init=False)
+    _largest: dict[int, Largest] = field(default_factory=dict, init=False)
+    """By index of the GPU type."""
+
+    _placed: dict[tuple[str, int | None, str, float | None, tuple[int, ...]], Placed] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         self._by_tier = self.penalty.by_tier()
@@ -69,30 +99,135 @@ class PerfModel:
         type_index = {t: i for i, t in enumerate(self.cluster.types)}
         self._type_of_node = [type_index[n.gpu_type] for n in self.cluster.nodes]
 
-    def speed(self, job: Job, gpus: Sequence[int], partner: Job | None = None) -> Speed:
+    def speed(self, job: Job, gpus: Sequence[int], partner: Job | None = None, bandwidth: float | None = None) -> Speed:
         """Speed on ``gpus``, next to ``partner`` if that runs there too.
 
-        A gang over several types runs at the pace of the slowest.
+        ``bandwidth`` is what other jobs leave of its links, bytes/s; ``None``: all. A gang over several types runs at
+        the pace of the slowest.
         """
         if partner is not None:
-            return self._shared_speed(job, gpus, partner)
+            return self._shared_speed(job, gpus, partner, bandwidth)
         node_of = self.cluster.node_of
         slowdowns = self.variability.slowdown(job.app_class)
         step_s = self.step_s_by_type(job)
         if len(gpus) == 1:
             chip = slowdowns[gpus[0]]
             return Speed(1.0 / (step_s[self._type_of_node[node_of[gpus[0]]]] * chip), chip, 1.0, Tier.GPU)
+        if self.network is not None:
+            return self._network_speed(job, gpus, bandwidth)
         chip = max(map(slowdowns.__getitem__, gpus))
         nodes = set(map(node_of.__getitem__, gpus))
         tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
         by_class = self._by_class
         network = (by_class.get(job.app_class, self._by_tier) if by_class else self._by_tier)[tier]
         base_s = step_s[0] if len(step_s) == 1 else max([step_s[self._type_of_node[n]] for n in nodes])
-        return Speed(1.0 / (base_s * chip * network), chip, network, tier)
+        if network == 1.0:
+            return Speed(1.0 / (base_s * chip), chip, 1.0, tier)
+        return Speed(1.0 / (base_s * chip * network), chip, network, tier, exposed=1.0 - 1.0 / network)
 
-    def _shared_speed(self, job: Job, gpus: Sequence[int], partner: Job) -> Speed:
+    # -- the network ---------------------------------------------------------------------------------------------
+
+    def _network_speed(self, job: Job, gpus: Sequence[int], bandwidth: float | None) -> Speed:
+        placed = self.placed(job, tuple(gpus))
+        step = placed.step(placed.route.bandwidth if bandwidth is None else bandwidth)
+        ratio, chip = step.ratio, placed.chip
+        return Speed(1.0 / (placed.base_s * ratio), chip, ratio / chip, placed.route.tier, exposed=step.exposed)
+
+    def placed(self, job: Job, gpus: tuple[int, ...]) -> Placed:
+        """What the steps of the job on ``gpus`` follow from; asked for again whenever traffic changes."""
+        key = (job.model, job.batch_size, job.app_class, job.step_s, gpus)
+        known = self._placed.get(key)
+        if known is None:
+            assert self.network is not None
+            if len(self._placed) >= _KEPT_PLACES:
+                self._placed.clear()
+            base, chip = self.network_baseline(job, gpus)
+            route, base_s = self.network.route(gpus), self.step_s_by_type(job)[self._slowest_type(job, gpus)]
+            known = self._placed[key] = Placed(base, self.network.cost(base, route), chip, route, base_s)
+        return known
+
+    def _slowest_type(self, job: Job, gpus: Sequence[int]) -> int:
+        """Index of the slowest type among ``gpus``."""
+        step_s = self.step_s_by_type(job)
+        if len(step_s) == 1:
+            return 0
+        types = {self._type_of_node[self.cluster.node_of[gpu]] for gpu in gpus}
+        return max(types, key=lambda index: (step_s[index], index))
+
+    def network_baseline(self, job: Job, gpus: Sequence[int]) -> tuple[Baseline, float]:
+        """What the stated step of the job stands for on the type of ``gpus``, and the slowdown of its slowest chip."""
+        slowdowns = self.variability.slowdown(job.app_class)
+        return self._baseline(job, self._slowest_type(job, gpus)), max(map(slowdowns.__getitem__, gpus))
+
+    def _baseline(self, job: Job, type_index: int) -> Baseline:
+        assert self.network is not None
+        return self.network.baseline_of(job, self.cluster.types[type_index], self.throughputs)
+
+    def tier_slowdowns(self, job: Job, type_index: int | None = None) -> tuple[float, ...]:
+        """Slowdown of the gang by tier, median chips, links to itself: what placements and timers weigh.
+
+        ``type_index`` ``None`` stands for the type that suits the job best.
+        """
+        if self.network is None:
+            by_class = self._by_class
+            assumed = by_class.get(job.app_class, self._by_tier) if by_class else self._by_tier
+            return self._as_measured(job, type_index, assumed) if self.measured_slowdowns else assumed
+        if type_index is None:
+            type_index = self.types_for(job)[0]
+        key = (job.model, job.batch_size, job.gpus, type_index)
+        known = self._tiers.get(key)
+        if known is None:
+            known = self._as_measured(job, type_index, self._network_tiers(self.network, job, type_index))
+            self._tiers[key] = known
+        return known
+
+    def _as_measured(self, job: Job, type_index: int | None, assumed: tuple[float, ...]) -> tuple[float, ...]:
+        """``assumed`` with what was measured of wider tiers than the best one that can hold the gang.
+
+        What was measured is relative to one node; a gang that no node holds takes the ratio of two measured tiers.
+        """
+        if job.gpus == 1 or not self.measured_slowdowns:
+            return assumed
+        if type_index is None:
+            type_index = next(iter(self.types_for(job)), 0)
+        best, measured = self.best_tier(job.gpus, type_index), self.measured_slowdowns
+        base = 1.0 if best == Tier.NODE else measured.get((job.model, best))
+        found = list(assumed)
+        for tier in (Tier.RACK, Tier.NETWORK):
+            slowdown = measured.get((job.model, tier))
+            if tier > best and base is not None and slowdown is not None:
+                found[tier] = found[best] * slowdown / base
+            found[tier] = max(found[tier - 1], found[tier])
+        return tuple(found)
+
+    def gang_slowdown(self, model: str, gpus: int, gpu_type: str, tier: Tier, app_class: str) -> float:
+        """What links or penalties say of gangs of ``model`` in ``tier``, over the same at the best place.
+
+        1 for a GPU type that the cluster does not have.
+        """
+        if self.network is None:
+            return self.penalty.of_gang(model, gpus, gpu_type, tier, app_class)
+        type_index = next((i for i, t in enumerate(self.cluster.types) if t.lower() == gpu_type.lower()), None)
+        if type_index is None or gpus > self.cluster.gpus_by_type[self.cluster.types[type_index]]:
+            return 1.0
+        return self._network_tiers(self.network, Job("", 0.0, gpus, 1.0, 1.0, model), type_index)[tier]
+
+    def _network_tiers(self, network: Network, job: Job, type_index: int) -> tuple[float, ...]:
+        """A tier that cannot hold the gang counts as the one below it, and no tier as faster than the one below it."""
+        if job.gpus == 1:
+            return (1.0, 1.0, 1.0, 1.0)
+        base, gpu_type = self._baseline(job, type_index), self.cluster.types[type_index]
+        found = [1.0]
+        for tier in (Tier.NODE, Tier.RACK, Tier.NETWORK):
+            route = network.tier_route(job.gpus, gpu_type, tier)
+            found.append(found[-1] if route is None else max(found[-1], network.step(base, route).ratio))
+        return tuple(found)
+
+    # -- pairs ---------------------------------------------------------------------------------------------------
+
+    def _shared_speed(self, job: Job, gpus: Sequence[int], partner: Job, bandwidth: float | None) -> Speed:
         """Chip and network slow a job next to another as they slow it alone."""
-        alone = self.speed(job, gpus)
+        alone = self.speed(job, gpus, None, bandwidth)
         rate = self.rate_next_to(job, partner, self._type_of_node[self.cluster.node_of[gpus[0]]])
         steps_per_s = rate / (alone.chip * alone.network)
         sharing = alone.steps_per_s / steps_per_s if steps_per_s > 0 else float("inf")
@@ -154,6 +289,27 @@ class PerfModel:
             if pools[t] >= job.gpus and step_s[i] != float("inf") and (not wanted or t.lower() in wanted)
         ]
         return tuple(sorted(fits, key=lambda i: step_s[i]))
+
+    def best_tier(self, gpus: int, type_index: int) -> Tier:
+        """The lowest tier at which the GPUs of a type, were all of them free, hold a gang of ``gpus``."""
+        largest = self._largest.get(type_index)
+        if largest is None:
+            largest = self._largest[type_index] = self.cluster.largest(self.cluster.types[type_index])
+        return largest.tier_of(gpus)
+
+    def best_slowdown(self, job: Job) -> float:
+        """Slowdown by the network in the best place that an empty cluster has for the job: 1 inside a node."""
+        types = self.types_for(job)
+        if not types or job.gpus == 1:
+            return 1.0
+        return self.tier_slowdowns(job)[self.best_tier(job.gpus, types[0])]
+
+    def sensitivity(self, job: Job) -> float:
+        """How many times slower the job is in the worst tier it could get than in the best one; at least 1."""
+        if job.gpus == 1:
+            return 1.0
+        worst = Tier.NETWORK if len(self.cluster.racks) > 1 else Tier.RACK if len(self.cluster.nodes) > 1 else Tier.NODE
+        return max(1.0, self.tier_slowdowns(job)[worst] / self.best_slowdown(job))
 
     def ideal_s(self, job: Job) -> float:
         """Run time on median GPUs of the best type of this cluster, packed, seconds; ``inf`` if it can never run."""

@@ -12,7 +12,14 @@ from trine.core.cluster import Tier
 from trine.core.errors import InputError
 from trine.perf.model import LocalityPenalty
 from trine.perf.observed_chips import Chips
-from trine.perf.observed_evidence import ChipEstimate, Drift, LearningSettings, NetworkEstimate, ThroughputEstimate
+from trine.perf.observed_evidence import (
+    ChipEstimate,
+    Drift,
+    LearningSettings,
+    NetworkEstimate,
+    ThroughputEstimate,
+    TierSlowdown,
+)
 from trine.perf.observed_pairs import PairKey, PairPaces
 from trine.perf.observed_predictions import PredictionError, Predictions
 from trine.perf.observed_rates import PaceKey, Paces
@@ -112,15 +119,16 @@ class Observations:
         return self.chips.refined(self.chips.base if base is None else base)
 
     def throughputs(
-        self, base: ThroughputTable, types: Iterable[str] = (), penalty: LocalityPenalty | None = None
+        self, base: ThroughputTable, types: Iterable[str] = (), slowdown: TierSlowdown | None = None
     ) -> ThroughputTable:
         """``base`` refined, and models it does not know added, at the pace of median GPUs in one node.
 
         ``types`` are those of the cluster: a type that a new model never ran on must not count as one it does not fit.
-        ``penalty`` is the one of the performance model: a model seen only across nodes is freed of it.
+        ``slowdown`` is what the performance model assumes of gangs by tier: a model seen only across nodes is freed of
+        it.
         """
-        penalty = penalty or LocalityPenalty()
-        return self.pairs.table(self.paces.table(base, types, penalty), self.paces, penalty)
+        slowdown = slowdown or LocalityPenalty().of_gang
+        return self.pairs.table(self.paces.table(base, types, slowdown), self.paces, slowdown)
 
     def throughput_estimates(self) -> list[ThroughputEstimate]:
         """Observed paces by model, gang, type and tier, with number of runs and spread."""
@@ -142,6 +150,10 @@ class Observations:
     def network_slowdown(self, model: str, tier: Tier) -> float | None:
         """Of ``model`` across ``tier`` against packed into a node; ``None`` without evidence."""
         return self.paces.network_slowdown(model, tier)
+
+    def network_slowdowns(self) -> dict[tuple[str, Tier], float]:
+        """The same for all models and tiers with evidence."""
+        return self.paces.network_slowdowns()
 
     def predicted(self, model: str, predicted_s: float, observed_s: float) -> None:
         """Note what was predicted for a job that took ``observed_s``."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trine.core.cluster import Tier
 from trine.core.errors import InputError
+
+TierSlowdown = Callable[[str, int, str, Tier, str], float]
+"""What is assumed of gangs of a model, so many GPUs of a type, in a tier, of an application class: the slowdown against
+the best place."""
 
 
 @dataclass(frozen=True, slots=True)

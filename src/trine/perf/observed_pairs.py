@@ -11,8 +11,7 @@ from math import exp, log
 from typing import NamedTuple
 
 from trine.core.cluster import Tier
-from trine.perf.model import LocalityPenalty
-from trine.perf.observed_evidence import LearningSettings
+from trine.perf.observed_evidence import LearningSettings, TierSlowdown
 from trine.perf.observed_rates import Pace, PaceKey, Paces
 from trine.perf.observed_stretches import Stretch
 from trine.perf.throughput import ThroughputTable
@@ -89,9 +88,11 @@ class PairPaces:
         known.add(steps, seconds)
         return known
 
-    def table(self, base: ThroughputTable, alone: Paces, penalty: LocalityPenalty) -> ThroughputTable:
+    def table(self, base: ThroughputTable, alone: Paces, slowdown: TierSlowdown) -> ThroughputTable:
         """``base`` with the pairs that were observed on both sides, or on one where the other is known."""
-        rates = {(k.model, k.other, k.gang, k.gpu_type): self._rate(base, alone, penalty, k) for k in self._narrowest()}
+        rates = {
+            (k.model, k.other, k.gang, k.gpu_type): self._rate(base, alone, slowdown, k) for k in self._narrowest()
+        }
         pairs = {entry: dict(known) for entry, known in base.pairs.items()}
         for (model, other, gang, gpu_type), one in rates.items():
             given = base.pair_rate(model, other, gang, gpu_type) or (None, None)
@@ -109,7 +110,7 @@ class PairPaces:
             found.setdefault(key[:4], key)
         return found.values()
 
-    def _rate(self, base: ThroughputTable, alone: Paces, penalty: LocalityPenalty, key: PairKey) -> float:
+    def _rate(self, base: ThroughputTable, alone: Paces, slowdown: TierSlowdown, key: PairKey) -> float:
         """Steps/s on median GPUs, packed. Where jobs of the model were seen alone, relative to that: a table that is
         off for both must not look like interference.
         """
@@ -118,7 +119,7 @@ class PairPaces:
         if own is not None and known:
             observed = known * exp(own.log_step_s - pace.log_step_s)
         else:
-            observed = exp(-pace.log_step_s) * penalty.by_tier(pace.app_class)[key.tier]
+            observed = exp(-pace.log_step_s) * slowdown(*key.alone, pace.app_class)
         given = (base.pair_rate(key.model, key.other, key.gang, key.gpu_type) or (0.0, 0.0))[0]
         if not given:
             return observed

@@ -14,8 +14,7 @@ from math import exp, log
 from typing import NamedTuple
 
 from trine.core.cluster import Tier
-from trine.perf.model import LocalityPenalty
-from trine.perf.observed_evidence import LearningSettings, NetworkEstimate, ThroughputEstimate
+from trine.perf.observed_evidence import LearningSettings, NetworkEstimate, ThroughputEstimate, TierSlowdown
 from trine.perf.observed_window import Mass, Sample, Window, faded_median, median, robust_sd, weighted_median
 from trine.perf.throughput import ThroughputTable
 
@@ -130,9 +129,15 @@ class Paces:
         self.by_key[key] = pace
         if len(self.by_key) > MOST_PACES:
             del self.by_key[next(iter(self.by_key))]
-        pace.app_class = app_class
+        pace.app_class, few = app_class, pace.runs < self.settings.min_runs
         pace.put(gpus, sample, log_step_s, self.settings.half_life_s)
-        return self._publish(pace)
+        # From here on what tiers cost this gang may count as measured.
+        enough = few and key.gang > 1 and pace.runs >= self.settings.min_runs and self._in_other_tiers(key)
+        return self._publish(pace) or enough
+
+    def _in_other_tiers(self, key: PaceKey) -> bool:
+        """Gangs alike in all else were seen in another tier."""
+        return any(key._replace(tier=tier) in self.by_key for tier in Tier if tier != key.tier)
 
     def _publish(self, pace: Pace) -> bool:
         if pace.published is not None and abs(pace.log_step_s - pace.published) <= log(1 + self.settings.material):
@@ -151,9 +156,9 @@ class Paces:
             for key, pace in sorted(self.by_key.items(), key=lambda item: item[0])
         ]
 
-    def table(self, base: ThroughputTable, types: Iterable[str], penalty: LocalityPenalty) -> ThroughputTable:
-        """``base`` with what was observed on top of it."""
-        found = dict(self._rates(base, penalty))
+    def table(self, base: ThroughputTable, types: Iterable[str], slowdown: TierSlowdown) -> ThroughputTable:
+        """``base`` with what was observed on top of it, freed of the slowdown of the tier it was observed in."""
+        found = dict(self._rates(base, slowdown))
         if not found:
             return base
         every_type = dict.fromkeys([*(t.lower() for t in types), *(t for rates in found.values() for t in rates)])
@@ -175,12 +180,12 @@ class Paces:
         return min(observed.values()) if given is None else given
 
     def _rates(
-        self, base: ThroughputTable, penalty: LocalityPenalty
+        self, base: ThroughputTable, slowdown: TierSlowdown
     ) -> Iterator[tuple[tuple[str, int], dict[str, float]]]:
         by_entry: dict[tuple[str, int], dict[str, float]] = {}
         for (model, gang, gpu_type), tiers in self._by_place().items():
             key, pace = self._best_known(tiers)
-            packed = exp(-pace.log_step_s) * penalty.by_tier(pace.app_class)[key.tier]
+            packed = exp(-pace.log_step_s) * slowdown(*key, pace.app_class)
             rate = self._blended(base.rate(model, gang, gpu_type), packed, pace)
             if rate is not None:
                 by_entry.setdefault((model, gang), {})[gpu_type] = rate
@@ -213,10 +218,16 @@ class Paces:
 
     def network_slowdown(self, model: str, tier: Tier) -> float | None:
         """Of all gangs of ``model`` across ``tier`` against packed into a node; ``None`` without evidence."""
-        known = [n for n in self.network() if (n.model, n.tier, n.against) == (model, tier, Tier.NODE)]
-        if not known:
-            return None
-        return weighted_median((n.slowdown, float(min(n.runs, n.against_runs))) for n in known)
+        return self.network_slowdowns().get((model, tier))
+
+    def network_slowdowns(self) -> dict[tuple[str, Tier], float]:
+        """The same for all models and tiers with evidence: enough runs of like gangs in the tier and in one node."""
+        known: dict[tuple[str, Tier], list[tuple[float, float]]] = {}
+        for n in self.network():
+            runs = min(n.runs, n.against_runs)
+            if n.against == Tier.NODE and runs >= self.settings.min_runs:
+                known.setdefault((n.model, n.tier), []).append((n.slowdown, float(runs)))
+        return {key: weighted_median(slowdowns) for key, slowdowns in known.items()}
 
     def _by_place(self) -> dict[tuple[str, int, str], list[tuple[PaceKey, Pace]]]:
         """Paces by all but the tier, narrowest tier first."""

@@ -7,7 +7,7 @@ with exactly three free GPUs" is two machine-level operations at any cluster siz
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from trine.core.cluster import Cluster
 
@@ -44,6 +44,9 @@ class FreePool:
         """Bit mask of free GPUs by node; bit i is GPU ``first_gpu[node] + i``."""
         self.nodes_with: list[int] = [0] * (self.largest_node + 1)
         """Bit mask of nodes by number of free GPUs."""
+        self._free_by_rack: dict[int, int] = dict.fromkeys(self.rack_nodes, 0) if len(self.rack_nodes) > 1 else {}
+        """Free GPUs by rack, a bit mask of its nodes; kept where there are several racks."""
+        self._rack_of = [self._rack_with(i) for i in range(len(cluster.nodes))] if self._free_by_rack else []
         for i, node in enumerate(cluster.nodes):
             if node.gpu_type == gpu_type:
                 self.nodes_with[0] |= 1 << i
@@ -59,6 +62,12 @@ class FreePool:
         self.nodes_with[old] ^= bit
         self.nodes_with[new] ^= bit
         self.total += new - old
+        if self._free_by_rack:
+            self._free_by_rack[self._rack_of[node]] += new - old
+
+    def _rack_with(self, node: int) -> int:
+        """The rack, as a bit mask of its nodes, that holds a node; 0 if that has no GPUs of this type."""
+        return next((rack for rack in self.rack_nodes if rack >> node & 1), 0)
 
     def _by_node(self, gpus: Sequence[int]) -> dict[int, int]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""
@@ -123,14 +132,38 @@ class FreePool:
         first = self.first_gpu[node]
         return [first + i for i in positions(self.free_on[node])[:count]]
 
-    def nodes_by_most_free(self) -> Iterator[int]:
-        """Nodes with free GPUs, most first, then by id."""
+    def nodes_by_most_free(self, within: int = -1) -> Iterator[int]:
+        """Nodes with free GPUs, most first, then by id; of the nodes in a bit mask only, if one is given."""
         for count in range(self.largest_node, 0, -1):
-            yield from bits(self.nodes_with[count])
+            yield from bits(self.nodes_with[count] & within)
 
-    def gpus(self) -> list[int]:
-        """All free GPU ids, ascending."""
-        return [self.first_gpu[n] + i for n, mask in enumerate(self.free_on) if mask for i in positions(mask)]
+    def gpus(self, nodes: int = -1) -> list[int]:
+        """All free GPU ids, ascending; of the nodes in a bit mask only, if one is given."""
+        free_on, first_gpu = self.free_on, self.first_gpu
+        if nodes == -1:
+            return [first_gpu[n] + i for n, mask in enumerate(free_on) if mask for i in positions(mask)]
+        return [first_gpu[n] + i for n in bits(nodes) for i in positions(free_on[n])]
+
+    @cached_property
+    def rack_nodes(self) -> list[int]:
+        """Bit mask of nodes by rack, of the racks that have GPUs of this type."""
+        masks: dict[int, int] = {}
+        for node, spec in enumerate(self.cluster.nodes):
+            if spec.gpu_type == self.gpu_type:
+                rack = self.cluster.rack_of[node]
+                masks[rack] = masks.get(rack, 0) | 1 << node
+        return [masks[rack] for rack in sorted(masks)]
+
+    def nodes_having(self, count: int) -> int:
+        """Bit mask of the nodes with at least ``count`` free GPUs."""
+        return sum(self.nodes_with[count:])  # a node is in exactly one of them
+
+    def free_in(self, nodes: int) -> int:
+        """Number of free GPUs on the nodes in a bit mask; quick for whole racks."""
+        known = self._free_by_rack.get(nodes)
+        if known is not None:
+            return known
+        return sum([count * (nodes & having).bit_count() for count, having in enumerate(self.nodes_with)])
 
 
 class FreeIndex:

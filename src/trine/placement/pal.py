@@ -11,7 +11,7 @@ from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
-from trine.placement.base import too_few
+from trine.placement.base import Ask, no_room, too_few
 from trine.placement.free import FreePool
 from trine.placement.pm_first import PmFirst
 from trine.placement.scored import ScoredPool
@@ -38,20 +38,24 @@ class Pal(PmFirst):
     name: ClassVar[str] = "pal"
     title: ClassVar[str] = "smallest tier penalty x worst chip score (L x V matrix)"
     paper: ClassVar[str] = "PAL (SC'24), L x V matrix"
-    _walks: dict[tuple[str, str], _Walk] = field(default_factory=dict, init=False, repr=False)
+    _walks: dict[tuple[str, str, tuple[float, ...]], _Walk] = field(default_factory=dict, init=False, repr=False)
 
     def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:
         super().prepare(perf, rng, compat)
         self._walks = {}
+        self._type_index = {gpu_type: index for index, gpu_type in enumerate(perf.cluster.types)}
 
-    def place(self, job: Job, pool: FreePool) -> list[int] | Reason:
+    def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
+        job = ask.job
         count = job.gpus
         if pool.total < count:
             return too_few(job, pool)
         scored = self.scored(job, pool)
+        if ask.widest < Tier.NETWORK and count > 1:
+            return self.choose_within(ask, scored) or no_room(ask, pool)
         if count == 1 or (self._compat.pal_multi_node and count > pool.largest_node):
             return scored.by_score(count)
-        tier, b = self._first_entry(count, scored, self._walk(scored, job.app_class))
+        tier, b = self._first_entry(count, scored, self._walk(scored, job))
         if tier is Tier.NODE:
             found = scored.on_one_node(count, b)
         elif self._compat.pal_multi_node:
@@ -59,6 +63,18 @@ class Pal(PmFirst):
         else:
             found = scored.in_one_rack(count, b) if tier is Tier.RACK else scored.anywhere(count, b)
         return found or too_few(job, pool)
+
+    def choose_within(self, ask: Ask, scored: ScoredPool) -> list[int] | None:
+        """The walk over the tiers that the bound allows."""
+        count, turns = ask.job.gpus, self._walk(scored, ask.job).turns
+        lowest = {Tier.NODE: scored.node_bin_for(count)}
+        if ask.widest >= Tier.RACK:
+            lowest[Tier.RACK] = scored.rack_bin_for(count)
+        entries = [(turns[tier][b], tier, b) for tier, b in lowest.items() if b >= 0]
+        if not entries:
+            return None
+        _, tier, b = min(entries)
+        return scored.on_one_node(count, b) if tier is Tier.NODE else scored.in_one_rack(count, b)
 
     def _first_entry(self, count: int, scored: ScoredPool, walk: _Walk) -> tuple[Tier, int]:
         """Where the walk ends: in every tier the lowest bin that holds the gang comes first, so only those compete."""
@@ -71,12 +87,16 @@ class Pal(PmFirst):
         _, tier, b = min([(turns[lowest[t]], t, lowest[t]) for t, turns in walk.turns.items() if lowest[t] >= 0])
         return tier, b
 
-    def _walk(self, scored: ScoredPool, app_class: str) -> _Walk:
+    def _walk(self, scored: ScoredPool, job: Job) -> _Walk:
         """Tiers and bins by ascending product; the nearer tier and the better bin first among equals."""
-        key = (scored.pool.gpu_type, app_class)
+        gpu_type = scored.pool.gpu_type
+        by_model: tuple[float, ...] = ()
+        if self._perf.network is not None:
+            by_model = self._perf.tier_slowdowns(job, self._type_index[gpu_type])
+        key = (gpu_type, job.app_class, by_model)
         known = self._walks.get(key)
         if known is None:
-            penalty = self._perf.penalty.by_tier(app_class)
+            penalty = by_model or self._perf.tier_slowdowns(job)
             several_racks = len(scored.racks) > 1 and not self._compat.pal_multi_node
             tiers = (Tier.NODE, Tier.RACK, Tier.NETWORK) if several_racks else (Tier.NODE, Tier.RACK)
             entries = sorted([(penalty[t] * score, t, b) for t in tiers for b, score in enumerate(scored.bins.scores)])

@@ -6,12 +6,13 @@ import random
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from trine.core.cluster import Tier
 from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.bins import Bins, authors_bins, pm_bins
 from trine.perf.model import PerfModel
-from trine.placement.base import Placement, too_few
+from trine.placement.base import Ask, Placement, no_room, too_few
 from trine.placement.free import FreePool
 from trine.placement.scored import ScoredPool
 
@@ -35,13 +36,23 @@ class PmFirst(Placement):
         self._perf, self._compat = perf, compat
         self._scored = {}
 
-    def place(self, job: Job, pool: FreePool) -> list[int] | Reason:
+    def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
+        job = ask.job
         if pool.total < job.gpus:
             return too_few(job, pool)
         scored = self.scored(job, pool)
+        if ask.widest < Tier.NETWORK and job.gpus > 1:
+            return self.choose_within(ask, scored) or no_room(ask, pool)
         if job.gpus <= pool.largest_node or self._compat.pal_multi_node:
             return scored.by_score(job.gpus)
         return scored.anywhere(job.gpus, scored.worst_bin_for(job.gpus)) or too_few(job, pool)
+
+    def choose_within(self, ask: Ask, scored: ScoredPool) -> list[int] | None:
+        """The node or rack, whichever is the bound, where the worst of the gang's chips is best."""
+        count = ask.job.gpus
+        if ask.widest >= Tier.RACK:
+            return scored.in_one_rack(count, b) if (b := scored.rack_bin_for(count)) >= 0 else None
+        return scored.on_one_node(count, b) if (b := scored.node_bin_for(count)) >= 0 else None
 
     def scored(self, job: Job, pool: FreePool) -> ScoredPool:
         """The index for the job's class, made when the class is first met."""

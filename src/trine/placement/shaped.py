@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from trine.core.cluster import Cluster, Tier
 from trine.core.job import Job, Shape
 from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
+from trine.placement.base import Ask, Placement, has_room
 from trine.placement.free import FreePool, bits
+from trine.placement.packed import Packed, place_within
 
 
-def shaped(job: Job, shape: Shape, pool: FreePool, chosen: list[int] | Reason, now: float) -> list[int] | Reason:
-    """What the placement chose if it has the shape, else GPUs that do, else the reason to wait."""
-    widest = _widest(shape, now)
+def shaped(placement: Placement, ask: Ask, pool: FreePool) -> list[int] | Reason:
+    """GPUs that have the shape the job asks for, by the placement's own choice; else the reason to wait."""
+    shape = ask.job.shape
+    assert shape is not None
+    bounded = ask.within(_widest(shape, ask.now))
     if shape.nodes is not None:
-        return _spread(job, shape.nodes, widest, pool)
-    if isinstance(chosen, list) and pool.cluster.tier(chosen) <= widest:
-        return chosen
-    found = _on_one_node(job.gpus, pool) if widest <= Tier.NODE else _in_one_rack(job.gpus, pool)
-    if found is not None:
-        return found
-    return Reason(
-        Why.TOPOLOGY,
-        f"job {job.id} wants its {job.gpus} GPUs within one {Tier(max(widest, Tier.NODE)).label}, and none has room.",
-        {"needed": job.gpus, "free": pool.total},
-        _what_would_help(shape, now),
-    )
+        found = _spread(ask.job, shape.nodes, bounded.widest, pool)
+    else:
+        found = place_within(placement, bounded, pool)
+    if isinstance(found, Reason) and found.code is Why.TOPOLOGY and gives_way(shape, ask.now):
+        return _for_the_time_being(found, ask, pool)
+    return found
+
+
+def _for_the_time_being(refusal: Reason, ask: Ask, pool: FreePool) -> Reason:
+    """What is only preferred ends by itself: the job waits by choice if it could have the GPUs without it."""
+    job, shape = ask.job, ask.job.shape
+    assert shape is not None
+    wider = shape.required or Tier.NETWORK
+    if shape.nodes is None:
+        offered = has_room(job.gpus, wider, pool)
+    else:
+        offered = isinstance(_spread(job, shape.nodes, wider, pool), list)
+    code = Why.WAITS if offered else Why.TOPOLOGY
+    after_s = shape.prefer_until_s - job.submit_s
+    change = f"It takes GPUs anywhere within the {wider.label} {after_s:.0f} s after its submission."
+    return replace(refusal, code=code, change=change, wakes_s=shape.prefer_until_s)
 
 
 def never_has_shape(job: Job, perf: PerfModel) -> str:
@@ -38,39 +52,11 @@ def never_has_shape(job: Job, perf: PerfModel) -> str:
         return f"{job.gpus} GPUs cannot be spread evenly over {shape.nodes} nodes"
     pools = [FreePool(perf.cluster, perf.cluster.types[index]) for index in perf.types_for(job)]
     # Only what is required for ever counts: a preference gives way.
-    required = Shape(shape.nodes, shape.required)
-    if any(isinstance(shaped(job, required, pool, _anywhere(pool, job), 0.0), list) for pool in pools):
+    ask = Ask(replace(job, shape=Shape(shape.nodes, shape.required)))
+    if any(isinstance(shaped(Packed(), ask, pool), list) for pool in pools if pool.total >= job.gpus):
         return ""
     what = f"over {shape.nodes} nodes" if shape.nodes else f"within one {(shape.required or Tier.NETWORK).label}"
     return f"the cluster cannot hold {job.gpus} GPUs of one type {what}"
-
-
-def _anywhere(pool: FreePool, job: Job) -> list[int] | Reason:
-    gpus = pool.gpus()[: job.gpus]
-    return gpus if len(gpus) == job.gpus else Reason(Why.NO_FREE_GPUS, "")
-
-
-def _on_one_node(gpus: int, pool: FreePool) -> list[int] | None:
-    """On the fullest node that still has room."""
-    for count in range(gpus, pool.largest_node + 1):
-        for node in bits(pool.nodes_with[count]):
-            return pool.lowest(node, gpus)
-    return None
-
-
-def _in_one_rack(gpus: int, pool: FreePool) -> list[int] | None:
-    """In the fullest rack that still has room, on as few of its nodes as possible."""
-    racks = _by_rack(pool.cluster, pool.nodes_by_most_free())
-    rooms = {rack: sum(pool.free_on[n].bit_count() for n in nodes) for rack, nodes in racks.items()}
-    fitting = [rack for rack, room in rooms.items() if room >= gpus]
-    if not fitting:
-        return None
-    chosen: list[int] = []
-    for node in racks[min(fitting, key=lambda rack: (rooms[rack], rack))]:
-        chosen += pool.lowest(node, gpus - len(chosen))
-        if len(chosen) == gpus:
-            break
-    return sorted(chosen)
 
 
 def _spread(job: Job, nodes: int, widest: Tier, pool: FreePool) -> list[int] | Reason:
@@ -100,17 +86,10 @@ def _by_rack(cluster: Cluster, nodes: Iterable[int]) -> dict[int, list[int]]:
 
 
 def _widest(shape: Shape, now: float) -> Tier:
-    """What is required also bounds what is preferred."""
-    return min(shape.widest(now), Tier.NETWORK if shape.required is None else shape.required)
+    """What is required also bounds what is preferred; nothing is closer together than the GPUs of a node."""
+    return max(Tier.NODE, min(shape.widest(now), Tier.NETWORK if shape.required is None else shape.required))
 
 
 def gives_way(shape: Shape | None, now: float) -> bool:
     """A preference that a job insists on now, but not for ever."""
     return shape is not None and shape.preferred is not None and now < shape.prefer_until_s < float("inf")
-
-
-def _what_would_help(shape: Shape, now: float) -> str:
-    if gives_way(shape, now):
-        wider = (shape.required or Tier.NETWORK).label
-        return f"It takes GPUs anywhere within the {wider} in {shape.prefer_until_s - now:.0f} s."
-    return "It starts when enough GPUs are free close together."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from trine.core.errors import TrineError
 from trine.core.reason import Why
 from trine.perf.model import PerfModel
-from trine.policy.view import Floats, Ints, View
+from trine.policy.view import Flags, Floats, Ints, View
 
 
 class PolicyError(TrineError):
@@ -21,6 +21,26 @@ class PolicyError(TrineError):
 
 
 @dataclass(frozen=True, slots=True)
+class Relocation:
+    """When a running job moves to the best place among the free GPUs and its own.
+
+    It is slow where it is, its run is as old as ``quantum_s``, and the seconds that it would gain over its remaining
+    work exceed ``cost_factor`` times what the move costs it. The quantum bounds the moves of a job: one per quantum.
+    """
+
+    slower_than: float = 1.1
+    """Time of a step over that in the best place of an empty cluster, from which on a job is looked at."""
+    min_speedup: float = 1.05
+    """New over old speed; smaller gains may be noise, or gone when the next job starts."""
+    cost_factor: float = 2.0
+    horizon_s: float = math.inf
+    """Remaining work beyond so many seconds does not count as gain."""
+    quantum_s: float = 1200.0
+    tries: int = 60
+    """Jobs for which a place is looked for in one round, those that could gain most first."""
+
+
+@dataclass(slots=True)  # not frozen: that would make it three times as slow to build, once per round
 class Ranking:
     """Positions in the view, first served first. Waiting jobs that are left out are not offered anything."""
 
@@ -29,6 +49,34 @@ class Ranking:
     """Index of the wanted GPU type, aligned with ``order``; -1 or ``None`` leaves it to the performance model."""
     held_back: Why = Why.NOT_DECIDED
     """Why the jobs that are left out wait."""
+    level: Floats | None = None
+    """Aligned with ``order``: a job may stop running jobs whose level is larger by at least ``gap``, and no others.
+
+    This and what follows is for sticky placements; the others place every job anew, in order. Without level, victim
+    order and quantum a job stops those that rank behind it, the last one first, whether or not it needs all of them."""
+    gap: float = 1.0
+    victim_order: Floats | None = None
+    """Aligned with ``order``: running jobs with the smallest key are stopped first; ``None``: those that rank last."""
+    quantum_s: Floats | None = None
+    """Aligned with ``order``: seconds that a run lasts before the job may be stopped for another."""
+    stops_for_better: bool = False
+    """A job that refuses free GPUs because it waits for better ones may stop others for those."""
+    stop_reason: str = "which ranks before it"
+    """What is said of the job for which another one is stopped."""
+    relocation: Relocation | None = None
+    """When running jobs move to better GPUs; ``None``: never."""
+
+    @property
+    def names_victims(self) -> bool:
+        """The policy says which jobs may be stopped for which, or when."""
+        return self.level is not None or self.victim_order is not None or self.quantum_s is not None
+
+    def among(self, kept: Flags) -> Ranking:
+        """Only the jobs at the positions of ``order`` that are set in ``kept``."""
+        columns = ("order", "pools", "level", "victim_order", "quantum_s")
+        found = {name: getattr(self, name) for name in columns}
+        cut: dict[str, Any] = {name: None if column is None else column[kept] for name, column in found.items()}
+        return replace(self, **cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +109,25 @@ class Selection:
         return Selection({slot: pool for slot, pool in self.wanted.items() if slot in slots}, pairs)
 
 
+def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: int) -> None:
+    """Raise ``PolicyError`` unless it ranks every job once at most, and each on a type that there is."""
+    if isinstance(chosen, Selection):
+        return
+    order = chosen.order
+    whole = len(order) == 0 or (order.dtype.kind in "iu" and order.min() >= 0 and order.max() < jobs)
+    if not whole or len(np.unique(order)) != len(order):
+        raise PolicyError(f"policy {policy}: its order must name each of the {jobs} jobs once at most, by position")
+    pools = chosen.pools
+    if pools is not None and (len(pools) != len(order) or ((pools < -1) | (pools >= types)).any()):
+        raise PolicyError(f"policy {policy}: it must name one of the {types} GPU types, or -1, for each job it ranks")
+    for name in ("level", "victim_order", "quantum_s"):
+        column = getattr(chosen, name)
+        if column is not None and (len(column) != len(order) or np.isnan(column).any()):
+            raise PolicyError(
+                f"policy {policy}: its {name} must be one number for each of the {len(order)} jobs it ranks"
+            )
+
+
 class Policy(ABC):
     """Orders the active jobs, running and waiting. A subclass is a dataclass whose fields are its parameters."""
 
@@ -73,6 +140,16 @@ class Policy(ABC):
     """Nobody overtakes: the first job that does not fit ends the round."""
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
+
+    @property
+    def is_preemptive(self) -> bool:
+        """As ``preemptive``, for policies whose parameters decide it."""
+        return self.preemptive
+
+    @property
+    def is_strict(self) -> bool:
+        """As ``strict``, for policies whose parameters decide it."""
+        return self.strict
 
     def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
         """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""

@@ -1,22 +1,47 @@
-"""First in, first out: strict head of line, nobody overtakes."""
+"""First in, first out: strict head of line, or with backfilling by whatever fits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trine.policy.base import KeyPolicy
+import numpy as np
+
+from trine.core.params import param
+from trine.policy.base import KeyPolicy, Ranking
 from trine.policy.view import Floats, View
 
 
 @dataclass
 class Fifo(KeyPolicy):
-    """Jobs start in order of submission; the first one that does not fit blocks all behind it."""
+    """Jobs start in order of submission; the first one that does not fit blocks all behind it.
+
+    With ``backfill`` those behind it that fit start all the same, and nothing is ever stopped for it, so that a wide
+    job may wait long. (``strict=false`` alone lets them start too, but stops them again as soon as that makes room.)
+    """
 
     name: ClassVar[str] = "fifo"
     title: ClassVar[str] = "first in, first out, strict head of line"
     strict: ClassVar[bool] = True
     changes_with_time: ClassVar[bool] = False
+
+    backfill: bool = param(False, "jobs behind one that does not fit may start, and nothing is stopped for it")
+
+    @property
+    def is_strict(self) -> bool:
+        return not self.backfill
+
+    @property
+    def is_preemptive(self) -> bool:
+        return not self.backfill
+
+    def __post_init__(self) -> None:
+        if self.backfill:
+            self.rank = self._rank_running_first  # type: ignore[method-assign]  # no call layer without it
+
+    def _rank_running_first(self, view: View) -> Ranking:
+        """Placements that place every job anew must not stop running jobs either."""
+        return Ranking(np.lexsort((view.submit_s, -view.priority, ~view.running)))
 
     def key(self, view: View) -> Floats:
         return view.submit_s

@@ -9,14 +9,19 @@ import numpy as np
 
 from trine.core.reason import Why
 from trine.policy.base import Policy, Ranking
-from trine.policy.view import Ints, View
+from trine.policy.view import Floats, Ints, View
+
+UNLIMITED_S = 365 * 86_400.0
+"""How long a job is taken to run that states no duration, as in Slurm one without a time limit."""
 
 
 @dataclass
 class FifoBackfill(Policy):
     """The head of the queue gets the earliest time at which enough GPUs will be free; others may overtake it only if
     they end before that time or leave it enough GPUs. Nothing is preempted. With exact run times the head is never
-    delayed by a job that overtook it. Jobs take the fastest GPU type that has room for them.
+    delayed by a job that overtook it. A job that states no duration is taken to run for a year: it overtakes nobody on
+    GPUs that the head waits for, and jobs that state one may pass while it runs. One that runs longer than stated is
+    taken to end at any moment, so nothing new delays the head meanwhile. Jobs take the fastest GPU type with room.
     """
 
     name: ClassVar[str] = "fifo-backfill"
@@ -25,7 +30,7 @@ class FifoBackfill(Policy):
     preemptive: ClassVar[bool] = False
 
     def rank(self, view: View) -> Ranking:
-        order = np.lexsort((view.submit_s, -view.priority))
+        order = view.allowed(np.lexsort((view.submit_s, -view.priority)))
         running = order[view.running[order]]
         waiting = order[~view.running[order]]
         admitted = _admit(view, waiting)
@@ -58,7 +63,7 @@ def _reserve(view: View, started: list[tuple[int, int]], head: int, pool: int, f
     """Earliest time the head can start on ``pool``, that pool, and how many GPUs will then be left over."""
     running = np.flatnonzero(view.running & (view.pool == pool))
     just = [position for position, where in started if where == pool]
-    ends = np.concatenate((view.ends_s[running], [view.now + view.remaining_on(position, pool) for position in just]))
+    ends = np.concatenate((_ends(view, running), [_end(view, position, pool) for position in just]))
     gpus = np.concatenate((view.gpus[running], view.gpus[just]))
     by_end = np.argsort(ends, kind="stable")
     available = free + np.cumsum(gpus[by_end])
@@ -71,6 +76,19 @@ def _reserve(view: View, started: list[tuple[int, int]], head: int, pool: int, f
     return float(at), pool, int(available[last]) - need
 
 
+def _ends(view: View, running: Ints) -> Floats:
+    """When jobs that run will end; those that said nothing after all that did, the one that started first first."""
+    ends, unknown = view.ends_s[running], view.open_ended[running]
+    return np.where(unknown, view.now - view.attained_s[running] + UNLIMITED_S, ends) if unknown.any() else ends
+
+
+def _end(view: View, position: int, pool: int) -> float:
+    """When a job that starts now would end; one that said nothing after all others, those that run included."""
+    if view.open_ended[position]:
+        return view.now + 2 * UNLIMITED_S
+    return view.now + view.remaining_on(position, pool)
+
+
 def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[float, int, int]) -> list[tuple[int, int]]:
     """Jobs behind the head that fit now and do not delay it, with their GPU type."""
     reserved_s, reserved_pool, spare = reservation
@@ -78,7 +96,7 @@ def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[floa
     for position in behind[view.gpus[behind] <= max(free)].tolist():
         gpus = int(view.gpus[position])
         for pool in view.pools_of(position):
-            late = pool == reserved_pool and view.now + view.remaining_on(position, pool) > reserved_s
+            late = pool == reserved_pool and _end(view, position, pool) > reserved_s
             if gpus <= (min(free[pool], spare) if late else free[pool]):
                 spare -= gpus if late else 0
                 free[pool] -= gpus

@@ -1,21 +1,42 @@
-"""Least attained service, one-dimensional: seconds run."""
+"""Least attained service: one-dimensional in seconds run, or in queues of GPU-seconds that double."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from trine.core.params import param
 from trine.policy.base import KeyPolicy
 from trine.policy.view import Floats, View
 
 
 @dataclass
 class Las(KeyPolicy):
-    """The job that has run the fewest seconds goes first; needs no knowledge of durations."""
+    """The job that has run the fewest seconds goes first; needs no knowledge of durations.
+
+    With ``queues=log2`` it is the queue floor(log2(1 + GPU-hours)) that counts, and in it the order of arrival: jobs of
+    similar service do not take turns all the time.
+    """
 
     name: ClassVar[str] = "las"
     title: ClassVar[str] = "least attained service (seconds run)"
     paper: ClassVar[str] = "PAL (SC'24), scheduling policies"
 
-    def key(self, view: View) -> Floats:
-        return view.attained_s
+    queues: str = param(
+        "none",
+        "by the second, or in queues of attained GPU-hours, each twice as long as the one before",
+        ("none", "log2"),
+    )
+
+    def key(self, view: View) -> Floats | tuple[Floats, ...]:
+        if self.queues == "none":
+            return view.attained_s
+        return log2_queues(view.attained_gpu_s), view.submit_s
+
+
+def log2_queues(service_gpu_s: Floats) -> Floats:
+    """floor(log2(1 + GPU-hours)): 0 below one GPU-hour, 1 below three, 2 below seven."""
+    queue: Floats = np.floor(np.log2(1.0 + service_gpu_s / 3600.0))
+    return queue

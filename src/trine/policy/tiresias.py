@@ -9,6 +9,8 @@ import numpy as np
 
 from trine.core.params import param
 from trine.policy.base import KeyPolicy
+from trine.policy.las import log2_queues
+from trine.policy.promotion import Promotion
 from trine.policy.view import Floats, View
 
 
@@ -30,24 +32,18 @@ class Tiresias(KeyPolicy):
     promote_after: float = param(
         8.0, "waiting time over run time at which a job returns to the first queue; 0 = never", minimum=0
     )
-    _forgiven_gpu_s: Floats = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+    queues: str = param("limits", "queues end at queue_limits_gpu_s, or double from a GPU-hour on", ("limits", "log2"))
+    _promotion: Promotion = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._promotion = Promotion(self.promote_after)
 
     def key(self, view: View) -> tuple[Floats, ...]:
-        self._promote(view)
-        service = view.attained_gpu_s - self._forgiven_gpu_s[view.slots]
-        queue = np.searchsorted(np.sort(self.queue_limits_gpu_s), service, side="right").astype(np.float64)
-        return queue, (~view.running).astype(np.float64), view.submit_s
+        service = self._promotion.service_gpu_s(view)
+        return self._queue(service), (~view.running).astype(np.float64), view.submit_s
 
-    def _promote(self, view: View) -> None:
-        """Forgive the service of jobs that starve; what they ran before no longer counts."""
-        self._grow(view)
-        if self.promote_after <= 0:
-            return
-        ran = view.attained_gpu_s - self._forgiven_gpu_s[view.slots]
-        starving = (ran > 0) & ~view.running & (view.idle_s * view.gpus >= self.promote_after * ran)
-        self._forgiven_gpu_s[view.slots[starving]] = view.attained_gpu_s[starving]
-
-    def _grow(self, view: View) -> None:
-        needed = int(view.slots.max(initial=-1)) + 1
-        if needed > len(self._forgiven_gpu_s):
-            self._forgiven_gpu_s = np.pad(self._forgiven_gpu_s, (0, needed))
+    def _queue(self, service_gpu_s: Floats) -> Floats:
+        if self.queues == "log2":
+            return log2_queues(service_gpu_s)
+        limits = np.sort(self.queue_limits_gpu_s)
+        return np.searchsorted(limits, service_gpu_s, side="right").astype(np.float64)

@@ -33,6 +33,7 @@ class JobColumns(Protocol):
     run_from_s: Floats
     idle_from_s: Floats
     running: Flags
+    open_ended: Flags
     pool: Ints
     types: list[tuple[int, ...]]
     step_s: list[tuple[float, ...]]
@@ -62,6 +63,10 @@ class View:
         """True promises that nobody waits."""
         self.news: tuple[list[int], list[int]] | None = None
         """Numbers of the jobs that came and of those that left since the last round; ``None`` = look at ``slots``."""
+        self.within_quotas: Callable[[list[int]], Flags] | None = None
+        """Which of these job numbers, served in this order, exceed no quota; ``None``: there are no quotas."""
+        self.over_quota: set[int] | None = None
+        """Job numbers that a policy left out because of a quota; see ``allowed``."""
         self._columns = columns
         self._free = free
         self.gpus_by_type: list[int] = capacity if isinstance(capacity, list) else list(map(int, capacity))
@@ -139,6 +144,19 @@ class View:
         return self._columns.running[self.slots]
 
     @cached_property
+    def open_ended(self) -> Flags:
+        """How long the job takes was neither stated nor reported: its remaining time is a guess."""
+        return self._columns.open_ended[self.slots]
+
+    def allowed(self, order: Ints) -> Ints:
+        """``order`` without the waiting jobs that would exceed a quota, for policies that count on who starts."""
+        if self.within_quotas is None:
+            return order
+        kept = self.within_quotas(self.slots[order].tolist())
+        self.over_quota = (self.over_quota or set()) | set(self.slots[order[~kept]].tolist())
+        return order[kept]
+
+    @cached_property
     def pool(self) -> Ints:
         """Index of the GPU type a running job holds."""
         return self._columns.pool[self.slots]
@@ -158,6 +176,11 @@ class View:
         before = self._columns.attained_s[self.slots]
         since = self.now - self._columns.run_from_s[self.slots]
         return np.where(self.running, before + since, before)
+
+    @cached_property
+    def run_s(self) -> Floats:
+        """Seconds that the present run has lasted; 0 while the job waits."""
+        return np.where(self.running, self.now - self._columns.run_from_s[self.slots], 0.0)
 
     @cached_property
     def attained_gpu_s(self) -> Floats:

@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Any
 
 from trine.core.errors import InputError
+from trine.core.extras import require_extra
 from trine.profile.features import AppFeatures
 
 MAX_CLASSES = 10
@@ -126,6 +127,7 @@ def _labels(points: Points, k: int | None) -> tuple[list[int], dict[int, float],
 def _kmeans(points: Points, k: int) -> list[int]:
     if k == 1:
         return [0] * len(points)
+    require_extra("profile", "sklearn", purpose="grouping applications needs")
     from sklearn.cluster import KMeans
 
     return [int(label) for label in KMeans(k, n_init=_STARTS, random_state=SEED).fit_predict(points)]

@@ -105,16 +105,17 @@ def _by_node(profile: VariabilityProfile, nodes: list[int | None], cluster: Clus
 
 
 def _inside_node(node: int, gpus: list[ProfiledGpu], cluster: Cluster) -> Matched:
-    name, size = cluster.nodes[node].name, cluster.nodes[node].gpus
+    name, size, known = cluster.nodes[node].name, cluster.nodes[node].gpus, cluster.nodes[node].gpu_indices
     numbers = [re.fullmatch(rf"{re.escape(name)}[-:/.]\D*([0-9]{{1,9}})", gpu.name) for gpu in gpus]
     places = [int(n[1]) for n in numbers if n]
     if len(places) < len(gpus) or len(set(places)) < len(places):
-        places = list(range(len(gpus)))
+        places = list(known[: len(gpus)])
         if len(gpus) != size:
             raise _other_gpus(f"{len(gpus)} GPUs on node {name!r}", f"{size}, as in the cluster")
-    if max(places) >= size:
-        raise _other_gpus(f"GPU number {max(places)} on node {name!r}", f"numbers from 0 to {size - 1}")
-    return {cluster.first_gpu[node] + place: gpu for place, gpu in zip(places, gpus, strict=True)}
+    if not set(places) <= set(known):
+        numbers_in_use = f"0 to {size - 1}" if known == tuple(range(size)) else ", ".join(map(str, known))
+        raise _other_gpus(f"GPU number {max(places)} on node {name!r}", f"numbers from {numbers_in_use}")
+    return {cluster.first_gpu[node] + known.index(place): gpu for place, gpu in zip(places, gpus, strict=True)}
 
 
 def _by_order(profile: VariabilityProfile, cluster: Cluster) -> tuple[Matched, list[str]]:

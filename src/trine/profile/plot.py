@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from trine.core.extras import require_extra
 from trine.profile.estimate import ClassEstimate, without_drift
 from trine.profile.kernels import KERNELS
 from trine.profile.records import MeasurementRecord
@@ -32,8 +33,14 @@ for (const place of document.querySelectorAll("[data-figure]")) {
 """
 
 
+def require_page() -> None:
+    """Raise unless this installation can make the page."""
+    require_extra("profile", "plotly", purpose="the page of a profile needs")
+
+
 def session_page(title: str, estimates: Sequence[ClassEstimate], records: Sequence[MeasurementRecord]) -> str:
     """The whole HTML document."""
+    require_page()
     from plotly.offline import get_plotlyjs
 
     about = {kernel.app_class: f"{kernel.name}, {kernel.about}" for kernel in KERNELS}

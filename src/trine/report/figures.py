@@ -91,9 +91,9 @@ def load_figure(load: series.Load) -> Figure:
     span, unit = load.span, time_unit(load.span[1] - load.span[0])
     percent = series.Steps(load.busy.at_s, 100 * load.busy.values)
     data = [
-        {**_step_line("GPUs busy", percent, span, unit, "@c0", " %"), "yaxis": "y", "fill": "tozeroy"},
-        {**_step_line("waiting jobs", load.waiting, span, unit, "@c1"), "yaxis": "y2", "fill": "tozeroy"},
-        {**_step_line("running jobs", load.running, span, unit, "@c2"), "yaxis": "y2"},
+        {**step_line("GPUs busy", percent, span, unit, "@c0", " %"), "yaxis": "y", "fill": "tozeroy"},
+        {**step_line("waiting jobs", load.waiting, span, unit, "@c1"), "yaxis": "y2", "fill": "tozeroy"},
+        {**step_line("running jobs", load.running, span, unit, "@c2"), "yaxis": "y2"},
     ]
     layout = {
         "height": 480,
@@ -109,7 +109,7 @@ def load_figure(load: series.Load) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def _step_line(
+def step_line(
     name: str, exact: series.Steps, span: tuple[float, float], unit: Unit, colour: str, suffix: str = ""
 ) -> dict[str, Any]:
     steps = series.thinned(exact)

@@ -10,15 +10,24 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from trine.core.extras import require_extra
 from trine.core.result import JobRecord, RunResult, Segment
 from trine.report.staging import write_all
 
-JOB_COLUMNS = tuple(f.name for f in fields(JobRecord))
+NOT_WRITTEN = {"comm_gpu_s"}
+"""Of a job's record: the columns of ``jobs.csv`` are a contract."""
+JOB_COLUMNS = tuple(f.name for f in fields(JobRecord) if f.name not in NOT_WRITTEN)
 ROW_GROUP_ROWS = 131_072
+
+
+def require_files() -> None:
+    """Raise unless this installation can write the files of a run."""
+    require_extra("report", "plotly", "pyarrow", purpose="report.html and timeline.parquet need")
 
 
 def write_run(result: RunResult, out_dir: Path | str) -> None:
     """Write the four files of a run into ``out_dir``, all of them or none (see ``staging.write_all``)."""
+    require_files()
     write_all(out_dir, lambda folder: _write_files(result, folder))
 
 

@@ -9,6 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from trine.core.extras import require_extra
 from trine.report.figures import Figure
 from trine.report.files import plain
 
@@ -107,8 +108,14 @@ def view(value: str, content: str, shown: bool) -> str:
     return f'<div data-view="{escape(value)}"{"" if shown else " hidden"}>{content}</div>'
 
 
+def require_page() -> None:
+    """Raise unless this installation can make pages."""
+    require_extra("report", "plotly", purpose="report.html needs")
+
+
 def page(title: str, lead: str, body: Iterable[str]) -> str:
     """The whole document, plotly.js and the page's own script and style included."""
+    require_page()
     from plotly.offline import get_plotlyjs
 
     here = files("trine.report")

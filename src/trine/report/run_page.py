@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from trine.core.result import JobRecord, RunResult, Summary
-from trine.report import figures, page, series
+from trine.report import figures, network_figures, page, series
 from trine.report.page import Cell
 from trine.report.text import MISSING, count, duration, number, share, times
 
@@ -22,6 +22,9 @@ def run_page(result: RunResult) -> str:
         _distributions(result.jobs),
         _load(result),
         _map(result),
+        _tier_times(result),
+        _links(result),
+        _timers(result),
         _slowdown(result.jobs),
         _worst(result.jobs),
         page.section("Settings of this run", page.settings_table(result.settings)),
@@ -110,6 +113,35 @@ def _map(result: RunResult) -> str:
     if drawn is None:
         return ""
     return page.section(figures.map_title(result), page.figure("map", drawn[0]), caption=drawn[1])
+
+
+def _tier_times(result: RunResult) -> str:
+    """Where GPU time went: compute and communication, on one machine and on several."""
+    times = [t for t in result.tier_times if t.held_gpu_s > 0]
+    if not times:
+        return ""
+    spec = network_figures.tier_time_figure(times)
+    caption = "Of jobs by how far apart their GPUs were; communication that compute hides counts as compute."
+    return page.section(network_figures.tier_time_title(times), page.figure("tier-time", spec), caption=caption)
+
+
+def _links(result: RunResult) -> str:
+    """How busy the links between nodes were."""
+    if not result.link_loads:
+        return ""
+    loads = result.link_loads
+    spec = network_figures.link_figure(loads, series.clock_span(result))
+    caption = f"Averages over an iteration, looked at {count(len(loads), 'time')}; background traffic is not counted."
+    return page.section(network_figures.link_title(loads), page.figure("links", spec), caption=caption)
+
+
+def _timers(result: RunResult) -> str:
+    """How long jobs waited for a better place at most, over time."""
+    if not result.timers:
+        return ""
+    spec, caption = network_figures.timer_figure(result.timers, series.clock_span(result))
+    title = f"Waits for a better place were tuned {count(len(result.timers), 'time')}"
+    return page.section(title, page.figure("timers", spec), caption=caption)
 
 
 def _slowdown(jobs: list[JobRecord]) -> str:

@@ -16,13 +16,14 @@ from trine.reproduce.gavel_entities import Entities
 from trine.reproduce.gavel_estimate import Estimator
 from trine.reproduce.gavel_load import FullContinuous, LoadSweep
 from trine.reproduce.gavel_multiple import Multiple
-from trine.reproduce.gavel_plots import Found, GavelReproduction
 from trine.reproduce.gavel_priorities import Priorities
 from trine.reproduce.gavel_runs import Asks, Done, Keep, Key, Outcomes, run_all
 from trine.reproduce.gavel_solve import SolveTime
 from trine.reproduce.gavel_static import Static
 from trine.reproduce.gavel_tables import TABLES
+from trine.reproduce.panels import Found, PlottedReproduction
 
+PAPER = "Gavel (OSDI'20)"
 FIGURES = Path(__file__).parent / "gavel.yaml"
 
 
@@ -63,7 +64,7 @@ def reproduce(
     workers: int = 0,
     progress: Callable[[int], Done] = lambda _: lambda: None,
     experiments: Sequence[Experiment] = EXPERIMENTS,
-) -> GavelReproduction:
+) -> PlottedReproduction:
     """Run all experiments; ``quick`` leaves out most of the sweeps. ``progress`` is given the number of runs and
     gives back what is called after each."""
     figures = read_mapping(FIGURES).plain()
@@ -75,7 +76,7 @@ def reproduce(
             asks |= experiment.asks(data, figures, quick)
             keep |= experiment.keep()
         outcomes = run_all(asks, keep, workers, progress(len(asks)))
-        return GavelReproduction.of([e.judge(data, figures, outcomes) for e in experiments], NOTES)
+        return PlottedReproduction.of(PAPER, [e.judge(data, figures, outcomes) for e in experiments], NOTES)
 
 
 NOTES = [

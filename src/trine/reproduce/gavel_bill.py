@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcome, Outcomes
 from trine.reproduce.gavel_tables import DETERMINED, EQUAL, LP_BAND, MODES, ROUNDED, TABLES, TraceTable, failed
+from trine.reproduce.panels import Found, Panel
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from trine.core.params import params_of
 from trine.policy.rounds.params import RoundParams
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import METRICS, failed
+from trine.reproduce.panels import Found, Panel
 from trine.sim.settings import RunSettings
 
 CASES = {

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_bill import cost_of
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import ALONE, Asks, Contender, Keep, Key, Outcome, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import failed
+from trine.reproduce.panels import Found, Panel
 
 WORKLOAD = "gavel-continuous-single-slos"
 LOADS = {1.0: "1 job/h", 2.0: "2 jobs/h"}

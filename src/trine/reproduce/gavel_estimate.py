@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Contender, Keep, Key, Outcomes, scenario
 from trine.reproduce.gavel_tables import failed
+from trine.reproduce.panels import Found
 
 REFERENCES, PROFILED = 16, 0.6
 BAND = 0.10

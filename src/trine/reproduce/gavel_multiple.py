@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_load import Line, label_of, listed
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcome, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import AXES, METRICS, MODES, failed
+from trine.reproduce.panels import Found, Panel
 
 PRESET = "gavel-continuous-multiple"
 JOBS, JOBS_PER_H = 6000, 2.0

@@ -10,9 +10,9 @@ from trine.core.job import Job
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_load import Line, label_of
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcome, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import AXES, failed
+from trine.reproduce.panels import Found, Panel
 from trine.trace.generate import generate
 from trine.trace.write import write_trace
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trine.config.throughputs import load_throughputs
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import Asks, Keep, Key, Outcomes
+from trine.reproduce.panels import Found, Panel
 from trine.trace.generate import generate
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import LP_BAND, failed, no_worse, within
+from trine.reproduce.panels import Found, Panel
 
 AWARE = "min_total_duration_perf"
 PUBLISHED_JOBS = 100

@@ -7,8 +7,8 @@ from typing import Any
 
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_plots import Found, Panel
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcome, Outcomes, scenario
+from trine.reproduce.panels import Found, Panel
 
 DETERMINED = ("isolated", "fifo", "fifo_perf", "allox", "gandiva")
 """Policies that leave a solver no choice: their runs must be equal."""

@@ -49,6 +49,7 @@ def steps(
     agree: Callable[[bool], bool] | None = None,
     agree_every: int = 5,
     skip: bool = True,
+    seed: int | None = None,
     exit: bool = True,
 ) -> Iterator[tuple[int, int]]: ...
 @overload
@@ -62,6 +63,7 @@ def steps(
     agree: Callable[[bool], bool] | None = None,
     agree_every: int = 5,
     skip: bool = True,
+    seed: int | None = None,
     exit: bool = True,
 ) -> Iterator[tuple[int, Batch]]: ...
 def steps(
@@ -74,6 +76,7 @@ def steps(
     agree: Callable[[bool], bool] | None = None,
     agree_every: int = 5,
     skip: bool = True,
+    seed: int | None = None,
     exit: bool = True,  # noqa: A002
 ) -> Iterator[tuple[int, Any]]:
     """Iterate over ``(step, batch)``; steps count from 0, and a number ``n`` stands for ``range(n)``.
@@ -84,6 +87,8 @@ def steps(
     ``agree(stop)``: true if ``stop`` is true on any rank, such as an all-reduce; every rank calls it every
     ``agree_every`` steps. By default the ranks agree over files.
     ``skip``: pass over the batches of the first ``start`` steps. False if ``source`` already begins after them.
+    ``seed``: what ``source`` draws at random depends on this and the number of the pass alone. By default that holds
+    for loaders of torch, with torch's seed; give it for others that shuffle, and where every epoch has its own loop.
     ``exit``: at a stop, end the process with code 85. If false the loop just ends: call ``exit_if_stopped()`` then.
     """
     session = current()
@@ -95,7 +100,7 @@ def steps(
             raise ValueError(f"trine.sdk.steps: {name}: found {value}; expected {least} or more")
     if save_every and save is None:
         raise ValueError(f"trine.sdk.steps: save_every: found {save_every} without save; expected both or neither")
-    options = LoopOptions(begin, total, save, save_every, agree, agree_every, skip, exit)
+    options = LoopOptions(begin, total, save, save_every, agree, agree_every, skip, exit, seed)
     return Loop(session, options).run(source)
 
 

@@ -4,15 +4,17 @@ manifest with sizes and check sums. What is inside a checkpoint is the script's 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
-import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from trine.sdk.messages import say
 
 _MANIFEST = re.compile(r"step-(\d+)\.json")
 _CHUNK = 1 << 20
@@ -48,6 +50,10 @@ class CheckpointFolder:
             if self._rank == 0:
                 self._commit(step, aside)
                 self._prune(step, keep)
+        except Exception as error:
+            if not no_space(error) and self._is_full():  # torch.save says only that writing failed
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder)) from error
+            raise
         finally:
             _remove(aside)
 
@@ -57,7 +63,7 @@ class CheckpointFolder:
             found = self._load(step, verify)
             if isinstance(found, Checkpoint):
                 return found
-            print(f"trine.sdk: checkpoint of step {step} in {self._folder} skipped: {found}", file=sys.stderr)
+            say(f"checkpoint of step {step} in {self._folder} skipped: {found}")
         return None
 
     def _commit(self, step: int, aside: Path) -> None:
@@ -70,8 +76,24 @@ class CheckpointFolder:
             _remove(data)
         aside.replace(data)
         entry = {"version": 1, "step": step, "data": data.name, "files": listing}
-        _write_synced(self._folder / f".{manifest.name}.{os.getpid()}.tmp", manifest, json.dumps(entry).encode())
+        try:
+            _write_synced(self._folder / f".{manifest.name}.{os.getpid()}.tmp", manifest, json.dumps(entry).encode())
+        except OSError:
+            if not manifest.exists():
+                _remove(data)  # what no manifest names is never read, and the room is needed
+            raise
         _sync_folder(self._folder)
+
+    def _is_full(self) -> bool:
+        """Whether nothing more can be written, while what was written is still there."""
+        probe = self._folder / f".probe.{self._rank}-{os.getpid()}.tmp"
+        try:
+            _write_synced(probe, probe, bytes(_CHUNK))
+        except OSError as error:
+            return no_space(error)
+        finally:
+            _remove(probe)
+        return False
 
     def _prune(self, step: int, keep: int) -> None:
         """Drop all but the ``keep`` newest checkpoints up to ``step``, and what interrupted writers left behind."""
@@ -100,6 +122,11 @@ class CheckpointFolder:
         if found != [row[: 3 if verify else 2] for row in expected]:
             return "it is not what was written"
         return Checkpoint(step, data)
+
+
+def no_space(error: BaseException) -> bool:
+    """Whether it says that a disk or a quota is full, which may pass."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _name(step: int) -> str:
@@ -136,11 +163,15 @@ def _size_and_sum(path: Path, sync: bool) -> tuple[int, str]:
 
 
 def _write_synced(aside: Path, path: Path, data: bytes) -> None:
-    with aside.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside.replace(path)
+    except OSError:
+        _remove(aside)
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from trine.sdk.agreement import NEVER, Agreement, ByCall
 from trine.sdk.batches import batches_from
+from trine.sdk.checkpoints import no_space
+from trine.sdk.messages import say
 from trine.sdk.session import Session
 
 Batch = TypeVar("Batch")
@@ -24,6 +25,7 @@ class LoopOptions(NamedTuple):
     agree_every: int = 5
     skip: bool = True
     leave: bool = True
+    seed: int | None = None
 
 
 class Loop:
@@ -33,7 +35,9 @@ class Loop:
         self._session, self._options = session, options
         self._agreement = self._agreement_for(options)
         self._base = session.ticks - options.start
-        self._saved = options.start
+        self._saved = self._tried = options.start
+        self._problem = ""
+        """Why the last checkpoint could not be written."""
 
     def _agreement_for(self, options: LoopOptions) -> Agreement | None:
         session = self._session
@@ -50,7 +54,7 @@ class Loop:
                 self._end_early(done)
                 return
             self._next_save(done)
-            for batch in batches_from(source, done, options.total, options.skip):
+            for batch in batches_from(source, done, options.total, options.skip, options.seed):
                 yield done, batch
                 done += 1
                 session.ticks += 1
@@ -72,7 +76,7 @@ class Loop:
     def _pause(self, done: int) -> bool:
         """Between two steps, now and then: save, report, and look whether to leave."""
         session = self._session
-        if self._options.save_every and done - self._saved >= self._options.save_every:
+        if self._options.save_every and done - self._tried >= self._options.save_every:
             self._save(done)
         session.progress.at(done, None)
         leaves = self._look(done)
@@ -90,16 +94,34 @@ class Loop:
         if not session.environment.inside:
             session.due_tick = NEVER
         if every:
-            session.due_tick = min(session.due_tick, self._base + max(self._saved + every, done + 1))
+            session.due_tick = min(session.due_tick, self._base + max(self._tried + every, done + 1))
 
     def _save(self, done: int) -> None:
         session, save = self._session, self._options.save
         if save is None or done == self._saved:
             return
-        began_s = session.clock()
-        save(done)
-        self._saved = session.progress.checkpoint_step = done
+        began_s, self._tried = session.clock(), done
+        try:
+            save(done)
+        except OSError as error:
+            if not no_space(error):
+                raise
+            self._not_saved(done, error)
+        else:
+            self._saved = session.progress.checkpoint_step = done
+            self._problem = ""
         session.progress.pause(session.clock() - began_s)
+
+    def _not_saved(self, done: int, error: OSError) -> None:
+        """A full disk may have room again at the next checkpoint: the training goes on with the one before."""
+        if not self._problem:
+            what = f"no checkpoint after step {done} ({error.strerror}); {self._kept()} counts until one is written"
+            say(what)
+        self._problem = error.strerror or "no space"
+
+    def _kept(self) -> str:
+        kept = self._session.progress.checkpoint_step
+        return "no checkpoint" if kept is None else f"checkpoint at step {kept}"
 
     def _end(self, done: int) -> None:
         self._session.progress.step = done
@@ -112,8 +134,9 @@ class Loop:
             self._save(done)
         self._end(done)
         if session.environment.rank == 0:
-            kept = session.progress.checkpoint_step
-            what = "no checkpoint" if kept is None else f"checkpoint at step {kept}"
-            print(f"trine.sdk: leaving after step {done} ({session.told()}), {what}", file=sys.stderr, flush=True)
+            what = (
+                f"{self._kept()}, the newest that could be written ({self._problem})" if self._problem else self._kept()
+            )
+            say(f"leaving after step {done} ({session.told()}), {what}")
         if self._options.leave:
             session.leave()

@@ -49,7 +49,7 @@ class Session:
         self.heard: StopReason | None = None
         """Why it should, as a script was told that asked by itself."""
         lease = env.run_dir / "lease.json" if env.run_dir else None
-        self._lease = LeaseWatch(lease, env.attempt, env.lease_deadline_s, clock, unix_clock)
+        self._lease = LeaseWatch(lease, env.attempt, env.lease_s, clock)
         self._shared = self._by_files()
         self._last = (self.due_s, 0)
         self._steps_per_s = 0.0

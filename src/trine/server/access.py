@@ -5,13 +5,15 @@ Weights and ``max_gpus`` of what runs at once are the scheduler's to apply; whet
 
 from __future__ import annotations
 
+import os
 import pwd
+import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trine.config.job_spec import MAX_GPUS, JobSpec
+from trine.config.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
 from trine.config.yaml_reader import Mapping as Keys
 from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError, nearest, unknown_name
@@ -33,6 +35,8 @@ class Queue:
     max_priority: float | None = None
     """Highest priority that users may ask for; administrators may ask for any."""
     users: frozenset[str] | None = None
+    retries: int = 0
+    """How often a job that fails by itself is started again, where the job does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,14 @@ def is_system_user(name: str) -> bool:
         return False
 
 
+def has_root_rights(name: str) -> bool:
+    """Whether the user is root under this or any other name (some machines have a second one)."""
+    try:
+        return name == "root" or pwd.getpwnam(name).pw_uid == 0
+    except KeyError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The configuration, and what follows from it. As it comes: one queue, open to all, without limits."""
@@ -72,9 +84,12 @@ class Access:
     runs_as_user: bool = False
     """The daemon is root and starts each job as its user."""
     is_user: Callable[[str], bool] = is_system_user
+    is_root: Callable[[str], bool] = has_root_rights
+    blocked: Callable[[str], str] = lambda _: ""
+    """The directory that keeps jobs of a user from their own below the state directory; empty if none does."""
 
     def admit(self, specs: Collection[JobSpec], caller: Caller, load: Load) -> list[JobSpec]:
-        """The jobs with queue and user filled in, or ``Refused`` for all of them."""
+        """The jobs with queue, user and the queue's retries filled in, or ``Refused`` for all of them."""
         admitted = [self._admit_one(spec, caller) for spec in specs]
         self._check_waiting(admitted, load)
         return admitted
@@ -98,9 +113,10 @@ class Access:
             message = f"Priority {spec.priority:g} is above {queue.max_priority:g}, the highest in queue {queue.name}."
             raise Refused("forbidden", message)
         self._check_size(spec, queue, user)
-        if spec.queue == queue.name and spec.user == user:
-            return spec
-        return spec.model_copy(update={"queue": queue.name, "user": user})
+        filled: dict[str, object] = {"queue": queue.name, "user": user}
+        if spec.retries is None and queue.retries:
+            filled["retries"] = queue.retries
+        return spec.model_copy(update=filled)
 
     def _queue(self, name: str) -> Queue:
         queue = self.queues.get(name)
@@ -114,10 +130,13 @@ class Access:
             raise Refused("forbidden", f"User {caller.user} may not submit jobs of user {user}.")
         if not self.runs_as_user:
             return user
-        if user == "root" and not (caller.admin and caller.user == "root"):
+        if self.is_root(user) and not (caller.admin and caller.user == "root"):
             raise Refused("forbidden", "Jobs of root can only be submitted with the daemon's own token.")
         if not self.is_user(user):
             raise Refused("unknown-user", f"This machine knows no user {user!r}, as whom the job would run.")
+        if directory := self.blocked(user):
+            message = f"{user} may not pass through {directory} to the daemon's state directory; ask for another."
+            raise Refused("unreachable", f"Jobs of {user} cannot run: {message}")
         return user
 
     def _check_size(self, spec: JobSpec, queue: Queue, user: str) -> None:
@@ -137,6 +156,27 @@ def _check_room(whose: str, limit: int | None, waiting: int, more: int) -> None:
     if limit is not None and waiting + more > limit:
         message = f"{whose} has {waiting} jobs waiting, and {more} more would exceed the limit of {limit}."
         raise Refused("quota", message)
+
+
+def blocking_directory(state: Path, user: str) -> str:
+    """The first directory on the way to ``state`` that ``user`` may not pass through; empty if there is none."""
+    if user == "root":  # passes everywhere, and looking users up takes longer than all else here
+        return ""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        return ""
+    if entry.pw_uid == 0:
+        return ""
+    groups = os.getgrouplist(user, entry.pw_gid)
+    for directory in reversed(state.absolute().parents):
+        if not directory.exists():
+            break
+        found = directory.stat()
+        shift = 6 if found.st_uid == entry.pw_uid else 3 if found.st_gid in groups else 0
+        if not found.st_mode >> shift & stat.S_IXOTH:
+            return str(directory)
+    return ""
 
 
 def read_access(path: str | Path, runs_as_user: bool = False) -> Access:
@@ -181,6 +221,7 @@ def _read_queue(name: str, keys: Keys | None) -> Queue:
         max_waiting=_count(keys, "max_waiting"),
         max_priority=keys.number("max_priority", None, minimum=-1e6, maximum=1e6),
         users=_read_names(keys),
+        retries=keys.integer("retries", 0, minimum=0, maximum=MAX_RETRIES),
     )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trine.core.errors import InputError
-from trine.server.private import create_private, write_private
+from trine.server.private import create_private, make_private_dir, write_private
 from trine.server.service import Caller
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
@@ -82,15 +82,27 @@ def open_auth(state: Path, clock: Callable[[], float] = time.monotonic) -> Auth:
 
     Refuses a directory that others may change and a token that others may read.
     """
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_dir(state)
     mode = state.stat().st_mode
     if mode & 0o022:
         found = f"others may write to this directory (mode {stat.S_IMODE(mode):o})"
         raise InputError(str(state), found, f"mode 700: run chmod 700 {state}")
+    if os.geteuid() == 0:
+        _check_above(state)
     path = state / TOKEN_FILE
     if not path.is_symlink() and not path.exists():
         _create_token(path)
     return Auth(state, clock)
+
+
+def _check_above(state: Path) -> None:
+    """Root acts on what it finds in its state directory, so nobody else may be able to put another in its place."""
+    for path in (state.resolve(), *state.resolve().parents):
+        found = path.stat()
+        loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        if found.st_uid != 0 or loose:
+            problem = f"{path} can be changed by users other than root (owner {user_name(found.st_uid)})"
+            raise InputError(str(state), problem, "a state directory for root such as /var/lib/trine")
 
 
 def read_token(state: Path) -> str:

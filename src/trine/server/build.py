@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
 from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster, Tier
+from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
 from trine.engine.events import Withheld
 from trine.engine.quotas import Quotas
 from trine.engine.reasons import never_fits
-from trine.engine.resume import Past, resume
+from trine.engine.resume import Past, rate_resumed, resume
 from trine.engine.table import State
-from trine.perf.model import LocalityPenalty, PerfModel
+from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
-from trine.server.live_job import LiveJob
+from trine.policy.view import View
+from trine.server.live_job import LiveJob, NodeState
 from trine.server.records import Sharing
-from trine.server.state import LiveState
-from trine.sim.scenario import class_penalties
+from trine.server.state import OF_PLACEMENT, LiveState
+from trine.sim.performance import performance_model, stop_costs
 from trine.sim.settings import Settings, resolve
 
 KNOWN = "known_speeds"
@@ -43,6 +47,15 @@ class Model:
     quotas: Quotas = field(default_factory=Quotas)
     seed: int = 0
 
+    def quotas_record(self) -> dict[str, dict[str, int]]:
+        """The limits as the journal keeps them; see ``with_recorded``."""
+        known = {"groups": dict(self.quotas.by_group), "users": dict(self.quotas.by_user)}
+        return known if self.quotas else {}
+
+    def with_recorded(self, quotas: dict[str, dict[str, int]]) -> Model:
+        """As this, with the limits that are on record, if any are."""
+        return replace(self, quotas=Quotas(quotas["groups"], quotas["users"])) if quotas else self
+
     @cached_property
     def mark(self) -> int:
         """A number that tells throughput tables apart."""
@@ -56,26 +69,33 @@ class Model:
 
 def settings_of(state: LiveState) -> Settings:
     """All that was said about the run; share policies count in rounds of the daemon."""
-    return resolve(state.policy, state.placement, {**state.settings, "round_s": state.round_s})
+    told = {**state.settings, "round_s": state.round_s}
+    if state.fallback is None:
+        return resolve(state.policy, state.placement, told)
+    try:
+        return resolve(state.fallback.policy, state.fallback.placement, told)
+    except InputError:  # settings of the policy that failed
+        return resolve(state.fallback.policy, state.fallback.placement, {"round_s": state.round_s})
 
 
 def performance(state: LiveState, model: Model, cluster: Cluster) -> PerfModel:
     """The performance model: what was measured, refined by what was observed."""
     settings = settings_of(state).run
-    across = settings.locality_penalty
     assert state.observations is not None
-    penalty = LocalityPenalty(
-        1.0,
-        across,
-        across if settings.rack_penalty is None else settings.rack_penalty,
-        class_penalties(settings.class_penalty),
-    )
-    rates = state.observations.throughputs(model.throughputs or ThroughputTable(), cluster.types, penalty)
-    return PerfModel(cluster, state.observations.refined(), penalty, rates)
+    learnt, given = state.observations, model.throughputs or ThroughputTable()
+    chips = learnt.refined()
+    assumed = performance_model(settings, cluster, chips, given)
+    rates = learnt.throughputs(given, cluster.types, assumed.gang_slowdown)
+    return performance_model(settings, cluster, chips, rates, measured_slowdowns=learnt.network_slowdowns())
 
 
-def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, dict[str, int]]:
-    """An engine that stands where the state says, and the job numbers by job id."""
+def build_engine(
+    state: LiveState, model: Model, now: float, only: Collection[str] | None = None
+) -> tuple[Engine, dict[str, int]]:
+    """An engine that stands where the state says, and the job numbers by job id.
+
+    ``only`` these jobs take part in decisions, where it is given; others that hold GPUs are set aside, and those that
+    do not are left out: the engine is that much sooner built."""
     settings = settings_of(state)
     engine = empty_engine(state, model, settings, f"{model.seed}/placement/{len(state.jobs)}")
     for job in state.jobs.values():
@@ -83,15 +103,29 @@ def build_engine(state: LiveState, model: Model, now: float) -> tuple[Engine, di
             settings.policy.finished(job.attained_s * job.spec.gpus.count)
     slots: dict[str, int] = {}
     for job in state.live.values():
+        if only is not None and job.id not in only and not job.holds_gpus:
+            continue
         mate = state.beside(job)
         partner = -1 if mate is None else slots.get(mate.id, -1)
-        slots[job.id] = resume(engine, now, engine_job(job, engine.perf, state.sharing), past(job, partner))
-    for name in state.nodes:
-        engine.handle(Withheld(now, gpus_of(engine.cluster, name)))
-    if state.accounts:
-        stale = state.accounts[KNOWN] != known_speeds(state, model)
-        settings.policy.restore(state.accounts, engine.view(now), stale)
+        known = sound_job(job, engine.perf, state.sharing)
+        slots[job.id] = slot = resume(engine, now, known or _stand_in(job), past(job, partner))
+        if job.aside or known is None or (only is not None and job.id not in only):
+            engine.set_aside(slot)
+    rate_resumed(engine)
+    for name, node in state.nodes.items():
+        engine.handle(Withheld(now, withheld_gpus(engine.cluster, name, node)))
+    _restore(state, settings, engine.view(now), known_speeds(state, model))
     return engine, slots
+
+
+def _restore(state: LiveState, settings: Settings, view: View, speeds: list[int]) -> None:
+    """Policy and placement go on from their accounts."""
+    of_placement = {name: value for name, value in state.accounts.items() if name.startswith(OF_PLACEMENT)}
+    of_policy = {name: value for name, value in state.accounts.items() if name not in of_placement}
+    if of_policy:
+        settings.policy.restore(of_policy, view, stale=of_policy[KNOWN] != speeds)
+    if of_placement:
+        settings.placement.restore({name.removeprefix(OF_PLACEMENT): v for name, v in of_placement.items()})
 
 
 def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) -> Engine:
@@ -107,7 +141,7 @@ def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) 
         perf,
         run.strict,
         settings.compat,
-        run.costs,
+        stop_costs(run, perf),
         model.quotas,
         space_sharing=state.sharing != "off",
     )
@@ -126,6 +160,13 @@ def gpus_of(cluster: Cluster, node: str) -> tuple[int, ...]:
     return ()
 
 
+def withheld_gpus(cluster: Cluster, name: str, node: NodeState | None) -> tuple[int, ...]:
+    """GPU ids of the node of this name on which nothing may start."""
+    if node is None:
+        return ()
+    return tuple(gpu for gpu in gpus_of(cluster, name) if node.withholds(cluster.index_of(gpu)))
+
+
 def past(job: LiveJob, partner: int = -1) -> Past:
     """What the engine must know of the job's history; ``partner``: who was put back on its GPUs before it."""
     return Past(
@@ -136,7 +177,7 @@ def past(job: LiveJob, partner: int = -1) -> Past:
         job.run_from_s,
         job.gpus if job.holds_gpus else (),
         _STATES.get(job.state, State.WAITING),
-        job.state == "held" or bool(job.wish),
+        job.state == "held" or bool(job.wish) or job.not_before_s > 0,
         job.rate,
         job.heard_s or job.run_from_s,
         partner,
@@ -148,13 +189,15 @@ def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
     spec = job.spec
     length_s = spec.max_runtime or UNKNOWN_LENGTH_S
     steps = job.total or spec.steps
-    made = Job(
+    measured = perf.throughputs.rate(spec.model, spec.gpus.count, perf.cluster.types[0]) is not None
+    return Job(
         job.id,
         job.submitted_s,
         spec.gpus.count,
         steps or length_s,
         length_s / steps if steps else 1.0,
-        spec.model,
+        # Counted in seconds, the table's steps per second would be taken for seconds per second.
+        "" if steps is None and measured else spec.model,
         job.user,
         job.queue,
         spec.app_class,
@@ -164,16 +207,38 @@ def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
         gpu_types=spec.gpus.types,
         shape=_shape(job),
         circle=job.user if sharing == "user" else "",
+        min_run_s=min_run_s(job),
+        open_ended=spec.max_runtime is None and not (job.total and job.rate) and not (steps and measured),
     )
-    if steps is None and perf.throughputs.rate(spec.model, made.gpus, perf.cluster.types[0]) is not None:
-        # Counted in seconds, the table's steps per second would be taken for seconds per second.
-        return replace(made, model="")
-    return made
+
+
+def min_run_s(job: LiveJob) -> float:
+    """How long a start of the job runs before it may be stopped for others, in seconds."""
+    return max(job.spec.min_run or 0.0, job.protected_s) if job.spec.preemptible else math.inf
+
+
+def sound_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job | None:
+    """As ``engine_job``; ``None`` if its numbers make no sense to the performance model."""
+    try:
+        made = engine_job(job, perf, sharing)
+        speed = perf.speed(made, job.gpus).steps_per_s if job.holds_gpus else 1.0
+        # Infinity is what a type that cannot hold the job has for a step.
+        sound = 0 < made.steps < math.inf and 0 < speed < math.inf and perf.ideal_s(made) > 0
+        return made if sound and all(step_s > 0 for step_s in perf.step_s_by_type(made)) else None
+    except (ArithmeticError, ValueError, LookupError):
+        return None
+
+
+def _stand_in(job: LiveJob) -> Job:
+    """In place of a job that nothing is known of but its GPUs: it may run on, and is not decided about."""
+    return Job(job.id, job.submitted_s, job.spec.gpus.count, UNKNOWN_LENGTH_S, user=job.user, group=job.queue)
 
 
 def why_never(engine: Engine, spec: JobSpec) -> str:
     """Why the cluster, were it empty, could not run such a job; empty if it could."""
-    job = engine_job(LiveJob("new", "", "", 1.0, spec, 0.0), engine.perf)
+    job = sound_job(LiveJob("new", "", "", 1.0, spec, 0.0), engine.perf)
+    if job is None:
+        return "its steps and its time limit make no sense together with the measured speeds"
     types = engine.perf.types_for(job)
     if not types:
         return never_fits(job, engine.perf)

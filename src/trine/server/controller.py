@@ -6,21 +6,37 @@ their record is durable. ``again`` repeats a record, so that a journal can be de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster
-from trine.core.reason import Reason
+from trine.core.errors import InputError, TrineError
+from trine.core.reason import Reason, Why
 from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.table import State
+from trine.server import containment
 from trine.server import records as rec
-from trine.server.build import KNOWN, Model, build_engine, engine_job, gpus_of, known_speeds
+from trine.server.build import (
+    KNOWN,
+    Model,
+    build_engine,
+    known_speeds,
+    min_run_s,
+    sound_job,
+    withheld_gpus,
+)
 from trine.server.cluster_record import cluster_to_record
-from trine.server.live_job import LiveJob, fate, node_after, pace_now
-from trine.server.state import LiveState
+from trine.server.live_job import LiveJob, NodeState, measured_s, node_after, pace_now
+from trine.server.outcome import after_exit
+from trine.server.service import LIVE_STATES
+from trine.server.state import OF_PLACEMENT, LiveState
+
+_UNSOUND = "Its numbers make no sense to the performance model, so that no decision can be made about it."
 
 
 class Controller:
@@ -31,8 +47,14 @@ class Controller:
         self.model = model
         self.engine: Engine | None = None
         self.slots: dict[str, int] = {}
+        self.problems: list[str] = []
+        """Errors of ours, or of a policy's, that were contained; whoever reports them empties it."""
         self._speeds = [0, 0]
         """What the engine was built with; see ``build.known_speeds``."""
+        self._links_shared_s: dict[str, float] = {}
+        """Until when other jobs took bandwidth from a job, by job id; on record with what is heard of it."""
+        self._links_changed_s: dict[str, float] = {}
+        """When the bandwidth that others leave a job last changed."""
 
     @property
     def deciding(self) -> Engine:
@@ -52,31 +74,162 @@ class Controller:
         settings: dict[str, Any],
         round_s: float = 60.0,
         sharing: rec.Sharing = "user",
+        clock: dict[str, Any] | None = None,
+        attempts: dict[str, int] | None = None,
+        adopted: tuple[rec.StartOrder, ...] = (),
     ) -> rec.Record:
-        """The cluster and how it is scheduled, from now on."""
-        body = cluster_to_record(cluster)
-        return self._enter(rec.Configured(now, version, body, policy, placement, settings, round_s, sharing))
+        """The cluster and how it is scheduled, from now on; with what was found on disk that is not on record."""
+        body, found = cluster_to_record(cluster), rec.Orders(adopted)
+        known = (now, version, body, policy, placement, settings, round_s, sharing, clock, attempts or {})
+        return self._enter(rec.Configured(*known, self.model.quotas_record(), found))
 
-    def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "") -> rec.Accepted:
+    def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "", digest: str = "") -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
-        record = rec.Accepted(now, str(self.state.next_id), spec.user, spec.queue, weight, spec, request_id)
+        record = rec.Accepted(now, str(self.state.next_id), spec.user, spec.queue, weight, spec, request_id, digest)
         self._enter(record)
         return record
 
     def ask(self, now: float, job_id: str, verb: str, by: str) -> rec.Record:
-        """Cancel, hold or release a job that is still live."""
+        """Cancel, hold or release a job that is still live, or stop it for good because its time is over."""
         return self._enter(rec.Asked(now, job_id, verb, by))
 
-    def change_node(self, now: float, node: str, state: str, reason: str, by: str) -> rec.Record:
-        return self._enter(rec.NodeChanged(now, node, state, reason, by))
+    def change_node(
+        self, now: float, node: str, state: str, reason: str, by: str, gpus: tuple[int, ...] = ()
+    ) -> rec.Record:
+        """A node, or only the GPUs of it with these indices, is drained, is lost or comes back."""
+        return self._enter(rec.NodeChanged(now, node, state, rec.valid_text(reason), by, gpus))
+
+    # -- deciding, whatever happens --------------------------------------------------------------------------------
+
+    def decide(self, now: float, heard: Sequence[rec.Heard] = (), fill: bool = False) -> list[rec.Record]:
+        """As ``tick``, but no job and no policy can keep it from deciding for the others.
+
+        A job that a round cannot be decided with is set aside; in the place of a policy that fails for all jobs comes
+        FIFO. What was done about it comes first in the answer."""
+        done: list[rec.Record] = [self._enter(rec.SetAside(now, job, _UNSOUND)) for job in self._unsound()]
+        for tried in range(containment.MAX_ASIDE + 3):
+            try:
+                return [*done, self.tick(now, heard, fill)]
+            except containment.FAULTS as error:
+                if tried < containment.MAX_ASIDE:
+                    remedy = self._remedy(now, heard, fill, error)
+                else:  # it is not a few jobs: nobody shall wait until all of them are found
+                    self.rebuild(now)
+                    remedy = self._fall_back(now, error)
+            if remedy is None:
+                break
+            done.append(remedy)
+        self.rebuild(now)
+        return done
+
+    def _unsound(self) -> list[str]:
+        live, engine = self.state.live, self.deciding
+        if not engine.aside:
+            return []
+        return [
+            job_id
+            for job_id, slot in self.slots.items()
+            if slot in engine.aside and (job := live.get(job_id)) is not None and not job.aside
+        ]
+
+    def _remedy(self, now: float, heard: Sequence[rec.Heard], fill: bool, error: BaseException) -> rec.Record | None:
+        """What makes the next try at a failed round more likely to succeed; ``None`` if nothing is left to try."""
+        self.problems.append(f"a round failed: {_described(error)}")
+        self.rebuild(now)
+        jobs = [job.id for job in self.state.live.values() if not job.aside and job.state != "held"]
+
+        def trial(only: Collection[str], harmless: bool) -> BaseException | None:
+            return self._trial(now, heard, fill, only, harmless)
+
+        found = containment.culprit(jobs, trial)
+        if found is not None:
+            reason = f"No decision can be made about it: the policy {self.state.policy} fails ({_described(error)})."
+            return self._enter(rec.SetAside(now, found, reason))
+        return self._fall_back(now, error)
+
+    def _trial(
+        self, now: float, heard: Sequence[rec.Heard], fill: bool, only: Collection[str], harmless: bool
+    ) -> BaseException | None:
+        copy = Controller(self.state, self.model)
+        try:
+            copy.engine, copy.slots = build_engine(self.state, self.model, now, only)
+            if harmless:
+                containment.submit_harmless(copy.deciding, now)
+            news = [each for each in heard if each.job in only]
+            record = rec.Ticked(now, fill, tuple(news))
+            decided = [decision for event in copy._told(record) for decision in copy.deciding.handle(event)]
+            if harmless:  # it is on no record, so that nothing can be ordered about it
+                json.dumps([copy.deciding.reason(decision).sentence for decision in decided])
+            orders = rec.Orders() if harmless else copy._orders(decided, record)
+            copy._complete(replace(record, orders=orders))
+        except containment.FAULTS as error:
+            return error
+        return None
+
+    def _fall_back(self, now: float, error: BaseException) -> rec.Record | None:
+        """FIFO with the placement as configured, then with the plainest one; ``None`` if both were tried."""
+        record = self._next_fallback(now, error)
+        return None if record is None else self._enter(record)
+
+    def _next_fallback(self, now: float, error: BaseException) -> rec.FellBack | None:
+        state, plain = self.state, (containment.FALLBACK_POLICY, containment.FALLBACK_PLACEMENT)
+        used = (state.policy, state.placement)
+        if state.fallback is not None:
+            used = (state.fallback.policy, state.fallback.placement)
+        for policy, placement in dict.fromkeys([(plain[0], state.placement), plain]):
+            if (policy, placement) == used or (used[0] == plain[0] and placement != plain[1]):
+                continue
+            what = f"policy {state.policy} with placement {state.placement} fails for all jobs"
+            reason = f"The {what} ({_described(error)}); {policy} with {placement} is used until the next start."
+            return rec.FellBack(now, policy, placement, reason)
+        return None
 
     # -- time and news -------------------------------------------------------------------------------------------
 
     def tick(self, now: float, heard: Iterable[rec.Heard] = (), fill: bool = False) -> rec.Ticked:
         """Decide a round, or (``fill``) only what to do with GPUs nobody holds."""
-        record = self._enter(rec.Ticked(now, fill, tuple(heard)))
+        self._note_shared_links(now)
+        record = self._enter(rec.Ticked(now, fill, tuple(map(self._marked, heard))))
         assert isinstance(record, rec.Ticked)
         return record
+
+    def _note_shared_links(self, now: float) -> None:
+        """Until now some jobs had less bandwidth than alone. Called before anything changes that."""
+        engine = self.deciding
+        if engine.traffic is None:
+            return
+        for slot in engine.traffic.slowed_jobs():
+            self._links_shared_s[engine.table.jobs[slot].id] = now
+
+    def _doubt_links(self, now: float) -> None:
+        """Of the time before the daemon started it is not known which links were shared."""
+        engine = self.deciding
+        if engine.traffic is not None:
+            self._links_shared_s = {job_id: now for job_id, slot in self.slots.items() if slot in engine.traffic}
+
+    def _note_changed_links(self, now: float) -> None:
+        """Some jobs have more or less bandwidth from now on. Rates are in the table: nothing here counts work."""
+        engine = self.deciding
+        if engine.traffic is not None:
+            changed = [slot for slot in engine.rerated if slot in engine.traffic]
+            self._links_changed_s |= {engine.table.jobs[slot].id: now for slot in changed}
+        engine.rerated.clear()
+
+    def _marked(self, heard: rec.Heard) -> rec.Heard:
+        """What was heard, with whether others used the job's links meanwhile."""
+        shared = self._links_shared_s.get(heard.job, -math.inf) > heard.at_s - heard.seconds
+        changed = self._links_changed_s.get(heard.job, -math.inf) > heard.at_s - measured_s(heard)
+        return replace(heard, links_shared=shared, links_changed=changed) if shared or changed else heard
+
+    @property
+    def wakes_s(self) -> float:
+        """When policy or placement would decide otherwise although nothing happens; never, if they cannot say."""
+        return _time_s(lambda: self.deciding.wakes_s)
+
+    @property
+    def placement_wakes_s(self) -> float:
+        """The same for the placement alone: a job that it refused may have GPUs then, between rounds as well."""
+        return _time_s(lambda: self.deciding.placement_wakes_s)
 
     def refine(self, now: float) -> rec.Record | None:
         """Rebuild the engine if what was observed changed the model of the cluster noticeably."""
@@ -99,7 +252,7 @@ class Controller:
         job = self.state.live.get(job_id)
         if job is None or job.epoch != epoch or not job.holds_gpus:
             return None
-        return self._enter(rec.Exited(now, job_id, epoch, outcome, rc, step, detail))
+        return self._enter(rec.Exited(now, job_id, epoch, outcome, rc, step, rec.valid_text(detail)))
 
     # -- one record at a time ------------------------------------------------------------------------------------
 
@@ -107,40 +260,117 @@ class Controller:
         """The record as it would be written if it happened now, with the orders decided anew."""
         return self._enter(_without_orders(record))
 
-    def rebuild(self, now: float) -> None:
-        """A new engine from the state as it is."""
-        self.engine, self.slots = build_engine(self.state, self.model, now)
+    def rebuild(self, now: float, refuses: bool = False) -> None:
+        """A new engine from the state as it is; without the policy's accounts if it cannot go on from them, and
+        without the policy if it cannot even begin.
+
+        Neither is put on record: the next start tries again with what is configured. ``refuses`` settings that make
+        no sense, in a sentence; later on, a plug-in file that was changed meanwhile is one more that cannot begin."""
+        while True:
+            try:
+                self.engine, self.slots = build_engine(self.state, self.model, now)
+                break
+            except containment.FAULTS as error:
+                if refuses and isinstance(error, InputError):
+                    raise
+                self._give_up(now, error)
         self._speeds = known_speeds(self.state, self.model)
+
+    def _give_up(self, now: float, error: BaseException) -> None:
+        """Do without what an engine could not be built with; raises if nothing is left to do without."""
+        if self.state.accounts:
+            self.problems.append(f"the accounts of policy and placement cannot be restored: {_described(error)}")
+            self.state.accounts = {}
+            return
+        fallback = self._next_fallback(now, error)
+        if fallback is None:
+            raise error
+        self.problems.append(fallback.reason)
+        self.state.fallback = fallback
 
     def _enter(self, record: rec.Record) -> rec.Record:
         """Hand the record to the engine, note what it decides, and bring the state up to date with both."""
-        if isinstance(record, rec.Configured | rec.Refined):
+        if isinstance(record, rec.Configured | rec.Refined | rec.SetAside | rec.FellBack):
             self.state.apply(record)
-            self.rebuild(record.at_s)
+            self.rebuild(record.at_s, refuses=isinstance(record, rec.Configured))
+            if isinstance(record, rec.Configured):
+                self._doubt_links(record.at_s)
             return record
-        known = self._told(record) if not isinstance(record, rec.Accepted) else []
-        decided = [decision for event in known for decision in self.deciding.handle(event)]
-        full = _with_orders(record, self._orders(decided))
+        orders = self._decided(record)
+        full = _with_orders(record, orders or rec.Orders())
         if isinstance(full, rec.Ticked):
-            full = replace(full, accounts=self._accounts(full.at_s))
+            full = self._complete(full)
         self.state.apply(full)
-        if isinstance(record, rec.Accepted):
+        if orders is None:
+            self.rebuild(record.at_s)
+        elif isinstance(record, rec.Accepted):
             self._admit(record)
+        elif isinstance(record, rec.Exited) and record.job in self.state.live:
+            self._protect(self.state.live[record.job])
+        if isinstance(record, rec.Exited):
+            self._links_shared_s.pop(record.job, None)
+            self._links_changed_s.pop(record.job, None)
         return full
 
+    def _decided(self, record: rec.Record) -> rec.Orders | None:
+        """What the engine decides on a record; ``None`` if it failed, and has to be built anew.
+
+        What has happened has happened, whatever the engine makes of it: only a round may fail as a whole."""
+        if isinstance(record, rec.Accepted):
+            return rec.Orders()
+        try:
+            self._note_shared_links(record.at_s)
+            decided = [decision for event in self._told(record) for decision in self.deciding.handle(event)]
+            self.deciding.settle_traffic(record.at_s)
+            self._note_changed_links(record.at_s)
+            return self._orders(decided, record)
+        except containment.FAULTS as error:
+            if isinstance(record, rec.Ticked):
+                raise
+            self.problems.append(f"record {record.kind}: {_described(error)}")
+            return None
+
+    def _protect(self, job: LiveJob) -> None:
+        """How long the next start may not be stopped for others, after one that was in vain."""
+        slot, table, least_s = self.slots[job.id], self.deciding.table, min_run_s(job)
+        if least_s > 0:
+            table.min_run_s[slot] = least_s
+        else:
+            table.min_run_s.pop(slot, None)
+
+    def _complete(self, record: rec.Ticked) -> rec.Ticked:
+        """The round with what it changed in the accounts; fails if a plug-in made it unfit for the journal."""
+        full = replace(record, accounts=self._accounts(record.at_s))
+        if self._has_plug_ins:
+            json.dumps(rec.to_body(full))
+        return full
+
+    @property
+    def _has_plug_ins(self) -> bool:
+        """The policy or the placement comes from a file: nobody has tested that what it says can be written down."""
+        inner = str(self.state.settings.get("inner", ""))  # of a placement around another
+        return any(".py" in name for name in (self.state.policy, self.state.placement, inner))
+
     def _accounts(self, now: float) -> dict[str, Any]:
-        """What the round changed in the policy's accounts, against those on record."""
+        """What the round changed in the accounts of policy and placement, against those on record."""
         known, kept = self.state.accounts, self.deciding.policy.state(self.deciding.view(now))
         if kept:
-            kept[KNOWN] = self._speeds
+            kept = kept | {KNOWN: self._speeds}
+        placed = self.deciding.placement.state()
+        if placed:
+            kept = kept | {f"{OF_PLACEMENT}{name}": value for name, value in placed.items()}
+        if self._has_plug_ins:
+            kept = json.loads(json.dumps(kept))
         changed = {name: value for name, value in kept.items() if known.get(name) != value}
         return changed | dict.fromkeys(known.keys() - kept.keys())
 
     def _admit(self, record: rec.Accepted) -> None:
         job = self.state.jobs[record.job]
-        self.deciding.handle(
-            ev.Submitted(record.at_s, engine_job(job, self.deciding.perf, self.state.sharing)),
-        )
+        known = sound_job(job, self.deciding.perf, self.state.sharing)
+        if known is None:
+            self.rebuild(record.at_s)
+            return
+        self.deciding.handle(ev.Submitted(record.at_s, known))
         self.slots[record.job] = slot = len(self.deciding.table) - 1
         self.deciding.reported.add(slot)  # a live job may come back with less than it once told
 
@@ -150,14 +380,13 @@ class Controller:
         if isinstance(record, rec.Asked):
             return self._told_ask(now, record)
         if isinstance(record, rec.NodeChanged):
-            assert self.state.cluster is not None
-            gpus = gpus_of(self.state.cluster, record.node)
             before = self.state.nodes.get(record.node)
-            if node_after(before, record) is None:
-                return [ev.Restored(now, gpus)]
-            return [] if before is not None else [ev.Withheld(now, gpus)]
+            return self._told_node(now, record.node, before, node_after(before, record))
         if isinstance(record, rec.Ticked):
-            news: list[ev.Event] = [event for heard in record.heard for event in self._told_progress(heard)]
+            news: list[ev.Event] = [
+                ev.Released(now, self.slots[job.id]) for job in self.state.due(now) if job.id in self.slots
+            ]
+            news += [event for heard in record.heard for event in self._told_progress(heard)]
             return [*news, ev.Fill(now) if record.fill else ev.Tick(now)]
         if isinstance(record, rec.Started):
             return [self._running(now, self.state.live[record.job])]
@@ -167,9 +396,19 @@ class Controller:
 
     def _told_ask(self, now: float, record: rec.Asked) -> list[ev.Event]:
         slot = self.slots[record.job]
-        if record.verb == "cancel":
+        if record.verb in ("cancel", "timeout"):
             return [ev.Withdrawn(now, slot)]
+        self.deciding.aside.discard(slot)
         return [ev.Held(now, slot) if record.verb == "hold" else ev.Released(now, slot)]
+
+    def _told_node(self, now: float, name: str, before: NodeState | None, after: NodeState | None) -> list[ev.Event]:
+        assert self.state.cluster is not None
+        out = withheld_gpus(self.state.cluster, name, before)
+        stay_out = withheld_gpus(self.state.cluster, name, after)
+        restored = tuple(gpu for gpu in out if gpu not in stay_out)
+        withheld = tuple(gpu for gpu in stay_out if gpu not in out)
+        news: list[ev.Event] = [ev.Restored(now, restored)] if restored else []
+        return [*news, ev.Withheld(now, withheld)] if withheld else news
 
     def _told_progress(self, heard: rec.Heard) -> list[ev.Event]:
         job = self.state.live.get(heard.job)
@@ -183,14 +422,18 @@ class Controller:
         news: list[ev.Event] = []
         if self.deciding.table.state[slot] is State.STARTING and job.state == "starting":
             news.append(self._running(now, job))  # it ended before its start was reported
-        state = fate(job, record)
-        if state == "done":
+        after = after_exit(job, record)
+        if after.state == "done":
             return [*news, ev.Finished(now, slot)]
-        if state in ("failed", "cancelled"):
+        if after.state not in LIVE_STATES:
             return [*news, ev.Left(now, slot)]
         safe = record.step if record.step is not None else job.safe
-        stopping = job.state == "stopping"
-        return [*news, ev.Stopped(now, slot, safe) if stopping else ev.Lost(now, slot, safe)]
+        pauses = after.pause_s or (after.state == "held" and job.wish != "hold")
+        held: list[ev.Event] = [ev.Held(now, slot)] if pauses else []
+        if job.state == "stopping":
+            # Held first: a job that was to move has new GPUs already and would be started there at once.
+            return [*news, *held, ev.Stopped(now, slot, safe)]
+        return [*news, ev.Lost(now, slot, safe), *held]
 
     def _running(self, now: float, job: LiveJob) -> ev.Started:
         slot = self.slots[job.id]
@@ -199,27 +442,45 @@ class Controller:
     def _runs(self, job: LiveJob) -> bool:
         return self.deciding.table.state[self.slots[job.id]] is State.RUNNING
 
-    def _orders(self, decided: list[ev.Decision]) -> rec.Orders:
+    def _orders(self, decided: list[ev.Decision], record: rec.Record) -> rec.Orders:
         starts, stops = [], []
+        over = isinstance(record, rec.Asked) and record.verb == "timeout"
         for decision in decided:
             job_id = self.deciding.table.jobs[decision.slot].id
             if isinstance(decision, ev.Start):
                 # Who is next to it changes; whoever asks is told by ``views``.
-                reason = self.deciding.reason(decision._replace(partner=-1))
+                reason = self.deciding.reason(decision if decision.partner < 0 else decision._replace(partner=-1))
                 starts.append(self._start_order(job_id, decision, reason))
             else:
                 reason = self.deciding.reason(decision)
-                stops.append(rec.StopOrder(job_id, decision.epoch, decision.moves, reason.code.value, reason.sentence))
+                if over:
+                    limit_s = self.state.live[job_id].spec.max_runtime
+                    reason = Reason(Why.TIME_LIMIT, f"job {job_id} has run for its max_runtime of {limit_s:g} s.")
+                stops.append(self._stop_order(job_id, decision, reason))
         return rec.Orders(tuple(starts), tuple(stops))
+
+    def _stop_order(self, job_id: str, stop: ev.Stop, reason: Reason) -> rec.StopOrder:
+        for_job = "" if stop.for_job < 0 else self.deciding.table.jobs[stop.for_job].id
+        gain_s = float(stop.gain_s)  # a speed may have come from a column of numpy's
+        return rec.StopOrder(job_id, stop.epoch, stop.moves, reason.code.value, reason.sentence, for_job, gain_s)
 
     def _start_order(self, job_id: str, start: ev.Start, reason: Reason) -> rec.StartOrder:
         job, table = self.state.live[job_id], self.deciding.table
         expected_s = None
         if (job.total or job.spec.steps) and start.partner < 0:
             left = float(table.steps[start.slot]) - job.safe
-            expected_s = left / self.deciding.perf.speed(table.jobs[start.slot], start.gpus).steps_per_s
+            expected_s = left / self.deciding.quote(start.slot, start.gpus).steps_per_s
         partner = "" if start.partner < 0 else table.jobs[start.partner].id
-        return rec.StartOrder(job_id, start.epoch, start.gpus, reason.code.value, reason.sentence, expected_s, partner)
+        gpus = start.gpus  # a placement may have taken them from a column of numpy's
+        if type(gpus[0]) is not int:
+            gpus = tuple(map(int, gpus))
+        return rec.StartOrder(job_id, start.epoch, gpus, reason.code.value, reason.sentence, expected_s, partner)
+
+
+def _described(error: BaseException) -> str:
+    """An error in one line."""
+    text = rec.valid_text(" ".join(str(error).split()))[:300]
+    return text if isinstance(error, TrineError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def _with_orders(record: rec.Record, orders: rec.Orders) -> rec.Record:
@@ -228,6 +489,17 @@ def _with_orders(record: rec.Record, orders: rec.Orders) -> rec.Record:
     return replace(record, orders=orders)
 
 
+def _time_s(ask: Callable[[], float]) -> float:
+    """What a plug-in says about a time; never, if it fails or says what is no number."""
+    try:
+        due_s = float(ask())
+    except containment.FAULTS:
+        return math.inf
+    return math.inf if math.isnan(due_s) else due_s
+
+
 def _without_orders(record: rec.Record) -> rec.Record:
+    if isinstance(record, rec.Configured):
+        return record  # what was found is not decided
     bare = _with_orders(record, rec.Orders())
     return replace(bare, accounts={}) if isinstance(bare, rec.Ticked) else bare

@@ -6,14 +6,19 @@ Running jobs outlive the daemon; the next one finds them again.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
+import gc
 import json
 import os
 import signal
 import socket
+import sqlite3
 import ssl
+import stat
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,30 +28,36 @@ import uvloop
 
 from trine import __version__
 from trine.config.cluster import load_cluster
+from trine.config.prices import load_prices
 from trine.config.throughputs import load_throughputs
-from trine.config.variability import load_variability
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, TrineError
 from trine.engine.quotas import Quotas
 from trine.executor.base import NodeInfo
+from trine.executor.faults import describe, is_host_fault
 from trine.executor.inventory import discover, nodes_of
 from trine.executor.local import LocalExecutor
-from trine.server.access import Access, is_system_user, read_access
+from trine.profile.load import load_any
+from trine.server.access import Access, blocking_directory, is_system_user, read_access
 from trine.server.api.app import build_app
-from trine.server.api.limits import Limits
-from trine.server.api.serve import bind, serve
-from trine.server.auth import open_auth, user_name
+from trine.server.api.limits import Limits, connections_within, raise_descriptor_limit
+from trine.server.api.serve import SOCKET, bind, bind_local, serve, usable_url
+from trine.server.auth import UserToken, open_auth, user_name, user_tokens
 from trine.server.build import Model
+from trine.server.clock import JournalClock
 from trine.server.controller import Controller
 from trine.server.desk import Setup
+from trine.server.identity import owner_of
 from trine.server.leases import Leases
-from trine.server.private import write_private
+from trine.server.private import make_private_dir, write_private
+from trine.server.prune import Pruner, Retention
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler, check_settings
 from trine.server.state import LiveState
 from trine.server.store import Store
 
 JOURNAL = "journal.db"
+_PLAIN_LOCK = "a plain file that the daemon makes itself; remove it"
 _LEASE_ROUNDS = 10
 _LEASE_AT_LEAST_S = 900.0
 """A daemon may be away this long before its jobs save their work and leave."""
@@ -59,16 +70,19 @@ class Options:
     state: Path
     gpus: str = ""
     """Virtual GPUs (``4x2``) or a cluster file; empty: what the driver lists."""
-    policy: str = "fifo"
+    policy: str = "fifo-backfill"
     placement: str = "packed-sticky"
     round_s: float = 60.0
     settings: dict[str, Any] = field(default_factory=dict)
     store: str = ""
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int | None = None
+    """``None``: the usual one, or any free one if that is taken."""
     config: Path | None = None
     variability: str = ""
     throughputs: str = ""
+    prices: str = ""
+    """Per GPU and hour, in place of those of the cluster."""
     event_driven: bool = False
     lease_s: float | None = None
     job_user: str = ""
@@ -79,6 +93,10 @@ class Options:
     log_requests: bool = False
     share_between_users: bool = False
     """Two users' jobs may be on the same GPUs."""
+    take_over: bool = False
+    """The journal's owner on record is gone for good: it is ours from now on."""
+    retention: Retention = field(default_factory=Retention)
+    """How long directories of ended jobs stay."""
 
 
 class AlreadyUpError(TrineError):
@@ -86,26 +104,70 @@ class AlreadyUpError(TrineError):
 
 
 def run(options: Options, ready: Callable[[str], None]) -> None:
-    """Serve until a signal says otherwise; ``ready`` is called with the API's address."""
+    """Serve until a signal says otherwise; ``ready`` is called with the API's address.
+
+    What the machine lacks now (room, descriptors) is a ``TrineError``, not an ``InputError``: options that are wrong
+    stay wrong, but a daemon that is started again later may find room."""
+    try:
+        _run(options, ready)
+    except InputError as error:
+        if not _may_pass(error.__context__, options):
+            raise
+        raise TrineError(f"{error.where}: {error.found}") from None
+    except OSError as error:
+        if not _may_pass(error, options):
+            raise
+        raise TrineError(f"the daemon cannot run now: {describe(error)}") from None
+
+
+_PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_BUSY})
+
+
+def _may_pass(error: BaseException | None, options: Options) -> bool:
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return not options.store  # we made that file ourselves a moment ago; one that was named may not be there
+    return code in _PASSING or (error is not None and is_host_fault(error, str(options.state)))
+
+
+def _run(options: Options, ready: Callable[[str], None]) -> None:
     nodes, setup, model, access = prepare(options)
+    for note in setup.cluster.notes:
+        structlog.get_logger("daemon").warning("cluster", note=note)
     make_state_directory(options.state)
-    with bind(options.host, options.port) as listener, _Lock(options.state):
+    with (
+        bind(options.host, options.port) as listener,
+        _Lock(options.state),
+        bind_local(options.state) as local,
+    ):
         auth = open_auth(options.state)
         if os.geteuid() == 0:
             # Jobs of other users must get through to their own directories below; they cannot list this one.
             options.state.chmod(0o711)
         store = open_store(options)
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(options, nodes, setup, model, access, auth, store, listener, ready))
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(_serve(options, nodes, setup, model, access, auth, store, listener, local, ready))
         finally:
             store.close()
+
+
+_LOOP_DESCRIPTORS = 24
+"""More than an event loop opens."""
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop, or OSError where there are too few descriptors left: libuv would abort the process."""
+    with ExitStack() as opened:
+        for _ in range(_LOOP_DESCRIPTORS):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    return uvloop.new_event_loop()
 
 
 def make_state_directory(state: Path) -> None:
     """The directory of the daemon's state, with a journal that only its owner may read: jobs' variables are in it."""
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_dir(state)
         os.close(os.open(state / JOURNAL, os.O_RDWR | os.O_CREAT, 0o600))
         (state / JOURNAL).chmod(0o600)
     except OSError as error:
@@ -120,8 +182,13 @@ def prepare(options: Options) -> tuple[list[NodeInfo], Setup, Model, Access]:
     cluster = cluster_of(nodes, options.gpus)
     runs_as_user = os.geteuid() == 0
     access = read_access(options.config, runs_as_user) if options.config else Access(runs_as_user=runs_as_user)
+    if runs_as_user:
+        check_reachable(options, access)
+        access = replace(access, blocked=lambda user: blocking_directory(options.state, user))
     if options.variability:
-        cluster = replace(cluster, scores=_scores(options.variability, cluster))
+        cluster = _with_scores(cluster, options.variability)
+    if options.prices:
+        cluster = _with_prices(cluster, options.prices)
     model = Model(
         load_throughputs(options.throughputs) if options.throughputs else None,
         quotas_of(access),
@@ -138,6 +205,27 @@ def prepare(options: Options) -> tuple[list[NodeInfo], Setup, Model, Access]:
     )
     check_settings(setup, model)
     return nodes, setup, model, access
+
+
+def check_reachable(options: Options, access: Access) -> None:
+    """Root's jobs of other users need a way to their own directories below the state directory."""
+    known = {options.job_user, *access.users, *(token.user for token in _tokens(options.state))} - {"", "root"}
+    for user in sorted(known):
+        if directory := blocking_directory(options.state, user):
+            mode = f"{stat.S_IMODE(Path(directory).stat().st_mode):o}"
+            raise InputError(
+                str(options.state),
+                f"jobs of user {user} cannot get there, {directory} (mode {mode}) lets them not pass",
+                f"a directory that all may pass through, such as --state /var/lib/trine, or chmod o+x {directory}",
+                "--state",
+            )
+
+
+def _tokens(state: Path) -> list[UserToken]:
+    try:
+        return user_tokens(state)
+    except (InputError, OSError):
+        return []  # said later, by who needs them
 
 
 def _check_options(options: Options) -> None:
@@ -158,39 +246,70 @@ def _check_options(options: Options) -> None:
             raise InputError(where, found, "PEM files that belong together") from None
 
 
-def _scores(path: str, cluster: Cluster) -> dict[str, tuple[float, ...]]:
-    """Measured slowdowns, which become part of the cluster and so of the record."""
-    return {name: tuple(values) for name, values in load_variability(path, cluster).slowdowns.items()}
+def _with_scores(cluster: Cluster, path: str) -> Cluster:
+    """The cluster with measured slowdowns, which so become part of the record, and with what had to be assumed."""
+    table, notes = load_any(path, cluster)
+    scores = {name: tuple(values) for name, values in table.slowdowns.items()}
+    return replace(cluster, scores=scores, notes=(*cluster.notes, *(f"{path}: {note}" for note in notes)))
+
+
+def _with_prices(cluster: Cluster, spec: str) -> Cluster:
+    """The cluster with a price for every type, which so becomes part of the record.
+
+    Changes over time are counted from the start of a simulation; a daemon has no such start, so it takes none.
+    """
+    prices = load_prices(spec)
+    known: dict[str, float] = {}
+    for gpu_type in cluster.types:
+        told = prices.steps.get(gpu_type.lower())
+        if told is None:
+            raise InputError("--prices", f"no price for {gpu_type} in {spec}", "one for every GPU type of the cluster")
+        if len(set(told[1])) > 1:
+            found = f"prices of {gpu_type} in {spec} that change over time"
+            raise InputError("--prices", found, "one price per type (v100=2.5,k80=0.5): a daemon follows no changes")
+        known[gpu_type] = told[1][0]
+    return replace(cluster, prices_per_gpu_h=known, changing_prices=None)
 
 
 def find_nodes(spec: str) -> list[NodeInfo]:
     """Virtual nodes as told, or this machine with the GPUs its driver lists."""
     if spec:
-        return nodes_of(load_cluster(spec))
+        return nodes_of(_described(spec))
     nodes = discover()
     if not nodes:
         raise InputError("--gpus", "no GPU driver on this machine", "virtual GPUs such as --gpus 2x2")
     return nodes
 
 
+def _described(spec: str) -> Cluster:
+    """The cluster of ``--gpus``; ``8`` and ``v100=8`` are that many GPUs on one node."""
+    gpu_type, equals, count = spec.strip().rpartition("=")
+    return load_cluster(f"{gpu_type}{equals}1x{count}" if count.isdecimal() else spec)
+
+
 def cluster_of(nodes: list[NodeInfo], spec: str) -> Cluster:
     """The cluster the engine schedules; a node of several GPU types cannot be described yet."""
-    found = load_cluster(spec) if spec else None
-    if found is not None:
-        return found
+    if spec:
+        return _described(spec)
     for node in nodes:
         kinds = sorted({gpu.type for gpu in node.gpus})
         if len(kinds) > 1:
             raise InputError(
                 node.name, f"GPUs of types {', '.join(kinds)} in one machine", "one type per node: give --gpus FILE"
             )
-    return Cluster(tuple(Node(n.name, len(n.gpus), n.gpus[0].type, n.labels.get("rack", "rack0")) for n in nodes))
+    return Cluster(tuple(_cluster_node(node) for node in nodes))
+
+
+def _cluster_node(node: NodeInfo) -> Node:
+    indices = tuple(gpu.index for gpu in node.gpus)
+    told = () if indices == tuple(range(len(indices))) else indices
+    return Node(node.name, len(indices), node.gpus[0].type, node.labels.get("rack", "rack0"), told)
 
 
 def open_store(options: Options) -> Store:
     """The journal; a damaged tail is cut off if that was asked for."""
     store = Store.open(options.store or options.state / JOURNAL)
-    store.claim()
+    store.claim(owner_of(options.state, options.take_over), options.take_over)
     if options.truncate is not None:
         gone = store.truncate(options.truncate)
         structlog.get_logger("daemon").warning("truncated", after=options.truncate, records=gone)
@@ -209,6 +328,7 @@ def dry_run(options: Options) -> list[str]:
     kind = "virtual" if nodes[0].virtual else "real"
     told = [
         f"{setup.cluster.describe()}, {kind}.",
+        *(f"Note: {note}." for note in setup.cluster.notes),
         f"Policy {setup.policy}, placement {setup.placement}, rounds of {setup.round_s:g} s.",
         f"{len(state.live)} jobs are on record, {sum(1 for _ in state.holders())} of them hold GPUs.",
     ]
@@ -242,19 +362,23 @@ async def _serve(
     auth: Any,
     store: Store,
     listener: socket.socket,
+    local: socket.socket | None,
     ready: Callable[[str], None],
 ) -> None:
+    limits = Limits(connections=connections_within(raise_descriptor_limit()))
     executor = LocalExecutor(options.state, nodes)
     leases = Leases(options.state, _lease_s(options), run_as=_run_as(options.job_user))
-    scheduler = Scheduler(setup, model, store, executor, leases, access, _steady_clock())
+    scheduler = Scheduler(setup, model, store, executor, leases, access, JournalClock())
+    gc.freeze()  # a past of many jobs is no garbage: looking through it would hold up requests
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     entry = options.state / "api.json"
 
-    def listening(url: str) -> None:
-        leases.api_url = url
-        write_private(entry, json.dumps({"url": url, "pid": os.getpid(), "version": __version__}))
+    def listening(_: str) -> None:
+        leases.api_url = url = usable_url(options.host, listener, options.tls)
+        found = {"url": url, "pid": os.getpid(), "version": __version__}
+        write_private(entry, json.dumps(found | ({} if local is None else {"socket": SOCKET})))
         ready(url)
 
     crashes: list[BaseException] = []
@@ -267,10 +391,19 @@ async def _serve(
 
     scheduler.on_crash = crashed
     await scheduler.start()
+    pruner = Pruner(
+        options.state / "jobs",
+        options.retention,
+        lambda: scheduler.controller.state,
+        lambda: {handle.job_id for handle in executor.list_handles()},
+        scheduler.now,
+    )
+    pruning = asyncio.create_task(pruner.run())
     try:
-        app = build_app(scheduler, auth, Limits(), structlog.get_logger("api"), options.log_requests)
-        await serve(app, listener, ready=listening, stop=stop, tls=options.tls)
+        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests)
+        await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
     finally:
+        pruning.cancel()
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
         executor.close()
@@ -299,12 +432,6 @@ def quotas_of(access: Access) -> Quotas:
     return Quotas(groups, users)
 
 
-def _steady_clock() -> Callable[[], float]:
-    """Unix time that is not moved by corrections of the system's clock while the daemon runs."""
-    wall, steady = time.time(), time.monotonic()
-    return lambda: wall + time.monotonic() - steady
-
-
 class _Lock:
     """One daemon per state directory; the lock ends with the process, however it ends."""
 
@@ -312,7 +439,7 @@ class _Lock:
         self._path = state / "daemon.lock"
 
     def __enter__(self) -> None:
-        self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
+        self._file = os.fdopen(self._open(), "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -323,6 +450,20 @@ class _Lock:
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()
+
+    def _open(self) -> int:
+        """A link in its place would have the daemon write into whatever it leads to."""
+        try:
+            descriptor = os.open(
+                self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            )
+        except OSError as error:
+            found = "a link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
+            raise InputError(str(self._path), found, _PLAIN_LOCK) from None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise InputError(str(self._path), "not a plain file", _PLAIN_LOCK)
+        return descriptor
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

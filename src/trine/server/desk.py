@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from trine.config.job_spec import JobSpec
@@ -16,6 +19,7 @@ from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, Load
 from trine.server.build import why_never
+from trine.server.clock import TOLD_S
 from trine.server.controller import Controller
 from trine.server.journal import Journal
 from trine.server.leases import Leases
@@ -29,10 +33,13 @@ from trine.server.service import (
     JobView,
     NodeView,
     NotFound,
+    OutcomeUnknown,
+    ProgressView,
     Refused,
     Unavailable,
 )
 
+_EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
 
@@ -63,7 +70,13 @@ class Desk(ABC):
     observed: Metrics
     started_s: float
     closing: bool
+    trouble: str
     _change: asyncio.Event
+
+    @property
+    @abstractmethod
+    def skew_s(self) -> float:
+        """By how much the wall clock is ahead of the time on record, in seconds."""
 
     @abstractmethod
     def now(self) -> float:
@@ -74,18 +87,32 @@ class Desk(ABC):
         """Durable when it returns; whatever it makes possible is decided soon."""
 
     async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
+        try:
+            return await self._submit(specs, caller, request_id)
+        except OutcomeUnknown:
+            again = f"ask again with the same request id {request_id}" if request_id else "look at the queue first"
+            raise OutcomeUnknown(f"whether the jobs were accepted is not known; {again}") from None
+
+    async def _submit(self, specs: list[JobSpec], caller: Caller, request_id: str) -> list[str]:
         self._take_requests()
         key = f"{caller.user}/{request_id}" if request_id else ""
+        digest = _digest(specs) if key else ""
         state = self.controller.state
         if key in state.requests:
+            if state.digests.get(key, digest) != digest:
+                raise Refused("conflict", f"request id {request_id} was used before, to submit other jobs")
+            ids = list(state.requests[key])
             await self.journal.add([])  # the first request may still be on its way to the disk
-            return list(state.requests[key])
+            return ids
         admitted = self.access.admit(specs, caller, self._load())
         for spec in admitted:
             self._check_can_run(spec)
         now = self.now()
         queues = self.access.queues
-        accepted = [self.controller.submit(now, queues[spec.queue].weight, spec, key) for spec in admitted]
+        accepted = [
+            self.controller.submit(now, queues[spec.queue].weight, spec, key, "" if number else digest)
+            for number, spec in enumerate(admitted)
+        ]
         await self.write(accepted)
         return [record.job for record in accepted]
 
@@ -97,15 +124,16 @@ class Desk(ABC):
 
     async def release(self, job_id: str, caller: Caller) -> JobView:
         job = self._job(job_id, caller)
-        if job.live and job.state != "held" and job.wish != "hold":
+        waits_by_order = job.state in ("held", "set aside") or job.wish == "hold" or job.not_before_s or job.aside
+        if job.live and not waits_by_order:
             raise Refused("not-held", f"job {job_id} is {job.state}, not held")
         return await self._ask(job_id, "release", caller)
 
-    async def drain(self, node: str, reason: str, caller: Caller) -> NodeView:
-        return await self._change_node(node, "drained", reason, caller)
+    async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
+        return await self._change_node(node, "drained", reason, caller, gpus)
 
-    async def undrain(self, node: str, caller: Caller) -> NodeView:
-        return await self._change_node(node, "up", "", caller)
+    async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
+        return await self._change_node(node, "up", "", caller, gpus)
 
     def daemon(self) -> DaemonView:
         engine, jobs = self.controller.deciding, self.controller.state.jobs
@@ -121,58 +149,132 @@ class Desk(ABC):
             engine.cluster.gpu_count,
             engine.free.total,
             counts,
+            self._problems(),
         )
 
-    def job(self, job_id: str, caller: Caller) -> JobView:
-        return views.job_view(self.controller, self._job(job_id, caller))
+    def _problems(self) -> tuple[str, ...]:
+        """What an operator should know, in sentences."""
+        state = self.controller.state
+        found = [state.fallback.reason] if state.fallback else []
+        found += [self.trouble] if self.trouble else []
+        found += state.skipped
+        if abs(self.skew_s) > TOLD_S:
+            found.append(f"The wall clock is {self.skew_s:+.0f} s off the time on record; durations are not affected.")
+        return tuple(found)
 
-    def jobs(self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000) -> list[JobView]:
+    def ended(self, job_id: str, caller: Caller) -> bool:
+        return not self._job(job_id, caller).live
+
+    def job(self, job_id: str, caller: Caller) -> JobView:
+        job = self._job(job_id, caller)
+        view = self._with_news(views.job_view(self.controller, job))
+        return replace(view, command=job.spec.run, workdir=job.spec.workdir)
+
+    def jobs(
+        self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000, user: str = "", name: str = ""
+    ) -> list[JobView]:
+        found = views.ordered(self.controller, self._chosen(caller, states, user, name), limit)
+        return [self._with_news(view) for view in found]
+
+    def _with_news(self, view: JobView) -> JobView:
+        """With what a running job said since the last round, which may be long ago and is on no record yet."""
+        if view.state != "running":
+            return view
+        job = self.controller.state.jobs[view.id]
+        last = self.leases.latest(job)
+        if last is None or (view.progress is not None and last.at_s <= view.progress.at_s):
+            return view
+        return replace(
+            view, progress=ProgressView(last.step, last.total or job.spec.steps, last.steps_per_s, last.at_s)
+        )
+
+    def count(self, caller: Caller, states: frozenset[str] = LIVE_STATES, user: str = "", name: str = "") -> int:
+        return len(self._chosen(caller, states, user, name))
+
+    def _chosen(self, caller: Caller, states: frozenset[str], user: str, name: str) -> list[LiveJob]:
         state = self.controller.state
         among = state.live.values() if states <= LIVE_STATES else state.jobs.values()
-        chosen = [j for j in among if j.state in states and (caller.admin or j.user == caller.user)]
-        return views.ordered(self.controller, chosen, limit)
+        chosen = [job for job in among if job.state in states and (caller.admin or job.user == caller.user)]
+        if user:
+            chosen = [job for job in chosen if job.user == user]
+        if name:
+            composed = unicodedata.normalize("NFC", name)  # as names of jobs are
+            chosen = [job for job in chosen if fnmatchcase(job.spec.name, composed)]
+        return chosen
 
     def explain(self, job_id: str, caller: Caller) -> Explanation:
-        return views.explanation(self.controller, self._job(job_id, caller))
+        job = self._job(job_id, caller)
+        found, state = views.explanation(self.controller, job), self.controller.state
+        found = replace(found, job=self._with_news(found.job))
+        if job.state != "waiting":
+            return found
+        more = [f"Nothing is started on this host now: {self.trouble}."] if self.trouble else []
+        more += [state.fallback.reason] if state.fallback else []
+        return replace(found, sentences=(*found.sentences, *more))
 
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
 
-    def log_path(self, job_id: str, caller: Caller) -> str:
-        return str(self.leases.log_path(self._job(job_id, caller).id))
+    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
+        job = self._job(job_id, caller)
+        most = job.spec.gpus.count
+        if not 0 <= rank < most:
+            raise NotFound(f"job {job_id} has no rank {rank}; with {most} GPUs its ranks are 0 to {most - 1} at most")
+        return str(self.leases.log_path(job.id, rank))
 
     async def changed(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._change.wait(), timeout_s)
 
     def metrics(self) -> bytes:
-        return self.observed.exposition(self.controller, self.journal, self.now())
+        return self.observed.exposition(self.controller, self.journal, self.now(), self.trouble, self.skew_s)
 
     async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
         self._take_requests()
         job = self._job(job_id, caller)
         if not job.live:
             raise Refused("ended", f"job {job_id} is {job.state} already; there is nothing to {verb}")
-        if job.wish == "cancel" != verb:
-            raise Refused("ended", f"job {job_id} is being cancelled; there is nothing to {verb}")
-        if verb not in (job.wish, _ALREADY.get(job.state)):
+        if job.wish in ("cancel", "timeout") and job.wish != verb:
+            raise Refused("ended", f"job {job_id} is being stopped for good; there is nothing to {verb}")
+        already = _ALREADY.get(job.state) if not (job.not_before_s or job.aside) else None
+        if verb not in (job.wish, already):
             await self.write([self.controller.ask(self.now(), job_id, verb, caller.user)])
+        else:
+            await self.journal.add([])  # whoever asked first may still be on the way to the disk
         return views.job_view(self.controller, self.controller.state.jobs[job_id])
 
-    async def _change_node(self, node: str, state: str, reason: str, caller: Caller) -> NodeView:
+    async def _change_node(self, node: str, state: str, reason: str, caller: Caller, gpus: tuple[int, ...]) -> NodeView:
         self._take_requests()
         if not caller.admin:
             raise Refused("not-admin", "only the owner of the daemon may drain and undrain nodes")
-        if node not in {n.name for n in self.setup.cluster.nodes}:
+        found = next((n for n in self.setup.cluster.nodes if n.name == node), None)
+        if found is None:
             known = ", ".join(n.name for n in self.setup.cluster.nodes[:8])
             raise NotFound(f"there is no node {node!r}; the nodes are {known}")
-        await self.write([self.controller.change_node(self.now(), node, state, reason, caller.user)])
+        missing = [gpu for gpu in gpus if gpu not in found.gpu_indices]
+        if missing:
+            known = ", ".join(map(str, found.gpu_indices[:16]))
+            raise NotFound(f"there is no GPU {missing[0]} on {node}; its GPUs are {known}")
+        if self._changes_node(node, state, reason, gpus):
+            await self.write([self.controller.change_node(self.now(), node, state, reason, caller.user, gpus)])
+        else:
+            await self.journal.add([])
         return next(view for view in self.nodes() if view.name == node)
+
+    def _changes_node(self, node: str, state: str, reason: str, gpus: tuple[int, ...]) -> bool:
+        """Not if all of it is so already; a reason that was given before is not replaced by none."""
+        known = self.controller.state.nodes.get(node)
+        if known is None:
+            return state == "drained"
+        if state == "drained":
+            drained = set(gpus) <= known.gpus.keys() if gpus else known.drained
+            return bool(reason) or not drained
+        return not known.gpus.keys().isdisjoint(gpus) if gpus else known.drained or bool(known.gpus)
 
     def _job(self, job_id: str, caller: Caller) -> LiveJob:
         job = self.controller.state.jobs.get(job_id)
         if job is None or not (caller.admin or job.user == caller.user):
-            raise NotFound(f"there is no job {job_id!r}")
+            raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
         return job
 
     def _take_requests(self) -> None:
@@ -190,6 +292,15 @@ class Desk(ABC):
 
     def _check_can_run(self, spec: JobSpec) -> None:
         """A job that can never run is refused now, with the reason, instead of waiting for ever."""
+        for what, path in (("checkpoint.dir", spec.checkpoint.dir), ("workdir", spec.workdir)):
+            if self.leases.inside_state(path):
+                raise Refused("forbidden", f"{what} {path} is inside the daemon's own state directory; name another.")
         never = why_never(self.controller.deciding, spec)
         if never:
             raise Refused("never-runs", f"job {spec.name!r} can never run: {never}")
+
+
+def _digest(specs: Sequence[JobSpec]) -> str:
+    """Equal for requests that ask for the same jobs, whatever the spelling of their numbers and keys."""
+    bodies = "\n".join(spec.as_json() for spec in specs)
+    return hashlib.blake2b(bodies.encode(), digest_size=16).hexdigest()

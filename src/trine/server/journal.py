@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from trine.server.records import Record
-from trine.server.service import Unavailable
-from trine.server.store import Store, StoreError
+from trine.server.service import OutcomeUnknown, Unavailable
+from trine.server.store import OutcomeUnknownError, Store, StoreError
 
 T = TypeVar("T")
 Durable = Callable[[Sequence[Record]], None]
@@ -33,14 +33,20 @@ class Journal:
         self._idle = asyncio.Event()
         self._idle.set()
         self.failure: StoreError | None = None
+        self.failed = asyncio.Event()
+        """Set while ``failure`` is."""
+        self._over = False
         self.batches = 0
         self.written = 0
 
     def add(self, records: Sequence[Record]) -> asyncio.Future[None]:
-        """Queue records; the future is done when they are durable and fails with ``Unavailable`` if they never were."""
+        """Queue records; the future is done when they are durable and fails with ``Unavailable`` if they never were.
+
+        ``OutcomeUnknown``, if that cannot be said. Without records: when all that was added before is durable.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.failure is not None:
-            future.set_exception(Unavailable(str(self.failure)))
+        if self.failure is not None or self._over:
+            future.set_exception(Unavailable(str(self.failure or "the journal is closed")))
             return future
         self._waiting.append((records, future))
         self._idle.clear()
@@ -49,14 +55,18 @@ class Journal:
 
     async def run(self) -> None:
         """Write batch after batch, for ever."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            batch, self._waiting = self._waiting, []
-            if batch:
-                await self._write(batch)
-            if not self._waiting:
-                self._idle.set()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                batch, self._waiting = self._waiting, []
+                if batch:
+                    await self._write(batch)
+                if not self._waiting:
+                    self._idle.set()
+        finally:
+            self._over = True
+            self._idle.set()  # nothing is written any more, so nobody shall wait for that
 
     async def _write(self, batch: _Batch) -> None:
         records = [record for part, _ in batch for record in part]
@@ -78,25 +88,38 @@ class Journal:
     def _fail(self, error: StoreError, batch: _Batch) -> None:
         """Records that queued up behind were decided on top of the lost ones: they are lost too."""
         self.failure = error
-        for _, future in [*batch, *self._waiting]:
-            if not future.done():
-                future.set_exception(Unavailable(str(error)))
-                future.exception()  # not everybody waits for theirs; asyncio would complain
+        self.failed.set()
+        for _, future in batch:
+            _refuse(future, error, isinstance(error, OutcomeUnknownError))
+        for records, future in self._waiting:
+            _refuse(future, error, isinstance(error, OutcomeUnknownError) and not records)
         self._waiting = []
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` where the database may be touched, after all that is queued."""
         await self.drained()
+        return await self.between(call)
+
+    async def between(self, call: Callable[[], T]) -> T:
+        """Run ``call`` where the database may be touched, between two batches: those that come meanwhile wait."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def reset(self) -> None:
         """Take records again, after the state was loaded anew."""
         self.failure = None
+        self.failed.clear()
 
     async def drained(self) -> None:
         """Returns when nothing is left to be written."""
-        while not self._idle.is_set():  # before a waiter's turn comes, more may have been added
+        while not (self._over or self._idle.is_set()):  # before a waiter's turn comes, more may have been added
             await self._idle.wait()
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
+
+
+def _refuse(future: asyncio.Future[None], error: StoreError, unknown: bool) -> None:
+    if not future.done():
+        lost = OutcomeUnknown(f"whether this was carried out is not known; {error}")
+        future.set_exception(lost if unknown else Unavailable(str(error)))
+        future.exception()  # not everybody waits for theirs; asyncio would complain

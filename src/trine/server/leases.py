@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trine.executor.base import Handle, Lease, Progress
+from trine.executor.launch import checkpoint_dir, is_below
+from trine.executor.rank import newest_epoch
 from trine.server.live_job import LiveJob
 from trine.server.records import Heard
 from trine.server.service import PlacementView
@@ -29,10 +31,10 @@ class Leases:
         self._told: dict[Handle, float] = {}
         """When the news that was used last is from."""
 
-    def lease(self, job: LiveJob, placement: Sequence[PlacementView], now: float) -> Lease:
+    def lease(self, job: LiveJob, placement: Sequence[PlacementView]) -> Lease:
         """What the executor needs to know of a start."""
         spec, home = job.spec, self.home(job.id)
-        checkpoints = spec.checkpoint.dir or str(home / "checkpoints")
+        checkpoints = spec.checkpoint.dir or str(checkpoint_dir(home))
         return Lease(
             job.id,
             job.epoch,
@@ -44,19 +46,20 @@ class Leases:
             self.run_as(job.user),
             spec.ranks,
             spec.checkpoint.grace_s,
-            self.deadline_s(now),
+            self.lease_s,
             job.partner,
         )
-
-    def deadline_s(self, now: float) -> float:
-        return now + self.lease_s
 
     def home(self, job_id: str) -> Path:
         return self.state_dir / "jobs" / job_id
 
-    def log_path(self, job_id: str) -> Path:
-        """The combined output of a job, over all its starts."""
-        return self.home(job_id) / "log"
+    def inside_state(self, path: str | None) -> bool:
+        """The path leads into the daemon's own directory, where no user may name anything."""
+        return path is not None and is_below(path, self.state_dir.absolute())
+
+    def log_path(self, job_id: str, rank: int = 0) -> Path:
+        """The combined output of a rank, over all its starts."""
+        return self.home(job_id) / (f"log.{rank}" if rank else "log")
 
     def hear(self, news: Progress) -> None:
         """Keep what a job said until the next round; a checkpoint it told of before still counts."""
@@ -90,6 +93,10 @@ class Leases:
         """The step of the last checkpoint the start told of; ``None`` if it told of none."""
         last = self._last.get(handle)
         return None if last is None or last.checkpoint_step is None else float(last.checkpoint_step)
+
+    def newest_attempt(self, job_id: str) -> int:
+        """The largest number of an attempt of the job that has a directory; -1 if there is none."""
+        return newest_epoch(str(self.home(job_id)))
 
     def highest_id(self) -> int:
         """The largest job number that has a directory; 0 if there is none."""

@@ -11,8 +11,6 @@ from trine.server.service import LIVE_STATES, JobState, StoryLine
 _STORY_LENGTH = 50
 _PACE_S = 2.0
 """Time over which jobs measure the speed they tell, at most; the SDK takes about a second."""
-MAX_LOSSES = 5
-"""A job whose processes vanished this often in a row is given up."""
 
 
 @dataclass(slots=True)
@@ -30,7 +28,11 @@ class LiveJob:
     gpus: tuple[int, ...] = ()
     """GPU ids of the present start; empty while it waits."""
     wish: str = ""
-    """``cancel`` or ``hold``: what is to become of it once its processes are gone."""
+    """``cancel``, ``timeout`` or ``hold``: what is to become of it once its processes are gone."""
+    aside: str = ""
+    """Why nothing can be decided about it, in a sentence; empty: it takes part in decisions."""
+    not_before_s: float = 0.0
+    """It pauses until then; 0: it does not."""
     done: float = 0.0
     """Steps done, as last heard."""
     safe: float = 0.0
@@ -41,13 +43,22 @@ class LiveJob:
     heard_s: float = 0.0
     attained_s: float = 0.0
     run_from_s: float = 0.0
+    attempt_from_s: float = 0.0
+    """When the processes of the present attempt were up."""
     idle_from_s: float = 0.0
     started_s: float | None = None
     finished_s: float | None = None
     exit_code: int | None = None
     preemptions: int = 0
     migrations: int = 0
-    losses: int = 0
+    vain: int = 0
+    """Attempts in a row that came to nothing, see ``server.outcome``."""
+    failures: int = 0
+    """Attempts that failed by themselves."""
+    lost_s: float = 0.0
+    """Seconds of work that had to be done again, over all attempts."""
+    protected_s: float = 0.0
+    """The next attempt is not stopped for others before it has run so long: the last one lost its work."""
     expected_s: float | None = None
     """Seconds the present start was expected to take, where that is known."""
     partner: str = ""
@@ -75,7 +86,7 @@ class LiveJob:
 
 @dataclass(slots=True)
 class NodeState:
-    """A node that is not simply up: ``drained`` or ``down``, and why."""
+    """A node not all of which is in service: ``drained`` or ``down``, and why; ``up`` if only GPUs are drained."""
 
     state: str
     reason: str
@@ -83,33 +94,48 @@ class NodeState:
     """An operator took it out of service."""
     down: bool = False
     """The executor lost it."""
+    gpus: dict[int, str] = field(default_factory=dict)
+    """GPUs that were drained by themselves, by index on the node, and why."""
+
+    def __post_init__(self) -> None:
+        self.gpus = {int(index): reason for index, reason in self.gpus.items()}  # keys of JSON are texts
+
+    def withholds(self, index: int) -> bool:
+        """Nothing may start on the node's GPU of this index."""
+        return self.drained or self.down or index in self.gpus
 
 
 def node_after(node: NodeState | None, record: rec.NodeChanged) -> NodeState | None:
-    """A node after a change; ``None`` if it is in service. Drained and down are two things, each with its own end."""
-    drained, down = (node.drained, node.down) if node else (False, False)
-    if record.by == rec.EXECUTOR:
-        down = record.state == "down"
+    """A node after a change; ``None`` if all of it is in service.
+
+    That it is drained, that some of its GPUs are, and that it is down are three things, each with its own end; but who
+    puts the whole node back into service means its GPUs, too.
+    """
+    known = node or NodeState("up", "")
+    drained, down, gpus, reason = known.drained, known.down, known.gpus, known.reason
+    if record.gpus:
+        gpus = {index: why for index, why in gpus.items() if index not in record.gpus}
+        if record.state == "drained":
+            gpus |= dict.fromkeys(record.gpus, record.reason)
     else:
-        drained = record.state == "drained"
-    if not drained and not down:
+        if record.by == rec.EXECUTOR:
+            down = record.state == "down"
+        else:
+            drained, gpus = record.state == "drained", gpus if record.state == "drained" else {}
+        reason = record.reason if record.state != "up" else reason
+    if not (drained or down or gpus):
         return None
-    reason = record.reason if record.state != "up" or node is None else node.reason
-    return NodeState("down" if down else "drained", reason, drained, down)
+    state = "down" if down else "drained" if drained else "up"
+    return NodeState(state, reason if state != "up" else "", drained, down, gpus)
 
 
 def pace_now(job: LiveJob, heard: rec.Heard) -> float:
-    """Steps/s as heard; 0, not known, if somebody came to its GPUs or left them since it was measured."""
-    return heard.steps_per_s if job.heard_since(heard.at_s, min(heard.seconds, _PACE_S)) else 0.0
+    """Steps/s as heard; 0, not known, if others came to its GPUs or links, or left, since it was measured."""
+    if heard.links_changed:
+        return 0.0
+    return heard.steps_per_s if job.heard_since(heard.at_s, measured_s(heard)) else 0.0
 
 
-def fate(job: LiveJob, record: rec.Exited) -> JobState:
-    """Where a job goes when its processes are gone. Dying when told to stop is no failure; vanishing often is."""
-    if record.outcome == "done":
-        return "done"
-    if job.wish == "cancel":
-        return "cancelled"
-    gives_up = record.outcome == "lost" and job.losses + 1 >= MAX_LOSSES
-    if gives_up or (record.outcome == "failed" and job.state != "stopping"):
-        return "failed"
-    return "held" if job.wish == "hold" else "waiting"
+def measured_s(heard: rec.Heard) -> float:
+    """Over how many seconds before it was told the job measured its speed, at most."""
+    return min(heard.seconds, _PACE_S)

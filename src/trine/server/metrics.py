@@ -11,8 +11,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trine.server import records as rec
+from trine.server.build import withheld_gpus
 from trine.server.controller import Controller
 from trine.server.journal import Journal
+from trine.server.state import LiveState
 
 TABLE = {
     "trine_jobs": "jobs by state (live ones, and ended ones still remembered)",
@@ -24,9 +26,15 @@ TABLE = {
     "trine_journal_records_total": "records written to the journal",
     "trine_journal_failing": "1 while the journal cannot be written",
     "trine_decisions_total": "starts and stops decided, by reason",
-    "trine_exits_total": "starts that ended, by outcome",
+    "trine_exits_total": "starts that ended, by outcome: done, failed, preempted, lost, cancelled",
     "trine_submissions_total": "jobs accepted",
     "trine_round_seconds": "processor time of deciding a round",
+    "trine_internal_errors_total": "errors of trine, a policy or a placement that were contained",
+    "trine_policy_fallback": "1 while FIFO is used because the configured policy fails for all jobs",
+    "trine_host_trouble": "1 while the host cannot start jobs (disk, descriptors, memory)",
+    "trine_lost_work_seconds_total": "work of jobs that had to be done again",
+    "trine_clock_skew_seconds": "by how much the wall clock is ahead of the time on record",
+    "trine_skipped_records": "records of the journal that could not be applied at the last start",
 }
 """Name and meaning of every metric; the documentation's table is made from this."""
 
@@ -39,6 +47,8 @@ class Metrics(Collector):
         self._decisions = self._counter("trine_decisions_total", "action", "why")
         self._exits = self._counter("trine_exits_total", "outcome")
         self._submissions = self._counter("trine_submissions_total")
+        self._problems = self._counter("trine_internal_errors_total")
+        self._lost_work = self._counter("trine_lost_work_seconds_total")
         self._round = Histogram("trine_round_seconds", TABLE["trine_round_seconds"], registry=self.registry)
         self._sources: tuple[Controller, Journal, float] | None = None
         self.registry.register(self)
@@ -46,16 +56,24 @@ class Metrics(Collector):
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name.removesuffix("_total"), TABLE[name], labels, registry=self.registry)
 
-    def count(self, record: rec.Record) -> None:
-        """Take a durable record into account."""
+    def count(self, record: rec.Record, state: LiveState) -> None:
+        """Take a durable record into account; ``state`` is what it led to."""
         if isinstance(record, rec.Accepted):
             self._submissions.inc()
         elif isinstance(record, rec.Exited):
-            self._exits.labels(record.outcome).inc()
+            self._exits.labels(_outcome(record, state)).inc()
         for start in record.orders.starts:
             self._decisions.labels("start", start.why).inc()
         for stop in record.orders.stops:
             self._decisions.labels("stop", stop.why).inc()
+
+    def problem(self) -> None:
+        """An error was contained."""
+        self._problems.inc()
+
+    def lost(self, seconds: float) -> None:
+        """Work has to be done again."""
+        self._lost_work.inc(seconds)
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[None]:
@@ -64,9 +82,12 @@ class Metrics(Collector):
         yield
         self._round.observe(time.process_time() - before)
 
-    def exposition(self, controller: Controller, journal: Journal, now: float) -> bytes:
+    def exposition(
+        self, controller: Controller, journal: Journal, now: float, trouble: str = "", skew_s: float = 0.0
+    ) -> bytes:
         """All metrics in Prometheus' text format."""
         self._sources = (controller, journal, now)
+        self._host = {"trine_host_trouble": float(bool(trouble)), "trine_clock_skew_seconds": skew_s}
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -80,13 +101,27 @@ class Metrics(Collector):
             ("trine_journal_records_total", journal.written),
         ):
             yield CounterMetricFamily(name, TABLE[name], value=count)
-        failing = int(journal.failure is not None)
-        yield GaugeMetricFamily("trine_journal_failing", TABLE["trine_journal_failing"], value=failing)
+        gauges = {
+            "trine_journal_failing": float(journal.failure is not None),
+            "trine_policy_fallback": float(controller.state.fallback is not None),
+            "trine_skipped_records": float(len(controller.state.skipped)),
+            **self._host,
+        }
+        for name, value in gauges.items():
+            yield GaugeMetricFamily(name, TABLE[name], value=value)
+
+
+def _outcome(record: rec.Exited, state: LiveState) -> str:
+    """How a start ended. One that was stopped for good is not one that made room: the state of its job says so."""
+    job = state.jobs.get(record.job)
+    if job is None or job.live or job.state in ("done", "failed"):
+        return record.outcome
+    return job.state
 
 
 def _of_jobs(controller: Controller, now: float) -> Iterator[GaugeMetricFamily]:
     state = controller.state
-    counts: dict[str, int] = dict.fromkeys(("waiting", "held", "starting", "running", "stopping"), 0)
+    counts: dict[str, int] = dict.fromkeys(("waiting", "held", "set aside", "starting", "running", "stopping"), 0)
     queues: dict[str, int] = {}
     oldest = 0.0
     for job in state.jobs.values():
@@ -102,10 +137,11 @@ def _of_jobs(controller: Controller, now: float) -> Iterator[GaugeMetricFamily]:
 def _of_gpus(controller: Controller) -> Iterator[GaugeMetricFamily]:
     cluster, state = controller.deciding.cluster, controller.state
     held = {gpu for job in state.holders() for gpu in job.gpus}
+    out = {gpu for name, known in state.nodes.items() for gpu in withheld_gpus(cluster, name, known)}
     uses: dict[tuple[str, ...], float] = {(t, use): 0 for t in cluster.types for use in ("held", "free", "out")}
     for gpu in range(cluster.gpu_count):
         node = cluster.nodes[cluster.node_of[gpu]]
-        use = "held" if gpu in held else "out" if node.name in state.nodes else "free"
+        use = "held" if gpu in held else "out" if gpu in out else "free"
         uses[(node.gpu_type, use)] += 1
     yield _family("trine_gpus", ("type", "use"), uses)
     flagged = len({drift.gpu for drift in state.observations.drifts()}) if state.observations else 0

@@ -21,3 +21,12 @@ def create_private(path: Path, text: str) -> None:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def make_private_dir(path: Path) -> None:
+    """A directory of ours alone. What is missing above it is made so that no umask lets others write there."""
+    missing = [above for above in path.parents if not above.exists()]
+    for above in reversed(missing):
+        above.mkdir(exist_ok=True)
+        above.chmod(0o755)
+    path.mkdir(mode=0o700, exist_ok=True)

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from trine.config.job_spec import JobSpec
+from trine.config.job_spec import JobSpec, recorded_job
 from trine.core.errors import TrineError
 
 Sharing = Literal["off", "user", "all"]
@@ -24,6 +24,10 @@ _MANY = 500
 
 class JournalError(TrineError):
     """The journal holds something this version cannot read."""
+
+
+class UnknownRecordError(JournalError):
+    """The journal holds a record of a kind that only a newer version knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,10 @@ class StopOrder:
     moves: bool
     why: str
     sentence: str
+    for_job: str = ""
+    """The job that gets its GPUs, where the policy names it."""
+    gain_s: float = 0.0
+    """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,14 @@ class Configured:
     settings: dict[str, Any]
     round_s: float = 60.0
     sharing: Sharing = "off"
+    clock: dict[str, Any] | None = None
+    """The boot of the machine and its monotonic clock at ``at_s``; see ``server.clock``."""
+    attempts: dict[str, int] = field(default_factory=dict)
+    """Jobs with attempts on disk that this journal knows nothing of, after a restore: the newest of each."""
+    quotas: dict[str, dict[str, int]] = field(default_factory=dict)
+    """GPUs that queues (``groups``) and ``users`` may hold at most; empty: no limits, or a journal of before."""
     orders: Orders = field(default_factory=Orders)
+    """No decisions: attempts that were found running and belong to the journal from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,8 @@ class Accepted:
     weight: float
     spec: JobSpec
     request_id: str = ""
+    digest: str = ""
+    """Of all that the request asked for; on its first job only."""
     orders: Orders = field(default_factory=Orders)
 
 
@@ -121,7 +138,7 @@ EXECUTOR = "executor"
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node was drained (``drained``), came back (``up``) or was lost (``down``).
+    """A node, or only ``gpus`` of it, was drained (``drained``), came back (``up``) or was lost (``down``).
 
     A drain ends when somebody says so, an outage when the executor (``by``) does: each brings back its own only.
     """
@@ -132,6 +149,8 @@ class NodeChanged:
     state: str
     reason: str
     by: str
+    gpus: tuple[int, ...] = ()
+    """Indices on the node; empty: the whole node."""
     orders: Orders = field(default_factory=Orders)
 
 
@@ -146,6 +165,10 @@ class Heard:
     total: float | None
     steps_per_s: float
     seconds: float
+    links_shared: bool = False
+    """During these seconds other jobs took bandwidth from it: that says nothing of its tier or its GPUs."""
+    links_changed: bool = False
+    """Others came to its links or left them after the speed was measured: it is another one now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +197,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The processes of a start are gone, all of them: ``outcome`` is done, preempted, failed or lost."""
+    """The processes of a start are gone, all of them: ``outcome`` is done, preempted, failed, lost or host-fault."""
 
     kind: ClassVar[str] = "exited"
     at_s: float
@@ -187,11 +210,41 @@ class Exited:
     orders: Orders = field(default_factory=Orders)
 
 
-Record = Configured | Refined | Accepted | Asked | NodeChanged | Ticked | Started | Exited
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A job about which nothing can be decided is left out of all decisions from now on; ``reason`` is a sentence."""
+
+    kind: ClassVar[str] = "set-aside"
+    at_s: float
+    job: str
+    reason: str
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class FellBack:
+    """The configured policy or placement fails for all jobs: until the next start these are used in its place."""
+
+    kind: ClassVar[str] = "fell-back"
+    at_s: float
+    policy: str
+    placement: str
+    reason: str
+    orders: Orders = field(default_factory=Orders)
+
+
+Record = Configured | Refined | Accepted | Asked | NodeChanged | Ticked | Started | Exited | SetAside | FellBack
 
 _KINDS: dict[str, type[Record]] = {
-    cls.kind: cls for cls in (Configured, Refined, Accepted, Asked, NodeChanged, Ticked, Started, Exited)
+    cls.kind: cls
+    for cls in (Configured, Refined, Accepted, Asked, NodeChanged, Ticked, Started, Exited, SetAside, FellBack)
 }
+
+
+def valid_text(text: str) -> str:
+    """``text`` as UTF-8 can have it: a file name that is none may be quoted in an error message, and no answer of the
+    API could hold it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def to_body(record: Record) -> dict[str, Any]:
@@ -199,14 +252,22 @@ def to_body(record: Record) -> dict[str, Any]:
     body = {part.name: getattr(record, part.name) for part in fields(record) if part.name != "orders"}
     if isinstance(record, Accepted):
         body["spec"] = spec_to_body(record.spec)
+        if not record.digest:
+            del body["digest"]
+    elif isinstance(record, Configured):
+        for name in ("attempts", "quotas", "clock"):
+            if not body[name]:
+                del body[name]
     elif isinstance(record, Ticked):
-        body["heard"] = [asdict(h) for h in record.heard]
+        body["heard"] = [_heard_body(h) for h in record.heard]
         body["accounts"] = _packed(record.accounts)
         if not record.accounts:
             del body["accounts"]
+    elif isinstance(record, NodeChanged) and not record.gpus:
+        del body["gpus"]
     if record.orders:
         body["starts"] = [_start_body(o) for o in record.orders.starts]
-        body["stops"] = [asdict(o) for o in record.orders.stops]
+        body["stops"] = [_stop_body(o) for o in record.orders.stops]
     return body
 
 
@@ -222,6 +283,14 @@ def _unpacked(told: dict[str, Any] | str) -> dict[str, Any]:
     return found
 
 
+def _heard_body(heard: Heard) -> dict[str, Any]:
+    body = asdict(heard)
+    for name in ("links_shared", "links_changed"):
+        if not body[name]:
+            del body[name]
+    return body
+
+
 def _start_body(order: StartOrder) -> dict[str, Any]:
     body = asdict(order)
     if not order.partner:
@@ -229,10 +298,19 @@ def _start_body(order: StartOrder) -> dict[str, Any]:
     return body
 
 
+def _stop_body(order: StopOrder) -> dict[str, Any]:
+    body = asdict(order)
+    if not order.for_job:
+        del body["for_job"]
+    if not order.gain_s:
+        del body["gain_s"]
+    return body
+
+
 def from_body(kind: str, body: dict[str, Any]) -> Record:
     """The record that ``to_body`` wrote."""
     if kind not in _KINDS:
-        raise JournalError(f"the journal holds a record of kind {kind!r}, which this version does not know")
+        raise UnknownRecordError(f"the journal holds a record of kind {kind!r}, which this version does not know")
     values = dict(body)
     orders = Orders(
         tuple(StartOrder(**{**o, "gpus": tuple(o["gpus"])}) for o in values.pop("starts", ())),
@@ -243,6 +321,8 @@ def from_body(kind: str, body: dict[str, Any]) -> Record:
     elif kind == Ticked.kind:
         values["heard"] = tuple(Heard(**h) for h in values["heard"])
         values["accounts"] = _unpacked(values.get("accounts", {}))
+    elif kind == NodeChanged.kind:
+        values["gpus"] = tuple(values.get("gpus", ()))
     try:
         return _KINDS[kind](**values, orders=orders)
     except TypeError as error:
@@ -250,10 +330,13 @@ def from_body(kind: str, body: dict[str, Any]) -> Record:
 
 
 def spec_to_body(spec: JobSpec) -> dict[str, Any]:
-    """A job specification in plain values, without what is left at its default."""
-    return spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    """A job specification in plain values, without what is left at its default.
+
+    ``ranks`` is always there: records without it are from versions in which a process per GPU was the default.
+    """
+    return {**spec.model_dump(mode="json", by_alias=True, exclude_defaults=True), "ranks": spec.ranks}
 
 
 def spec_from_body(body: dict[str, Any]) -> JobSpec:
-    """The specification that ``spec_to_body`` wrote; JSON knows no tuples, so types are not taken strictly."""
-    return JobSpec.model_validate(body, strict=False)
+    """The specification that ``spec_to_body`` wrote, in this version or an earlier one."""
+    return recorded_job({"ranks": "gpu", **body})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trine.core.errors import InputError
 from trine.core.job import Job
@@ -27,6 +27,8 @@ class Agreement:
     agreed: int
     difference: str = ""
     """The first record that came out differently, in words."""
+    model: Model = field(default_factory=Model)
+    """What it was decided with in the end: limits of queues and users come from the record, where it has them."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,25 @@ class Forecast:
 
 
 def redecide(records: Iterable[rec.Record], model: Model) -> tuple[Agreement, LiveState]:
-    """Feed the recorded events to a new engine and compare what it decides with what is on record."""
+    """Feed the recorded events to a new engine and compare what it decides with what is on record.
+
+    ``model`` holds what the record does not: throughputs, and in a journal of before the limits of queues and users.
+    """
     controller = Controller(LiveState(), model)
     decisions = agreed = 0
     for number, record in enumerate(records, start=1):
         if number == 1 and not isinstance(record, rec.Configured):
             raise InputError("journal", f"begins with a record of kind {record.kind}", "a journal kept from its start")
+        if isinstance(record, rec.Configured):
+            controller.model = model.with_recorded(record.quotas)
         now = controller.again(record)
         count = len(record.orders.starts) + len(record.orders.stops)
         decisions += count
         if (now.orders.starts, now.orders.stops) != (record.orders.starts, record.orders.stops):
             difference = f"record {number} ({record.kind}): on record {_words(record)}, now {_words(now)}"
-            return Agreement(decisions, agreed, difference), controller.state
+            return Agreement(decisions, agreed, difference, controller.model), controller.state
         agreed += count
-    return Agreement(decisions, agreed), controller.state
+    return Agreement(decisions, agreed, model=controller.model), controller.state
 
 
 def _words(record: rec.Record) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -17,21 +20,27 @@ from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access
 from trine.server.build import Model
+from trine.server.clock import JournalClock
+from trine.server.containment import FAULTS
 from trine.server.controller import Controller
 from trine.server.desk import Desk, Setup
 from trine.server.journal import Journal
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
+from trine.server.restored import adoptable, unknown_attempts
 from trine.server.service import (
     Unavailable,
 )
+from trine.server.snapshotting import PAUSE_S, take_snapshot
 from trine.server.state import LiveState
 from trine.server.store import Store, StoreError
 
+_LOOK_AGAIN_S = 1.0
+"""How often a host that cannot start jobs, or a policy that is always due, is looked at again."""
 _FILL_AFTER_S = 0.02
 """Requests and exits that come this close together are decided together."""
-_RETRY_S = 5.0
-"""How often a journal that cannot be written is tried again."""
+_RETRY_S = 1.0
+"""How often a journal that cannot be written is tried again; the first time at once."""
 _SNAPSHOT_EVERY = 20_000
 
 
@@ -60,24 +69,40 @@ class Scheduler(Desk):
         """Ends that are not on record yet: the executor tells them once."""
         self._up: set[Handle] = set()
         """Starts that the executor has confirmed; it does so once, too."""
+        self._leaving: dict[Handle, set[tuple[str, int]]] = {}
+        """Attempts that are being ended because the journal does not know them, and the GPUs they still hold."""
+        self._deferred: list[tuple[str, int]] = []
+        """Starts that wait for those."""
         self._fill: asyncio.TimerHandle | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self.trouble = ""
+        """Why nothing can be started on this host now, in a sentence."""
         self._change = asyncio.Event()
         self._since_snapshot = 0
+        self._snapshots: asyncio.Task[None] | None = None
+        """The snapshot that is being taken, or the last one."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._gone_back: StoreError | None = None
+        """The failure of the journal after which the state was read from disk again."""
         self.on_crash: Callable[[BaseException], None] = _raise
         """Told of an error that must not happen; whatever was decided since is forgotten with the process."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    def _loaded(self) -> Controller:
+    def _loaded(self, writing: bool = True) -> Controller:
         """What is on disk. Ids of job directories are never used again, even if the journal has lost those jobs."""
-        state = self.store.load()
+        state = self.store.load(writing)
         state.next_id = max(state.next_id, self.leases.highest_id() + 1)
+        if isinstance(self.clock, JournalClock):
+            self.clock.go_on_from(state)
+        for sentence in state.skipped:
+            self.log.error("skipped", record=sentence)
         return Controller(state, self.model)
 
     async def start(self) -> None:
         """Write down the configuration, find the jobs that still run, and begin to schedule."""
-        self._tasks = [asyncio.create_task(self.journal.run()), asyncio.create_task(self._rounds())]
+        running = (self.journal.run(), self._rounds(), self._recoveries())
+        self._tasks = [asyncio.create_task(run) for run in running]
         self._tasks[0].add_done_callback(self._journal_ended)
         await self._configure()
         asyncio.get_running_loop().add_reader(self.executor.fileno(), self._guarded, self._read_events)
@@ -87,18 +112,23 @@ class Scheduler(Desk):
     async def stop(self, keep_snapshot: bool = True) -> None:
         """Stop deciding; running jobs go on and are found again at the next start."""
         self.closing = True
+        self._wake_at(math.inf)
         asyncio.get_running_loop().remove_reader(self.executor.fileno())
-        self._tasks[1].cancel()
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks[1:], return_exceptions=True)
         with contextlib.suppress(StoreError, Unavailable):
+            await self._end_snapshot()
             await self.journal.drained()
             if self.journal.failure is None and keep_snapshot:
-                await self._snapshot()
+                await self._snapshot(pause_s=0.0)
         self._tasks[0].cancel()
         self.journal.close()
         self._notify()
 
     async def _configure(self) -> None:
-        setup = self.setup
+        setup, state = self.setup, self.controller.state
+        attempts = unknown_attempts(state, self.leases)
         sharing: rec.Sharing = setup.sharing if self.executor.capabilities.shared_gpus else "off"
         record = self.controller.configure(
             self.now(),
@@ -109,12 +139,28 @@ class Scheduler(Desk):
             setup.settings,
             setup.round_s,
             sharing,
+            self.clock.mark() if isinstance(self.clock, JournalClock) else None,
+            attempts,
+            adoptable(state, attempts, setup.cluster, self.executor),
         )
         await self.journal.add([record])
+        self._report_problems()
 
     def now(self) -> float:
         """Never before anything that is on record: clocks are set back, journals are not."""
         return max(self.clock(), self.controller.state.last_s)
+
+    @property
+    def skew_s(self) -> float:
+        """By how much the wall clock is ahead of the time on record, in seconds."""
+        return self.clock.skew_s if isinstance(self.clock, JournalClock) else 0.0
+
+    def _compare_clocks(self) -> None:
+        if not isinstance(self.clock, JournalClock):
+            return
+        skew_s = self.clock.news(busy=any(True for _ in self.controller.state.holders()))
+        if skew_s is not None:
+            self.log.warning("clock was set", ahead_s=round(skew_s, 1), effect="none: durations are monotonic")
 
     # -- records and orders --------------------------------------------------------------------------------------
 
@@ -131,28 +177,30 @@ class Scheduler(Desk):
             self._decide_soon()
 
     def _durable(self, records: Sequence[rec.Record]) -> None:
-        """Carry out what was decided, now that it is on record."""
+        """Carry out what was decided, now that it is on record.
+
+        One order that cannot be carried out keeps neither the others from that nor the journal from going on."""
         for record in records:
-            self.observed.count(record)
+            self.observed.count(record, self.controller.state)
             if isinstance(record, rec.Exited):
                 handle = Handle(record.job, record.epoch)
                 self._ended.pop(handle, None)
                 self._up.discard(handle)
-                self.executor.forget(handle)
+                self._guarded(partial(self.executor.forget, handle))
             elif isinstance(record, rec.NodeChanged):
-                self._cordon(record)
+                self._guarded(partial(self._cordon, record))
             for stop in record.orders.stops:
                 self._say("stop", stop.job, stop.sentence)
-                self._stop(stop.job, stop.epoch)
+                self._guarded(partial(self._stop, stop.job, stop.epoch))
             for start in record.orders.starts:
                 self._say("start", start.job, start.sentence, **({"with": start.partner} if start.partner else {}))
-                self._launch(start.job, start.epoch)
+                self._guarded(partial(self._launch, start.job, start.epoch))
         self._since_snapshot += len(records)
         self._notify()
 
     def _cordon(self, change: rec.NodeChanged) -> None:
         """The executor guards a drained node, too; one that it reported itself it knows about."""
-        if change.by == rec.EXECUTOR:
+        if change.by == rec.EXECUTOR or change.gpus:
             return
         if change.state == "up":
             self.executor.uncordon(change.node)
@@ -166,11 +214,31 @@ class Scheduler(Desk):
         job = self.controller.state.live.get(job_id)
         if job is None or job.epoch != epoch or not job.holds_gpus:
             return
-        lease = self.leases.lease(job, views.placement_view(self.controller, job.gpus), self.now())
+        placement = views.placement_view(self.controller, job.gpus)
+        if self._must_wait(job_id, {(part.node, gpu) for part in placement for gpu in part.gpus}):
+            self._deferred.append((job_id, epoch))
+            return
+        lease = self.leases.lease(job, placement)
         mate = self.controller.state.beside(job)
         if mate is not None:
             self.executor.pair(Handle(mate.id, mate.epoch), job.id)
         self.executor.launch(lease)
+
+    def _must_wait(self, job_id: str, places: set[tuple[str, int]]) -> bool:
+        """Somebody who is being ended has not left yet."""
+        return any(handle.job_id == job_id or places & held for handle, held in self._leaving.items())
+
+    def _launch_deferred(self) -> None:
+        """Starts that waited for GPUs whose holders the journal does not know."""
+        self._leaving = {handle: held for handle, held in self._leaving.items() if self.executor.placement(handle)}
+        deferred, self._deferred = self._deferred, []
+        for job_id, epoch in deferred:
+            job = self.controller.state.live.get(job_id)
+            if job is not None and job.epoch == epoch and job.state == "stopping":
+                before = "It was stopped before it could start."
+                self._note(self.controller.exited(self.now(), job_id, epoch, "preempted", None, None, before))
+            else:
+                self._launch(job_id, epoch)
 
     def _stop(self, job_id: str, epoch: int) -> None:
         job = self.controller.state.live.get(job_id)
@@ -195,89 +263,177 @@ class Scheduler(Desk):
             self.on_crash(error)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """A bug in a policy or in trine ends the daemon: deciding on with a state that may be wrong is worse."""
+        """A bug of ours is reported, and what is on record counts: the engine is built anew from it."""
         try:
             call()
-        except Exception as error:
-            self.on_crash(error)
+        except FAULTS as error:
+            self._report_bug(error)
+
+    def _report_bug(self, error: BaseException) -> None:
+        self.observed.problem()
+        self.log.error("internal error", exc_info=error)
+        try:
+            self.controller.rebuild(self.now())
+        except FAULTS as second:
+            self.on_crash(second)
+
+    def _report_problems(self) -> None:
+        """Errors that the controller contained."""
+        for problem in self.controller.problems:
+            self.observed.problem()
+            self.log.error("contained", problem=problem)
+        self.controller.problems.clear()
 
     def _decide(self) -> None:
         self._fill = None
         engine, state = self.controller.deciding, self.controller.state
-        if self.closing or self.journal.failure is not None:
+        if self.closing or self.journal.failure is not None or self._in_trouble():
             return
         if self.setup.event_driven:
             self._round()
         elif engine.free.total and any(job.state == "waiting" for job in state.live.values()):
             # On record even without orders: GPUs may have been promised to a start that still waits for them.
-            self._note_round(self.controller.tick(self.now(), fill=True))
+            self._note_rounds(self.controller.decide(self.now(), fill=True))
+        self._wake_in_time()
+
+    def _in_trouble(self) -> bool:
+        """The host cannot start jobs now; it is looked at again soon, and told in ``explain`` and a metric."""
+        before, self.trouble = self.trouble, self.executor.trouble()
+        if self.trouble != before:
+            self.log.warning("host", trouble=self.trouble or "over")
+        if self.trouble:
+            self._wake_at(self.now() + _LOOK_AGAIN_S)
+        return bool(self.trouble)
+
+    def _wake_in_time(self) -> None:
+        """Be back when the first time limit or pause is over, when a placement would no longer refuse a job, or when an
+        event-driven policy would change its mind."""
+        state = self.controller.state
+        due_s = min((state.live[job_id].not_before_s for job_id in state.paused), default=math.inf)
+        for job in state.holders():
+            limit_s = job.spec.max_runtime
+            if limit_s is not None and not job.wish:
+                due_s = min(due_s, job.run_from_s + limit_s - job.attained_s)
+        if self.setup.event_driven:
+            # It was asked just now: a time that is over already would only come again at once, and for ever.
+            now, wakes_s = self.now(), self.controller.wakes_s
+            due_s = min(due_s, wakes_s if wakes_s > now else now + _LOOK_AGAIN_S)
+        else:
+            wakes_s = self.controller.placement_wakes_s
+            due_s = min(due_s, wakes_s if wakes_s > self.now() else math.inf)  # what is over is for the next round
+        self._wake_at(due_s)
+
+    def _wake_at(self, due_s: float) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if due_s < math.inf and not self.closing:
+            delay_s = min(max(due_s - self.now(), 0.0) + _FILL_AFTER_S, 3_600.0)
+            self._wake = asyncio.get_running_loop().call_later(delay_s, self._guarded, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        if not self.closing and self.journal.failure is None:
+            self._end_overdue(self.now())
+            self._decide()
 
     async def _rounds(self) -> None:
-        """A round every ``round_s``; while the journal cannot be written, attempts to come back instead."""
+        """A round every ``round_s``; none while the journal cannot be written."""
         while True:
-            await asyncio.sleep(self.setup.round_s if self.journal.failure is None else _RETRY_S)
+            await asyncio.sleep(self.setup.round_s)
             try:
                 await self._each_round()
             except (StoreError, Unavailable) as error:
                 self.log.error("journal", problem=str(error))
-            except Exception as error:
-                self.on_crash(error)
+            except FAULTS as error:
+                self._report_bug(error)
 
     async def _each_round(self) -> None:
         if self.journal.failure is not None:
-            await self._recover()
             return
         self._round()
-        now = self.now()
         for job in self.controller.state.holders():
             if job.state != "stopping":
-                self.executor.renew(Handle(job.id, job.epoch), self.leases.deadline_s(now))
-        if self._since_snapshot >= _SNAPSHOT_EVERY:
-            await self._snapshot()
+                self.executor.renew(Handle(job.id, job.epoch), self.leases.lease_s)
+        if self._since_snapshot >= _SNAPSHOT_EVERY and (self._snapshots is None or self._snapshots.done()):
+            self._snapshots = asyncio.create_task(self._snapshot_aside())
 
     def _round(self) -> None:
         """Use the news of the running jobs, then rank, place and preempt."""
         now = self.now()
+        self._compare_clocks()
         self._end_overdue(now)
         heard = self.leases.news(self.controller.state)
-        if not heard and self.controller.deciding.can_wait:
+        engine = self.controller.deciding
+        idle = not heard and engine.can_wait and now < self.controller.wakes_s and not self.controller.state.due(now)
+        if idle or self._in_trouble():
             return
         with self.observed.deciding():
-            record = self.controller.tick(now, heard)
-        self._note_round(record)
+            records = self.controller.decide(now, heard)
+        self._note_rounds(records)
+        self._wake_in_time()
         refined = self.controller.refine(now)
         if refined is not None:
             flags = views.drift_flags(self.controller)
             self.log.info("refined", flags=[sentence for told in flags.values() for sentence in told])
             self._note_round(refined)
 
+    def _note_rounds(self, records: Sequence[rec.Record]) -> None:
+        for record in records:
+            if isinstance(record, rec.SetAside):
+                self.log.error("set aside", job=record.job, why=record.reason)
+            elif isinstance(record, rec.FellBack):
+                self.log.error("policy fails", why=record.reason)
+            self._note_round(record)
+        self._report_problems()
+
     def _note_round(self, record: rec.Record) -> None:
         self.journal.add([record]).add_done_callback(_heard_of)
 
     def _end_overdue(self, now: float) -> None:
-        """Jobs past their ``max_runtime`` are cancelled."""
+        """Jobs that have run for their ``max_runtime`` are stopped for good."""
         for job in list(self.controller.state.holders()):
             limit = job.spec.max_runtime
-            if limit is not None and not job.wish and job.attained_s + now - job.run_from_s > limit:
-                self._note(self.controller.ask(now, job.id, "cancel", f"max_runtime of {limit:g} s"))
+            if limit is not None and not job.wish and job.attained_s + now - job.run_from_s >= limit:
+                self._note(self.controller.ask(now, job.id, "timeout", f"max_runtime of {limit:g} s"))
 
-    async def _snapshot(self) -> None:
-        """The state as of the last durable record; taken only when nothing is on its way."""
-        await self.journal.drained()
-        body, seq = self.controller.state.to_snapshot(), self.store.seq
-        await self.journal.in_thread(lambda: self.store.snapshot(body, seq))
+    async def _snapshot(self, pause_s: float = PAUSE_S) -> None:
+        """Keep the state, so that the next start need not add up all records."""
         self._since_snapshot = 0
+        await take_snapshot(self.journal, self.store, self.controller.state, pause_s)
+
+    async def _snapshot_aside(self) -> None:
+        """One that could not be kept costs nothing but time at the next start."""
+        try:
+            await self._snapshot()
+        except StoreError as error:
+            self.log.warning("snapshot", problem=str(error))
+        except Exception as error:
+            self.on_crash(error)
+
+    async def _end_snapshot(self) -> None:
+        """No snapshot is being taken any more; half of one is no harm."""
+        if self._snapshots is not None:
+            self._snapshots.cancel()
+            await asyncio.gather(self._snapshots, return_exceptions=True)
 
     # -- the executor's news -------------------------------------------------------------------------------------
 
     def _read_events(self) -> None:
         for event in self.executor.events():
-            self._heard(event)
+            try:
+                self._heard(event)
+            except FAULTS as error:  # one event that cannot be handled must not hide the others
+                self._report_bug(error)
+        self._report_problems()
+        if self._leaving:
+            self._launch_deferred()
 
     def _heard(self, event: Event) -> None:
         now = self.now()
         if isinstance(event, Progress):
-            self.leases.hear(event)
+            # On our clock: that of the job may be another machine's, or have been set since.
+            self.leases.hear(replace(event, at_s=now))
         elif isinstance(event, Started):
             self._up.add(event.handle)
             self._note(self.controller.started(now, *event.handle))
@@ -295,10 +451,15 @@ class Scheduler(Desk):
         if self.journal.failure is not None:
             return  # told again after the journal has come back
         step = self.leases.safe_step(event.handle)
+        job = self.controller.state.live.get(event.handle.job_id)
+        lost_s = job.lost_s if job else 0.0
         if isinstance(event, LaunchFailed):
-            record = self.controller.exited(now, *event.handle, "failed", None, None, event.reason)
+            outcome = "host-fault" if event.host_fault else "failed"
+            record = self.controller.exited(now, *event.handle, outcome, None, None, event.reason)
         else:
             record = self.controller.exited(now, *event.handle, event.kind, event.rc, step, event.reason)
+        if job is not None:
+            self.observed.lost(job.lost_s - lost_s)
         if record is None:
             self.executor.forget(event.handle)
             self._ended.pop(event.handle, None)
@@ -310,11 +471,15 @@ class Scheduler(Desk):
         known = set(self.executor.list_handles())
         holders = {Handle(job.id, job.epoch): job for job in self.controller.state.holders()}
         for handle in known - holders.keys():
+            if held := self.executor.placement(handle):
+                self._leaving[handle] = {(node, gpu) for node, gpus in held for gpu in gpus}
             self.executor.kill(handle)
         for handle, job in holders.items():
+            if handle in self._ended:
+                continue  # over, but not on record yet: to launch it again would give one attempt two ends
             if job.state == "starting":
-                self._launch(job.id, job.epoch)
-            elif handle not in known:
+                self._guarded(partial(self._launch, job.id, job.epoch))
+            elif handle not in known and not self.executor.recall(handle):
                 lost = self.controller.exited(
                     self.now(), job.id, job.epoch, "lost", None, None, "its processes left no trace"
                 )
@@ -329,9 +494,26 @@ class Scheduler(Desk):
                 state = "up" if found.up else "down"
                 self._note(self.controller.change_node(self.now(), found.name, state, found.reason, rec.EXECUTOR))
 
+    async def _recoveries(self) -> None:
+        """Whenever the journal could not be written: try to go on, at once and then every second."""
+        while True:
+            await self.journal.failed.wait()
+            try:
+                await self._recover()
+            except (StoreError, Unavailable) as error:
+                self.log.error("journal", problem=str(error))
+                await asyncio.sleep(_RETRY_S)
+            except Exception as error:
+                self.on_crash(error)
+                return
+
     async def _recover(self) -> None:
         """The journal could not be written: go back to what is on disk, and on from there if it can be written now."""
-        self.controller = await asyncio.get_running_loop().run_in_executor(None, self._loaded)
+        try:
+            self.controller = await self.journal.between(self._loaded)
+        except StoreError:
+            await self._go_back()
+            raise
         self.journal.reset()
         await self._configure()
         self.log.info("recovered", records=self.store.seq)
@@ -341,6 +523,16 @@ class Scheduler(Desk):
         for event in list(self._ended.values()):
             self._exited(self.now(), event)
         self._decide_soon()
+
+    async def _go_back(self) -> None:
+        """Nothing can be written for a while: answer with what is on disk, not with what was decided and then lost."""
+        failure = self.journal.failure
+        if failure is self._gone_back:
+            return
+        with contextlib.suppress(StoreError):
+            found = await self.journal.between(partial(self._loaded, writing=False))
+            found.rebuild(self.now())
+            self.controller, self._gone_back = found, failure
 
 
 def _raise(error: BaseException) -> None:

@@ -11,8 +11,10 @@ from typing import Literal, Protocol
 from trine.config.job_spec import JobSpec
 from trine.core.errors import TrineError
 
-JobState = Literal["waiting", "held", "starting", "running", "stopping", "done", "failed", "cancelled"]
-LIVE_STATES: frozenset[str] = frozenset({"waiting", "held", "starting", "running", "stopping"})
+JobState = Literal[
+    "waiting", "held", "set aside", "starting", "running", "stopping", "done", "failed", "cancelled", "timed out"
+]
+LIVE_STATES: frozenset[str] = frozenset({"waiting", "held", "set aside", "starting", "running", "stopping"})
 """States a job can still leave."""
 
 
@@ -36,6 +38,14 @@ class Unavailable(Refused):
 
     def __init__(self, message: str) -> None:
         super().__init__("unavailable", message)
+
+
+class OutcomeUnknown(Unavailable):
+    """The request may have been carried out or not: the acknowledgement of the write was lost."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,13 @@ class JobView:
     expected_end_s: float | None = None
     shares_with: str | None = None
     """The job on the same GPUs, if there is one."""
+    max_runtime_s: float | None = None
+    """How long it may run, over all its attempts."""
+    run_from_s: float | None = None
+    """Since when the present attempt holds its GPUs; ``None`` while the job has none."""
+    command: tuple[str, ...] | None = None
+    """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
+    workdir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +152,15 @@ class GpuView:
     flags: tuple[str, ...] = ()
     second_job: str | None = None
     """The other job, where two share the GPU."""
+    drained: bool = False
+    """It was drained by itself, whatever its node is."""
+    reason: str = ""
+    """Why it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node; ``state`` is ``up``, ``drained`` or ``down``."""
+    """One node; ``state`` is ``up``, ``drained`` or ``down``; GPUs may be drained by themselves."""
 
     name: str
     state: Literal["up", "drained", "down"]
@@ -161,13 +182,16 @@ class DaemonView:
     free_gpus: int
     jobs: dict[str, int]
     """Number of jobs by state."""
+    problems: tuple[str, ...] = ()
+    """What an operator should know, in sentences: a policy that fails, a full disk, a clock that was set."""
 
 
 class Service(Protocol):
     """The verbs. Everything that changes something is durable when it returns; ``Refused`` says why it was not done."""
 
     async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
-        """Accept all jobs or none; returns their ids. The same non-empty ``request_id`` again returns the same ids."""
+        """Accept all jobs or none; returns their ids. The same non-empty ``request_id`` again returns the same ids,
+        and is refused (``conflict``) with other jobs."""
 
     async def cancel(self, job_id: str, caller: Caller) -> JobView: ...
 
@@ -175,23 +199,35 @@ class Service(Protocol):
 
     async def release(self, job_id: str, caller: Caller) -> JobView: ...
 
-    async def drain(self, node: str, reason: str, caller: Caller) -> NodeView: ...
+    async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
+        """Start nothing more on the node, or only on those of its GPUs that have these indices."""
 
-    async def undrain(self, node: str, caller: Caller) -> NodeView: ...
+    async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
+        """End a drain: of ``gpus`` alone, or of the node and of every GPU of it."""
 
     def daemon(self) -> DaemonView: ...
 
     def job(self, job_id: str, caller: Caller) -> JobView: ...
 
-    def jobs(self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000) -> list[JobView]:
-        """Jobs in one of ``states``: those that hold GPUs first, then by rank, then ended ones, newest first."""
+    def ended(self, job_id: str, caller: Caller) -> bool:
+        """Whether the job is over; cheap, for those who ask again and again."""
+
+    def jobs(
+        self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000, user: str = "", name: str = ""
+    ) -> list[JobView]:
+        """Jobs in one of ``states``: those that hold GPUs first, then by rank, then ended ones, newest first.
+
+        ``user`` and ``name`` choose among them; ``*`` and ``?`` in a name stand for any text and any character."""
+
+    def count(self, caller: Caller, states: frozenset[str] = LIVE_STATES, user: str = "", name: str = "") -> int:
+        """How many jobs ``jobs`` would give without a limit."""
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
 
     def nodes(self) -> list[NodeView]: ...
 
-    def log_path(self, job_id: str, caller: Caller) -> str:
-        """Absolute path of the job's log (it may not exist yet)."""
+    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
+        """Absolute path of the log of one rank (it may not exist yet)."""
 
     async def changed(self, timeout_s: float) -> None:
         """Return when any job changed its state, or after ``timeout_s``."""

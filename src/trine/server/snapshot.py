@@ -1,10 +1,19 @@
-"""The text form of the live state: plain values that give the same state back. Files and tables are elsewhere."""
+"""The text form of the live state: plain values that give the same state back. Files and tables are elsewhere.
+
+In one body with all jobs (format 1), or compact (format 2): ended jobs, which never change, have texts of their own
+and are written once, not with every snapshot.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
+from trine.config.job_spec import JobSpec
 from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
@@ -13,20 +22,30 @@ from trine.server.live_job import LiveJob, NodeState
 from trine.server.service import StoryLine
 from trine.server.state import LiveState
 
-FORMAT = 1
-"""Version of the snapshot; a snapshot of another version is refused."""
+FORMAT, COMPACT = 1, 2
+"""Versions of the snapshot; a snapshot of any other is refused."""
+_FIELDS = tuple(name for name in LiveJob.__slots__ if name not in ("spec", "story"))
+_VALUES = attrgetter(*_FIELDS)
+_AT_ONCE = 500
 
 
 def to_snapshot(state: LiveState) -> dict[str, Any]:
     """JSON-ready; ``from_snapshot`` gives the same state back."""
+    return {"format": FORMAT, "jobs": [_job_to_json(job) for job in state.jobs.values()], **_rest(state)}
+
+
+def _rest(state: LiveState) -> dict[str, Any]:
+    """All but the jobs; nothing in it changes when the state does."""
     return {
-        "format": FORMAT,
-        "jobs": [_job_to_json(job) for job in state.jobs.values()],
         "nodes": {name: asdict(node) for name, node in state.nodes.items()},
         "observations": None if state.observations is None else state.observations.to_json(),
         "requests": dict(state.requests),
+        "digests": dict(state.digests),
         "next_id": state.next_id,
         "last_s": state.last_s,
+        "clock": state.clock,
+        "fallback": None if state.fallback is None else rec.to_body(state.fallback),
+        "skipped": state.skipped,
         "configured": None if state.cluster is None else _configuration(state),
         "accounts": dict(state.accounts),
     }
@@ -44,18 +63,101 @@ def _configuration(state: LiveState) -> dict[str, Any]:
     }
 
 
-def from_snapshot(body: dict[str, Any]) -> LiveState:
-    """The state that ``to_snapshot`` wrote; what an older version did not write has its default."""
-    if body.get("format") != FORMAT:
-        raise rec.JournalError(f"a snapshot of format {body.get('format')!r}; this version reads format {FORMAT}")
+@dataclass(frozen=True)
+class Capture:
+    """The state at one moment, to be put into words later, in another thread, while the state itself moves on."""
+
+    live: list[tuple[Any, ...]]
+    """Values of the live jobs, which change."""
+    ended: list[LiveJob]
+    """Ended jobs that have no text yet, to be written apart from the rest."""
+    ended_count: int
+    """All ended jobs."""
+    forgotten: list[str]
+    """Ended jobs that have a text but are not part of the state any more."""
+    rest: dict[str, Any]
+
+    def text(self, live: Iterable[str] | None = None) -> str:
+        """The body of a compact snapshot; ``live``: what ``live_text`` made of the live jobs, a slice at a time.
+
+        In small pieces: other threads can run only between two of them.
+        """
+        jobs = ",".join(live if live is not None else [live_text(self.live)] if self.live else [])
+        parts = [f'"format":{COMPACT}', f'"ended":{self.ended_count}', f'"jobs":[{jobs}]']
+        for name, value in self.rest.items():
+            parts.append(f"{_dumps(name)}:{_object(value) if isinstance(value, dict) else _dumps(value)}")
+        return f"{{{','.join(parts)}}}"
+
+
+def capture(state: LiveState) -> Capture:
+    """What a compact snapshot of ``state`` needs; quick, since nothing else happens meanwhile."""
+    return Capture(
+        [(_VALUES(job), job.spec, list(job.story)) for job in state.live.values()],
+        list(state.unsaved.values()),
+        len(state.jobs) - len(state.live),
+        list(state.forgotten),
+        _rest(state),
+    )
+
+
+def saved(state: LiveState, taken: Capture) -> None:
+    """The snapshot is whole: the next one need not hold again what never changes."""
+    for job in taken.ended:
+        state.unsaved.pop(job.id, None)
+    del state.forgotten[: len(taken.forgotten)]
+
+
+def live_text(jobs: Iterable[tuple[Any, ...]]) -> str:
+    """Live jobs as they were captured, in words."""
+    return ",".join(_dumps(_values_to_json(*values)) for values in jobs)
+
+
+def job_text(job: LiveJob) -> str:
+    """An ended job as a compact snapshot keeps it."""
+    return _dumps(_job_to_json(job))
+
+
+def _object(value: dict[str, Any]) -> str:
+    """A JSON object, made a piece at a time."""
+    pieces: Iterator[str] = (_dumps(dict(part))[1:-1] for part in _batched(value.items(), _AT_ONCE))
+    return f"{{{','.join(pieces)}}}"
+
+
+def _batched(items: Iterable[tuple[str, Any]], size: int) -> Iterator[list[tuple[str, Any]]]:
+    left = iter(items)
+    while part := list(islice(left, size)):
+        yield part
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def from_snapshot(body: dict[str, Any], ended: Iterable[dict[str, Any]] = ()) -> LiveState:
+    """The state that was written; what an older version did not write has its default."""
+    if body.get("format") not in (FORMAT, COMPACT):
+        raise rec.JournalError(
+            f"a snapshot of format {body.get('format')!r}; this version reads format {FORMAT} or {COMPACT}"
+        )
+    jobs = [_job_from_json(job) for job in (*body["jobs"], *ended)]
+    if body["format"] == COMPACT:
+        jobs.sort(key=lambda job: int(job.id))  # in order of arrival
     found = LiveState(
-        {job["id"]: _job_from_json(job) for job in body["jobs"]},
+        {job.id: job for job in jobs},
         {name: NodeState(**node) for name, node in body["nodes"].items()},
         requests=dict(body["requests"]),
+        digests=dict(body.get("digests", {})),
         next_id=body["next_id"],
         last_s=body["last_s"],
         accounts=dict(body.get("accounts", {})),
+        clock=body.get("clock"),
+        skipped=list(body.get("skipped", ())),
     )
+    fallback = body.get("fallback")
+    if fallback:
+        found.fallback = rec.FellBack(**fallback)
+    if body["format"] == COMPACT:
+        found.unsaved = {}
     told = body["configured"]
     if told:
         found.cluster = cluster_from_record(told["cluster"])
@@ -67,14 +169,18 @@ def from_snapshot(body: dict[str, Any]) -> LiveState:
 
 
 def _job_to_json(job: LiveJob) -> dict[str, Any]:
-    names = [name for name in LiveJob.__slots__ if name not in ("spec", "story")]
-    body = {name: getattr(job, name) for name in names}
-    body["spec"] = rec.spec_to_body(job.spec)
-    body["story"] = [[line.at_s, line.what, line.sentence] for line in job.story]
+    return _values_to_json(_VALUES(job), job.spec, job.story)
+
+
+def _values_to_json(values: tuple[Any, ...], spec: JobSpec, story: list[StoryLine]) -> dict[str, Any]:
+    body = dict(zip(_FIELDS, values, strict=True))
+    body["spec"] = rec.spec_to_body(spec)
+    body["story"] = [[line.at_s, line.what, line.sentence] for line in story]
     return body
 
 
 def _job_from_json(body: dict[str, Any]) -> LiveJob:
     story = [StoryLine(*line) for line in body["story"]]
     spec = rec.spec_from_body(body["spec"])
-    return LiveJob(**{**body, "spec": spec, "story": story, "gpus": tuple(body["gpus"])})
+    known = {name: value for name, value in body.items() if name in LiveJob.__slots__}
+    return LiveJob(**{**known, "spec": spec, "story": story, "gpus": tuple(body["gpus"])})

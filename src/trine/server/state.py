@@ -5,6 +5,7 @@ The engine, with its indices and tables, is built from this state; this state is
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +15,16 @@ from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.cluster_record import cluster_from_record, renumbered
-from trine.server.live_job import LiveJob, NodeState, fate, node_after, pace_now
-from trine.server.service import JobState
+from trine.server.live_job import LiveJob, NodeState, node_after, pace_now
+from trine.server.outcome import Outcome, after_exit
+from trine.server.service import LIVE_STATES, JobState
 
+OF_PLACEMENT = "placement/"
+"""What the accounts of the placement begin with; the others are the policy's."""
 _ENDED_KEPT = 100_000
 """Ended jobs kept in memory and in snapshots; older ones are forgotten."""
 _REQUESTS_KEPT = 50_000
+_SKIPPED_KEPT = 100
 
 
 @dataclass
@@ -36,18 +41,32 @@ class LiveState:
     sharing: rec.Sharing = "off"
     """Who may be two on the same GPUs."""
     accounts: dict[str, Any] = field(default_factory=dict)
-    """What the policy keeps of the time jobs received, in its own words."""
+    """What the policy keeps of the time jobs received, and the placement of their starts, in their own words."""
     observations: Observations | None = None
     """What running jobs taught about GPUs and models; there is one as soon as the cluster is known."""
     requests: dict[str, list[str]] = field(default_factory=dict)
     """Ids given for a client's request id, so that a repeated request is not a second job."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """What those requests asked for; of a journal of an older version that is not known."""
     next_id: int = 1
     last_s: float = 0.0
     """Time of the last record."""
+    clock: dict[str, Any] | None = None
+    """The machine's clock at the last start of the daemon, see ``server.clock``."""
+    fallback: rec.FellBack | None = None
+    """What is used in the place of the configured policy and placement, which fail for all jobs."""
+    skipped: list[str] = field(default_factory=list)
+    """Records that could not be applied, each in a sentence; they are still in the journal."""
 
     def __post_init__(self) -> None:
         self.live: dict[str, LiveJob] = {job.id: job for job in self.jobs.values() if job.live}
         """The jobs that can still change, in order of arrival."""
+        self.paused: set[str] = {job.id for job in self.live.values() if job.not_before_s}
+        """Ids of the jobs that are not started again before some time."""
+        self.unsaved: dict[str, LiveJob] = {job.id: job for job in self.jobs.values() if not job.live}
+        """Ended jobs that no snapshot holds yet; they never change again."""
+        self.forgotten: list[str] = []
+        """Ended jobs that snapshots hold and this state does not any more."""
         self._appliers: dict[str, Callable[[Any], None]] = {
             rec.Configured.kind: self._configured,
             rec.Refined.kind: lambda _: None,
@@ -57,6 +76,8 @@ class LiveState:
             rec.Ticked.kind: self._ticked,
             rec.Started.kind: self._started,
             rec.Exited.kind: self._exited,
+            rec.SetAside.kind: self._set_aside,
+            rec.FellBack.kind: self._fell_back,
         }
 
     def apply(self, record: rec.Record) -> None:
@@ -67,6 +88,20 @@ class LiveState:
             self._stop(record.at_s, stop)
         for start in record.orders.starts:
             self._start(record.at_s, start)
+
+    def reapply(self, number: int, record: rec.Record) -> None:
+        """Take record ``number`` of the journal into account; one that cannot be is reported and passed over.
+
+        It was written by a daemon that could, so this is a bug of ours. It must not keep the daemon from starting."""
+        try:
+            self.apply(record)
+        except Exception as error:
+            self.skip(number, record.kind, error)
+
+    def skip(self, number: int, kind: str, error: BaseException) -> None:
+        """Note that a record of the journal was passed over."""
+        self.skipped.append(f"record {number} ({kind}) cannot be applied: {error or type(error).__name__}")
+        del self.skipped[:-_SKIPPED_KEPT]
 
     # -- what happened -------------------------------------------------------------------------------------------
 
@@ -81,9 +116,27 @@ class LiveState:
         before = (self.policy, self.settings, self.round_s, self.cluster and self.cluster.types)
         if before != (record.policy, record.settings, record.round_s, cluster.types):
             self.accounts = {}  # of another policy, or in other words
+        elif self.placement != record.placement:
+            self.accounts = {name: kept for name, kept in self.accounts.items() if not name.startswith(OF_PLACEMENT)}
         self.cluster = cluster
         self.policy, self.placement, self.settings = record.policy, record.placement, record.settings
         self.round_s, self.sharing = record.round_s, record.sharing
+        self.fallback = None
+        if record.clock is not None:
+            self.clock = {**record.clock, "at_s": record.at_s}
+        for job_id, newest in record.attempts.items():
+            self._outdated(record.at_s, job_id, newest)
+
+    def _outdated(self, now: float, job_id: str, newest: int) -> None:
+        """The journal is older than attempt ``newest``, which it does not know: the one it knows is over."""
+        job = self.live.get(job_id)
+        if job is None or job.epoch >= newest:
+            return
+        if job.holds_gpus:
+            job.state = "stopping"  # not by itself
+            later = f"Attempt {newest} was started after this journal was saved."
+            self._exited(rec.Exited(now, job.id, job.epoch, "preempted", None, None, later))
+        job.epoch = newest
 
     def _renumber(self, now: float, old: Cluster, new: Cluster) -> None:
         """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
@@ -92,6 +145,7 @@ class LiveState:
         for job in list(self.holders()):
             gpus = tuple(new_id.get(gpu, -1) for gpu in job.gpus)
             if -1 in gpus or len({new.type_of(gpu) for gpu in gpus}) > 1:
+                job.state = "stopping"  # not by itself
                 self._exited(rec.Exited(now, job.id, job.epoch, "preempted", None, None, gone))
             else:
                 job.gpus = tuple(sorted(gpus))
@@ -114,22 +168,52 @@ class LiveState:
         self.next_id = max(self.next_id, int(job.id) + 1)
         if record.request_id:
             self.requests.setdefault(record.request_id, []).append(job.id)
+            if record.digest:
+                self.digests[record.request_id] = record.digest
             while len(self.requests) > _REQUESTS_KEPT:
-                del self.requests[next(iter(self.requests))]
+                oldest = next(iter(self.requests))
+                del self.requests[oldest]
+                self.digests.pop(oldest, None)
 
     def _asked(self, record: rec.Asked) -> None:
         job = self.jobs[record.job]
-        job.tell(record.at_s, f"{record.verb} asked by {record.by}")
+        over = record.verb == "timeout"
+        job.tell(record.at_s, f"time limit: {record.by}" if over else f"{record.verb} asked by {record.by}")
         if record.verb == "release":
-            job.wish = ""
-            if job.state == "held":
+            job.wish, job.aside, job.vain = "", "", 0
+            self._resume_now(job)
+            if job.state in ("held", "set aside"):
                 job.state = "waiting"
         elif job.holds_gpus:
             job.wish = record.verb
         elif record.verb == "hold":
-            job.state = "held"
+            self._resume_now(job)
+            job.state, job.aside = "held", ""
         else:
             self._end(job, record.at_s, "cancelled", None)
+
+    def _resume_now(self, job: LiveJob) -> None:
+        job.not_before_s = 0.0
+        self.paused.discard(job.id)
+
+    def due(self, now: float) -> list[LiveJob]:
+        """Jobs whose pause is over, in order of arrival."""
+        found = [self.live[job_id] for job_id in self.paused if self.live[job_id].not_before_s <= now]
+        return sorted(found, key=lambda job: int(job.id))
+
+    def _set_aside(self, record: rec.SetAside) -> None:
+        job = self.live.get(record.job)
+        if job is None:
+            return
+        self._resume_now(job)
+        job.aside = record.reason
+        if job.state == "waiting":
+            job.state = "set aside"
+        job.tell(record.at_s, "set aside", record.reason)
+
+    def _fell_back(self, record: rec.FellBack) -> None:
+        self.fallback = record
+        self.accounts = {}  # of another policy
 
     def _node_changed(self, record: rec.NodeChanged) -> None:
         after = node_after(self.nodes.get(record.node), record)
@@ -139,13 +223,15 @@ class LiveState:
             self.nodes[record.node] = after
 
     def _ticked(self, record: rec.Ticked) -> None:
+        for job in self.due(record.at_s):
+            self._resume_now(job)
         for heard in record.heard:
-            job = self.live.get(heard.job)
-            if job is None or job.epoch != heard.epoch or not job.holds_gpus:
+            told = self.live.get(heard.job)
+            if told is None or told.epoch != heard.epoch or not told.holds_gpus:
                 continue
-            self._observe(job, heard)
-            job.done, job.total, job.heard_s = heard.step, heard.total, heard.at_s
-            job.rate = pace_now(job, heard)
+            self._observe(told, heard)
+            told.done, told.total, told.heard_s = heard.step, heard.total, heard.at_s
+            told.rate = pace_now(told, heard)
         for name, value in record.accounts.items():
             if value is None:
                 self.accounts.pop(name, None)
@@ -155,27 +241,31 @@ class LiveState:
     def _observe(self, job: LiveJob, heard: rec.Heard) -> None:
         if self.cluster is None or self.observations is None or not job.heard_since(heard.at_s, heard.seconds):
             return
+        if heard.links_shared:
+            return
         mate = self.beside(job)
         if mate is not None and mate.state == "starting":
             return
-        self.observations.observe(
-            at_s=heard.at_s,
-            model=job.spec.model,
-            app_class=job.spec.app_class,
-            gpus=job.gpus,
-            gpu_type=self.cluster.type_of(job.gpus[0]),
-            tier=self.cluster.tier(job.gpus),
-            steps_per_s=heard.steps_per_s,
-            seconds=heard.seconds,
-            run=f"{job.id}/{job.epoch}",
-            partner=None if mate is None else mate.spec.model,
-        )
+        # What a job reports is no more than evidence: a report that nothing can be learnt from is passed over.
+        with contextlib.suppress(ArithmeticError, ValueError):
+            self.observations.observe(
+                at_s=heard.at_s,
+                model=job.spec.model,
+                app_class=job.spec.app_class,
+                gpus=job.gpus,
+                gpu_type=self.cluster.type_of(job.gpus[0]),
+                tier=self.cluster.tier(job.gpus),
+                steps_per_s=heard.steps_per_s,
+                seconds=heard.seconds,
+                run=f"{job.id}/{job.epoch}",
+                partner=None if mate is None else mate.spec.model,
+            )
 
     def _started(self, record: rec.Started) -> None:
         job = self.live.get(record.job)
         if job is None or job.epoch != record.epoch:
             return
-        job.run_from_s = record.at_s
+        job.run_from_s = job.attempt_from_s = record.at_s
         self._company_changed(job, record.at_s)
         if job.state == "starting":
             job.state = "running"
@@ -185,28 +275,45 @@ class LiveState:
         job = self.live.get(record.job)
         if job is None or job.epoch != record.epoch or not job.holds_gpus:
             return
-        after = fate(job, record)
+        after = after_exit(job, record)
         took_s = max(record.at_s - job.run_from_s, 0.0)
         expected_s = (job.expected_s or 0.0) if job.state != "stopping" else 0.0
-        if after == "done" and self.observations is not None and expected_s > 0 and took_s > 0:
+        if after.state == "done" and self.observations is not None and expected_s > 0 and took_s > 0:
             self.observations.predicted(job.spec.model, expected_s, took_s)
         job.attained_s += took_s
         job.run_from_s = job.idle_from_s = record.at_s
         self._part(job, record.at_s)
         job.gpus, job.rate = (), 0.0
         job.safe = job.safe if record.step is None else record.step
-        job.done = job.safe if after != "done" else job.total or job.spec.steps or max(job.done, job.safe)
-        job.losses = job.losses + 1 if record.outcome == "lost" else 0
-        if after in ("waiting", "held"):
-            job.state, job.wish = after, ""
-            job.tell(record.at_s, "lost" if record.outcome == "lost" else "stopped", record.detail)
+        job.done = job.safe if after.state != "done" else job.total or job.spec.steps or max(job.done, job.safe)
+        job.vain, job.failures, job.lost_s = after.vain, after.failures, job.lost_s + after.lost_s
+        if after.state in LIVE_STATES:
+            self._put_back(job, after, record.at_s)
         else:
-            self._end(job, record.at_s, after, record.rc, record.detail)
+            self._end(job, record.at_s, after.state, record.rc, after.sentence)
+
+    def _put_back(self, job: LiveJob, after: Outcome, at_s: float) -> None:
+        """The job waits (or is held) again."""
+        preempted = job.state == "stopping" and not job.wish
+        ran_s = at_s - job.attempt_from_s if job.attempt_from_s else 0.0
+        # Twice as long as was in vain: a job without checkpoints gets through after a few attempts, however long.
+        job.protected_s = 2 * ran_s if preempted and after.lost_s > 0 else 0.0
+        job.state, job.wish, job.attempt_from_s = after.state, "", 0.0
+        if job.aside and job.state == "waiting":
+            job.state = "set aside"
+        elif after.pause_s and job.state == "waiting":
+            job.not_before_s = at_s + after.pause_s
+            self.paused.add(job.id)
+        job.tell(at_s, after.what, after.sentence)
 
     def _end(self, job: LiveJob, at_s: float, state: JobState, rc: int | None, sentence: str = "") -> None:
         job.state, job.finished_s, job.exit_code, job.wish = state, at_s, rc, ""
         job.tell(at_s, state, sentence)
+        # Its variables are of no more use: they would only make every snapshot larger, and may hold secrets.
+        job.spec = job.spec.model_copy(update={"env": {}}) if job.spec.env else job.spec
         self.live.pop(job.id, None)
+        self._resume_now(job)
+        self.unsaved[job.id] = job
         if len(self.jobs) - len(self.live) > _ENDED_KEPT + _ENDED_KEPT // 10:
             self._forget_oldest()
 
@@ -214,6 +321,8 @@ class LiveState:
         ended = [job_id for job_id, job in self.jobs.items() if not job.live]
         for job_id in ended[: len(ended) - _ENDED_KEPT]:
             del self.jobs[job_id]
+            if self.unsaved.pop(job_id, None) is None:
+                self.forgotten.append(job_id)
 
     # -- what was decided ----------------------------------------------------------------------------------------
 
@@ -231,7 +340,7 @@ class LiveState:
     def _start(self, at_s: float, order: rec.StartOrder) -> None:
         job = self.live[order.job]
         job.state, job.epoch, job.gpus = "starting", order.epoch, tuple(order.gpus)
-        job.run_from_s, job.expected_s = at_s, order.expected_s
+        job.run_from_s, job.expected_s, job.attempt_from_s = at_s, order.expected_s, 0.0
         job.started_s = at_s if job.started_s is None else job.started_s
         job.heard_s, job.done = 0.0, job.safe
         job.partner, job.company_s = order.partner, 0.0

@@ -7,17 +7,23 @@ carries a checksum chained over all before it, so that a damaged journal is noti
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import sqlite3
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
 from trine.core.errors import InputError, TrineError
-from trine.server.records import JournalError, Record, from_body, to_body
+from trine.core.extras import require_extra
+from trine.server.identity import Owner
+from trine.server.records import JournalError, Record, UnknownRecordError, from_body, to_body
+from trine.server.snapshot import COMPACT, from_snapshot
 from trine.server.state import LiveState
 
 _SCHEMA = 1
@@ -38,20 +44,46 @@ _SNAPSHOTS = sa.Table(
     sa.Column("crc", sa.BigInteger, nullable=False),
     sa.Column("chain", sa.BigInteger, nullable=False),
 )
+_ENDED = sa.Table(
+    "ended",
+    _META,
+    sa.Column("job", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("seq", sa.BigInteger, nullable=False, index=True),
+    sa.Column("gone", sa.BigInteger, index=True),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("crc", sa.BigInteger, nullable=False),
+)
+"""Ended jobs never change: each is written once, for the first snapshot (``seq``) that holds it, and belongs to all
+later ones up to the first (``gone``) that has forgotten it."""
 _FACTS = sa.Table("facts", _META, sa.Column("name", sa.String(32), primary_key=True), sa.Column("value", sa.Text))
 _SNAPSHOTS_KEPT = 2
+_CLAIM_WAIT_S, _CLAIM_LOOK_S = 3.0, 0.05
+"""PostgreSQL lets go of a closed connection's lock a moment after the connection is gone."""
+_POSTGRES = "postgresql+psycopg"
 
 
 class StoreError(TrineError):
     """Nothing can be made durable now; what was already acknowledged is safe."""
 
 
+class OutcomeUnknownError(StoreError):
+    """The acknowledgement of a commit was lost: the records may be on disk or not."""
+
+
 class StoreInUseError(StoreError):
-    """Another daemon writes to the same database."""
+    """Another daemon writes to the same database, or owns it."""
 
 
 class DamagedJournalError(TrineError):
     """The journal on disk is not what was written."""
+
+
+class Position(NamedTuple):
+    """A place in the journal: number and running checksum of a record, and which loading of the journal it is of."""
+
+    seq: int
+    chain: int
+    loads: int
 
 
 class Store:
@@ -69,6 +101,12 @@ class Store:
         """There are no tables, and none were to be made."""
         self._own: sa.Connection | None = None
         """The connection that keeps other daemons out, where the database can do that; all is written through it."""
+        self._owner: Owner | None = None
+        self._fence: int | None = None
+        """Number of our claim. Whoever claims the journal next takes the next one, and we write nothing any more."""
+        self._loads = 0
+        self._base = 0
+        """The last snapshot that is whole."""
 
     @classmethod
     def open(cls, where: str | Path, create: bool = True) -> Self:
@@ -84,25 +122,87 @@ class Store:
             ) from None
         return store
 
-    def claim(self) -> None:
+    def claim(self, owner: Owner | None = None, take_over: bool = False) -> None:
         """Keep other daemons from writing to the same database, until ``close`` or the end of the process.
 
-        SQLite needs none of it: there the lock on the state directory does that.
+        A journal that is on record as another owner's is refused unless ``take_over``. Where the database has locks
+        that end with a connection (PostgreSQL), one is held as well.
         """
-        if self._engine.dialect.name != "postgresql":
-            return
+        self._owner = owner
+        self._claim(take_over)
+
+    def _claim(self, take_over: bool = False) -> None:
         try:
-            if self._own is not None:
-                self._own.close()
-            self._own = self._engine.connect()
-            key = sa.func.hashtext("trine journal in " + sa.func.current_schema())
-            free = self._own.scalar(sa.select(sa.func.pg_try_advisory_lock(key)))
+            if self._engine.dialect.name == "postgresql":
+                self._lock(take_over)
+            with self._begin() as connection:
+                fence = self._take(connection, take_over)
+        except SQLAlchemyError as error:
+            self._unlock()
+            raise StoreError(f"{store_name(self.url)}: the database cannot be used now: {_short(error)}") from None
+        except StoreInUseError:
+            self._unlock()
+            raise
+        self._fence = fence
+
+    def _lock(self, take_over: bool) -> None:
+        """The lock that PostgreSQL keeps for a connection; waited for only if its holder may be our own past."""
+        self._unlock()
+        self._own = self._engine.connect()
+        key = sa.func.hashtext("trine journal in " + sa.func.current_schema())
+        deadline = time.monotonic() + _CLAIM_WAIT_S
+        while not self._own.scalar(sa.select(sa.func.pg_try_advisory_lock(key))):
+            found = self._on_record(self._own)
             self._own.commit()
-        except DBAPIError as error:
-            raise StoreError(f"{store_name(self.url)}: the database cannot be reached: {_short(error)}") from None
-        if not free:
-            self._own.close()
-            raise StoreInUseError(f"{store_name(self.url)}: another daemon uses this database")
+            ours = found is None or self._owner is None or found.id == self._owner.id
+            if time.monotonic() > deadline or not (ours or take_over):
+                who = "" if found is None or ours else f", that of {found}"
+                raise StoreInUseError(f"{store_name(self.url)}: another daemon uses this database{who}")
+            time.sleep(_CLAIM_LOOK_S)
+        self._own.commit()
+
+    def _unlock(self) -> None:
+        """Give the lock back, and the connection with it; one that is broken has lost both already."""
+        own, self._own = self._own, None
+        if own is None:
+            return
+        with contextlib.suppress(SQLAlchemyError):
+            own.rollback()
+            own.scalar(sa.select(sa.func.pg_advisory_unlock_all()))
+            own.commit()
+        with contextlib.suppress(SQLAlchemyError):
+            own.invalidate()
+        own.close()
+
+    def _take(self, connection: sa.Connection, take_over: bool) -> int:
+        """Be the owner on record, with a number that fences off whoever claimed it before."""
+        # Written before anything is read: from here on nobody else writes until this transaction ends.
+        connection.execute(_FACTS.update().where(_FACTS.c.name == "schema").values(value=str(_SCHEMA)))
+        found = self._on_record(connection)
+        if found is not None and self._owner is not None and found.id != self._owner.id and not take_over:
+            raise StoreInUseError(
+                f"{store_name(self.url)}: this journal belongs to the daemon of {found}; "
+                "if that one is gone for good, start once with --take-over"
+            )
+        fence = int(_fact(connection, "fence") or 0) + 1
+        _put_fact(connection, "fence", str(fence))
+        if self._owner is not None:
+            _put_fact(connection, "owner", self._owner.to_text())
+        return fence
+
+    def _on_record(self, connection: sa.Connection) -> Owner | None:
+        told = _fact(connection, "owner")
+        return None if told is None else Owner.from_text(told)
+
+    def _check_fence(self, connection: sa.Connection) -> None:
+        """Within the transaction that writes, and after its first write: a later claim waits until it has ended."""
+        if self._fence is None:
+            return
+        query = sa.select(_FACTS.c.value).where(_FACTS.c.name == "fence").with_for_update()
+        if connection.execute(query).scalar() != str(self._fence):
+            found = self._on_record(connection)
+            who = "another daemon" if found is None else f"the daemon of {found}"
+            raise StoreInUseError(f"{store_name(self.url)}: {who} has taken over this journal")
 
     @contextlib.contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
@@ -145,41 +245,91 @@ class Store:
             rows.append({"seq": seq, "kind": record.kind, "body": body, "crc": chain})
         if not rows:
             return self.seq
+        committing = False
         try:
             with self._begin() as connection:
                 connection.execute(_JOURNAL.insert(), rows)
+                self._check_fence(connection)
+                committing = True
         except SQLAlchemyError as error:
-            raise StoreError(f"{store_name(self.url)}: the journal cannot be written: {_short(error)}") from error
+            sentence = f"{store_name(self.url)}: the journal cannot be written: {_short(error)}"
+            unknown = committing and _may_be_written(error)
+            raise (OutcomeUnknownError if unknown else StoreError)(sentence) from error
         self.seq, self._chain = seq, chain
         return seq
 
+    # -- snapshots -----------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Of the last durable record."""
+        return Position(self.seq, self._chain, self._loads)
+
     def snapshot(self, body: dict[str, Any], seq: int) -> None:
-        """Keep the state as of record ``seq`` (which must be the last durable one)."""
+        """Keep the whole state, in one body, as of record ``seq`` (which must be the last durable one)."""
         if seq != self.seq:
             raise ValueError(f"a snapshot at {seq}, but the journal is at {self.seq}")
-        text = json.dumps(body, separators=(",", ":"))
-        row = {"seq": seq, "body": text, "crc": zlib.crc32(text.encode()), "chain": self._chain}
+        self.finish_snapshot(self.position, json.dumps(body, separators=(",", ":")))
+
+    def begin_snapshot(self, at: Position) -> None:
+        """Drop what a snapshot that was never finished left behind."""
+        with self._snapshotting(at) as connection:
+            connection.execute(_ENDED.delete().where(_ENDED.c.seq > self._base))
+            connection.execute(_ENDED.update().where(_ENDED.c.gone > self._base).values(gone=None))
+
+    def keep_ended(self, at: Position, jobs: Sequence[tuple[str, str]]) -> None:
+        """Write ended jobs (id, text) that the snapshot at ``at`` is the first to hold."""
+        rows = [{"job": int(job), "seq": at.seq, "body": text, "crc": zlib.crc32(text.encode())} for job, text in jobs]
+        if rows:
+            with self._snapshotting(at) as connection:
+                connection.execute(_ENDED.insert(), rows)
+
+    def drop_ended(self, at: Position, jobs: Sequence[str]) -> None:
+        """These ended jobs belong to no snapshot from ``at`` on."""
+        if jobs:
+            with self._snapshotting(at) as connection:
+                connection.execute(_ENDED.update().where(_ENDED.c.job.in_(map(int, jobs))).values(gone=at.seq))
+
+    def finish_snapshot(self, at: Position, text: str) -> None:
+        """Keep the rest of the state; from now on the snapshot counts."""
+        row = {"seq": at.seq, "body": text, "crc": zlib.crc32(text.encode()), "chain": at.chain}
+        with self._snapshotting(at) as connection:
+            connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq == at.seq))
+            connection.execute(_SNAPSHOTS.insert().values(row))
+            kept = sa.select(_SNAPSHOTS.c.seq).order_by(_SNAPSHOTS.c.seq.desc()).limit(_SNAPSHOTS_KEPT)
+            oldest = min(connection.execute(kept).scalars())
+            connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq < oldest))
+            connection.execute(_ENDED.delete().where(_ENDED.c.gone <= oldest))
+        self._base = at.seq
+
+    @contextlib.contextmanager
+    def _snapshotting(self, at: Position) -> Iterator[sa.Connection]:
+        if at.loads != self._loads:
+            raise StoreError(f"{store_name(self.url)}: the snapshot was given up: the journal was loaded again")
         try:
             with self._begin() as connection:
-                connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq == seq))
-                connection.execute(_SNAPSHOTS.insert().values(row))
-                kept = sa.select(_SNAPSHOTS.c.seq).order_by(_SNAPSHOTS.c.seq.desc()).limit(_SNAPSHOTS_KEPT)
-                oldest = min(connection.execute(kept).scalars())
-                connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq < oldest))
+                yield connection
+                self._check_fence(connection)
         except SQLAlchemyError as error:
             raise StoreError(f"{store_name(self.url)}: the snapshot cannot be written: {_short(error)}") from error
 
-    def load(self) -> LiveState:
-        """The newest snapshot that is whole, and the records after it."""
+    def load(self, writing: bool = True) -> LiveState:
+        """The newest snapshot that is whole, and the records after it; not to be written after unless ``writing``."""
         if self._empty:
             return LiveState()
-        if self._own is not None:
-            self.claim()  # the connection may have been lost, and the claim with it
+        if self._fence is not None and writing:
+            self._claim()  # the connection may have been lost, and the claim with it
+        self._loads += 1
+        with _no_collections():
+            return self._load()
+
+    def _load(self) -> LiveState:
         try:
             state, start, chain = self._newest_snapshot()
-            self.seq, self._chain = start, chain
-            for seq, record, link in self._read(start, chain):
-                state.apply(record)
+            self.seq, self._chain, self._base = start, chain, start
+            for seq, record, link in self._read(start, chain, state.skip):
+                if record is not None:
+                    state.reapply(seq, record)
                 self.seq, self._chain = seq, link
         except (OperationalError, InterfaceError) as error:
             raise StoreError(f"{store_name(self.url)}: the database cannot be read now: {_short(error)}") from error
@@ -196,7 +346,7 @@ class Store:
         if after:
             with self._engine.connect() as connection:
                 chain = connection.execute(sa.select(_JOURNAL.c.crc).where(_JOURNAL.c.seq == after)).scalar_one()
-        return (record for _, record, _ in self._read(after, chain))
+        return (record for _, record, _ in self._read(after, chain) if record is not None)
 
     def truncate(self, after: int) -> int:
         """Throw away the records after number ``after``; how many those were. For a damaged tail, on demand only."""
@@ -206,8 +356,7 @@ class Store:
         return int(gone)
 
     def close(self) -> None:
-        if self._own is not None:
-            self._own.close()
+        self._unlock()
         self._engine.dispose()
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -215,12 +364,32 @@ class Store:
     def _newest_snapshot(self) -> tuple[LiveState, int, int]:
         with self._engine.connect() as connection:
             for row in connection.execute(sa.select(_SNAPSHOTS).order_by(_SNAPSHOTS.c.seq.desc())):
-                if zlib.crc32(row.body.encode()) == row.crc:
-                    return LiveState.from_snapshot(json.loads(row.body)), row.seq, row.chain
+                if zlib.crc32(row.body.encode()) != row.crc:
+                    continue
+                body = json.loads(row.body)
+                ended = self._ended_at(connection, row.seq) if body.get("format") == COMPACT else []
+                if ended is None or len(ended) != body.get("ended", 0):
+                    continue
+                return from_snapshot(body, ended), row.seq, row.chain
         return LiveState(), 0, 0
 
-    def _read(self, after: int, chain: int) -> Iterator[tuple[int, Record, int]]:
-        """Records with their number and running checksum, from ``after`` (excluded) on."""
+    def _ended_at(self, connection: sa.Connection, seq: int) -> list[dict[str, Any]] | None:
+        """The ended jobs of the snapshot at ``seq``; ``None`` if one of them is damaged."""
+        there = (_ENDED.c.seq <= seq) & (_ENDED.c.gone.is_(None) | (_ENDED.c.gone > seq))
+        texts = []
+        for body, crc in connection.execute(sa.select(_ENDED.c.body, _ENDED.c.crc).where(there)):
+            if zlib.crc32(body.encode()) != crc:
+                return None
+            texts.append(body)
+        found: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
+        return found
+
+    def _read(
+        self, after: int, chain: int, skip: Callable[[int, str, BaseException], None] | None = None
+    ) -> Iterator[tuple[int, Record | None, int]]:
+        """Records with their number and running checksum, from ``after`` (excluded) on.
+
+        One that is as it was written, but makes no sense, is passed to ``skip`` if that is given, and is ``None``."""
         query = sa.select(_JOURNAL).where(_JOURNAL.c.seq > after).order_by(_JOURNAL.c.seq)
         expected = after
         with self._engine.connect() as connection, connection.execution_options(yield_per=5000).execute(query) as rows:
@@ -233,11 +402,50 @@ class Store:
                         f"{'missing' if row.seq != expected else 'damaged'}; the {expected - 1} records before it are "
                         f"whole. Restore a backup, or give up what follows with: trine up --truncate {expected - 1}"
                     )
+                record = None
                 try:
                     record = from_body(row.kind, json.loads(row.body))
-                except (ValueError, KeyError) as error:
-                    raise JournalError(f"{store_name(self.url)}: record {row.seq} cannot be read: {error}") from error
+                except UnknownRecordError:
+                    raise  # of a newer version: to go on without it would be to undo what that one did
+                except (ValueError, KeyError, TypeError, JournalError) as error:
+                    if skip is None:
+                        problem = f"{store_name(self.url)}: record {row.seq} cannot be read: {error}"
+                        raise JournalError(problem) from error
+                    skip(row.seq, row.kind, error)
                 yield row.seq, record, chain
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Everything that is loaded stays: to look for garbage among it, again and again, takes longer than loading it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _fact(connection: sa.Connection, name: str) -> str | None:
+    return connection.execute(sa.select(_FACTS.c.value).where(_FACTS.c.name == name)).scalar()
+
+
+def _put_fact(connection: sa.Connection, name: str, value: str) -> None:
+    if not connection.execute(_FACTS.update().where(_FACTS.c.name == name).values(value=value)).rowcount:
+        connection.execute(_FACTS.insert().values(name=name, value=value))
+
+
+def _may_be_written(error: SQLAlchemyError) -> bool:
+    """Whether a commit that failed may have been carried out all the same.
+
+    SQLite says for certain that it was not, unless reading or writing the file failed; a server whose connection broke
+    says nothing.
+    """
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    if code is not None:
+        return bool(code & 0xFF == sqlite3.SQLITE_IOERR)
+    return not isinstance(error, IntegrityError)
 
 
 def _link(chain: int, kind: str, body: str) -> int:
@@ -255,7 +463,10 @@ def _durable_sqlite(connection: Any, _: Any) -> None:
 def _with_driver(url: str) -> sa.URL:
     """``postgresql://`` means the driver that comes with trine, whatever SQLAlchemy's default is."""
     made = sa.make_url(url)
-    return made.set(drivername="postgresql+psycopg") if made.drivername == "postgresql" else made
+    if made.drivername not in ("postgresql", _POSTGRES):
+        return made
+    require_extra("postgres", "psycopg", purpose="a store in PostgreSQL needs")
+    return made.set(drivername=_POSTGRES)
 
 
 def store_name(url: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+from trine.core.cluster import Tier
 from trine.core.reason import Reason, Why
 from trine.engine.engine import Engine
 from trine.engine.reasons import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
 from trine.server.live_job import LiveJob
+from trine.server.outcome import SHORTEST_LOSS_TOLD_S, duration
 from trine.server.service import (
     Explanation,
     GpuView,
@@ -18,8 +22,16 @@ from trine.server.service import (
     ReasonView,
 )
 
-_ENDED = {"done": "ended well", "failed": "failed", "cancelled": "was cancelled"}
-_ORDER = {"running": 0, "starting": 0, "stopping": 0, "waiting": 1, "held": 2}
+_ENDED = {
+    "done": "ended well",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "timed out": "was stopped at the end of its max_runtime",
+}
+_ALL_BANDWIDTH = 0.995
+"""From this share on what others take of a job's links is not worth a sentence."""
+_PLACE = {Tier.NODE: "inside one node", Tier.RACK: "across nodes of one rack", Tier.NETWORK: "across racks"}
+_ORDER = {"running": 0, "starting": 0, "stopping": 0, "waiting": 1, "held": 2, "set aside": 2}
 
 
 def job_view(controller: Controller, job: LiveJob, position: int | None = None) -> JobView:
@@ -52,6 +64,8 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
         job.migrations,
         expected_end_s(job),
         mate.id if mate else None,
+        spec.max_runtime,
+        run_from_s(job),
     )
 
 
@@ -80,11 +94,14 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
     """Why the job is in the state it is in."""
     if not job.live:
         last = job.story[-1].sentence if job.story else ""
-        return Reason(Why.FINISHED, f"job {job.id} {_ENDED[job.state]}. {last}".rstrip())
+        return Reason(Why.FINISHED, f"job {job.id} {_ENDED.get(job.state, f'is {job.state}')}. {last}".rstrip())
     if job.state == "held":
-        return Reason(
-            Why.HELD, f"job {job.id} is held.", change=f"It stands in line again after: trine release {job.id}"
-        )
+        last = job.story[-1].sentence if job.story else ""
+        change = f"It waits for GPUs again after: trine release {job.id}"
+        return Reason(Why.HELD, f"job {job.id} is held. {last}".rstrip(), change=change)
+    if job.state == "set aside":
+        change = f"It takes part in decisions again after: trine release {job.id}"
+        return Reason(Why.SET_ASIDE, f"job {job.id} is set aside. {job.aside}", change=change)
     if job.state == "stopping":
         told = next((line for line in reversed(job.story) if line.what.startswith("told to")), None)
         return Reason(Why.PREEMPTED, f"job {job.id} saves its work and stops. {told.sentence if told else ''}".rstrip())
@@ -92,16 +109,24 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         started = next((line for line in reversed(job.story) if line.what == "started"), None)
         sentence = started.sentence if started else f"job {job.id} runs."
         return Reason(Why.PLACED, f"{sentence} {_company(controller, job)}".rstrip())
+    if job.not_before_s:
+        last = job.story[-1].sentence if job.story else ""
+        change = f"It may start from {_clock_time(job.not_before_s)} on, or at once after: trine release {job.id}"
+        return Reason(Why.PAUSED, f"job {job.id} pauses. {last}".rstrip(), change=change)
     return _why_waiting(controller.deciding, controller.slots[job.id])
 
 
 def _company(controller: Controller, job: LiveJob) -> str:
-    """With whom it shares its GPUs; empty if it has them to itself."""
+    """With which job it shares its GPUs, and what others leave of its links; empty if it has both to itself."""
     mate, engine = controller.state.beside(job), controller.deciding
-    if mate is None:
-        return ""
-    one, other = (engine.table.jobs[controller.slots[member.id]] for member in (job, mate))
-    return shares(engine, one, other, job.gpus)
+    told = []
+    if mate is not None:
+        one, other = (engine.table.jobs[controller.slots[member.id]] for member in (job, mate))
+        told.append(shares(engine, one, other, job.gpus))
+    left = 1.0 if engine.traffic is None else engine.traffic.link_share(controller.slots[job.id])
+    if left < _ALL_BANDWIDTH:
+        told.append(f"Its links are shared: {left:.2g} of the bandwidth it has alone.")
+    return " ".join(told)
 
 
 def _why_waiting(engine: Engine, slot: int) -> Reason:
@@ -124,13 +149,27 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
     if reason.change:
         sentences.append(reason.change)
     if job.state == "waiting" and job.preemptions:
-        sentences.append(f"It was preempted {_times(job.preemptions)} and resumes from step {job.safe:g}.")
+        goes_on = f"resumes from step {job.safe:g}" if job.safe else "starts from the beginning"
+        sentences.append(f"It was preempted {_times(job.preemptions)} and {goes_on}.")
+    if job.lost_s >= SHORTEST_LOSS_TOLD_S:
+        sentences.append(f"{duration(job.lost_s)} of its work were lost and done again, or have to be.")
+    if job.protected_s and job.live:
+        sentences.append(f"Its next start runs {duration(job.protected_s)} before it may be stopped for others.")
     if job.holds_gpus:
         sentences += _speed(controller, job)
-    out = sorted(controller.state.nodes)
+    out = _out_of_service(controller)
     if job.state == "waiting" and out:
         sentences.append(f"Out of service: {', '.join(out)}.")
     return Explanation(job_view(controller, job), tuple(sentences), tuple(job.story))
+
+
+def _out_of_service(controller: Controller) -> list[str]:
+    """Nodes, and GPUs of nodes, on which nothing starts: ``node0``, ``node1:3``."""
+    names: list[str] = []
+    for name, node in sorted(controller.state.nodes.items()):
+        whole = node.drained or node.down
+        names += [name] if whole else [f"{name}:{index}" for index in sorted(node.gpus)]
+    return names
 
 
 def _speed(controller: Controller, job: LiveJob) -> list[str]:
@@ -142,11 +181,25 @@ def _speed(controller: Controller, job: LiveJob) -> list[str]:
     if speed.chip != 1.0:
         parts.append(f"its slowest GPU counts {speed.chip:.2f}x the median for its class")
     if speed.network != 1.0:
-        parts.append(f"spanning a {speed.tier.label} costs {speed.network:.2f}x")
+        alone = engine.traffic is None or engine.traffic.link_share(controller.slots[job.id]) >= _ALL_BANDWIDTH
+        cause = f"spanning a {speed.tier.label} costs" if alone else "its place and the jobs on its links cost"
+        parts.append(f"{cause} {speed.network:.2f}x")
     said = [f"Expected speed there: {', '.join(parts)}."] if parts else []
+    if engine.perf.network is not None and speed.tier in _PLACE:
+        said.append(
+            f"Expected use of its time: {1 - speed.exposed:.0%} compute, {speed.exposed:.0%} communication "
+            f"{_PLACE[speed.tier]} that compute does not hide."
+        )
     if job.rate:
         said.append(f"It runs at {job.rate:.4g} steps/s.")
     return said
+
+
+def run_from_s(job: LiveJob) -> float | None:
+    """Since when the present attempt holds its GPUs. The stop of a job begins a new account, so its story is asked."""
+    if not job.holds_gpus or job.state != "stopping":
+        return job.run_from_s if job.holds_gpus else None
+    return next((line.at_s for line in reversed(job.story) if line.what in ("running", "started")), job.run_from_s)
 
 
 def expected_end_s(job: LiveJob) -> float | None:
@@ -164,7 +217,7 @@ def placement_view(controller: Controller, gpus: tuple[int, ...]) -> tuple[Place
     nodes: dict[int, list[int]] = {}
     for gpu in gpus:
         node = cluster.node_of[gpu]
-        nodes.setdefault(node, []).append(gpu - cluster.first_gpu[node])
+        nodes.setdefault(node, []).append(cluster.index_of(gpu))
     return tuple(PlacementView(cluster.nodes[n].name, tuple(found)) for n, found in nodes.items())
 
 
@@ -179,19 +232,22 @@ def node_views(controller: Controller) -> list[NodeView]:
     table = controller.deciding.perf.variability
     flags = drift_flags(controller)
     views = []
-    for i, node in enumerate(cluster.nodes):
+    for node in cluster.nodes:
+        out = state.nodes.get(node.name)
+        alone = out.gpus if out else {}
         gpus = tuple(
             GpuView(
-                gpu - cluster.first_gpu[i],
+                cluster.index_of(gpu),
                 node.gpu_type,
                 next(iter(holders.get(gpu, ())), None),
                 {name: round(table.slowdown(name)[gpu], 4) for name in table.classes},
                 tuple(flags.get(gpu, ())),
                 next(iter(holders.get(gpu, ())[1:]), None),
+                cluster.index_of(gpu) in alone,
+                alone.get(cluster.index_of(gpu), ""),
             )
             for gpu in gpus_of(cluster, node.name)
         )
-        out = state.nodes.get(node.name)
         views.append(NodeView(node.name, out.state if out else "up", node.rack, gpus, out.reason if out else ""))  # type: ignore[arg-type]
     return views
 
@@ -204,7 +260,7 @@ def drift_flags(controller: Controller) -> dict[int, list[str]]:
         return flags
     for drift in learnt.drifts():
         node = cluster.node_of[drift.gpu]
-        name = f"{cluster.nodes[node].name}:{drift.gpu - cluster.first_gpu[node]}"
+        name = f"{cluster.nodes[node].name}:{cluster.index_of(drift.gpu)}"
         flags.setdefault(drift.gpu, []).append(drift.sentence(name))
     return flags
 
@@ -218,6 +274,10 @@ def _progress(job: LiveJob) -> ProgressView | None:
 
 def _reason_view(reason: Reason) -> ReasonView:
     return ReasonView(reason.code.value, reason.sentence, reason.change, dict(reason.counts))
+
+
+def _clock_time(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _times(count: int) -> str:

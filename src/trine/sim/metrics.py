@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
-from trine.core.result import JobRecord, Summary
+from trine.core.cluster import Tier
+from trine.core.result import JobRecord, Summary, TierTime, TimerChange
 from trine.sim.recorder import Life, Recorder
+
+_TIMERS_TOLD = 3
 
 
 def job_record(life: Life) -> JobRecord:
@@ -26,6 +32,7 @@ def job_record(life: Life) -> JobRecord:
         life.migrations,
         life.tier.label,
         jct_s / life.ideal_s,
+        life.comm_gpu_s,
     )
 
 
@@ -65,6 +72,28 @@ def summarise(
         deadlines=sum(life.job.deadline_s is not None for life in tracked),
         deadlines_missed=sum(_late(life) for life in tracked),
     )
+
+
+def tier_times(recorder: Recorder) -> list[TierTime]:
+    """Where GPU time went, by tier; nothing where no communication was modelled."""
+    if not recorder.comm_gpu_s:
+        return []
+    return [TierTime(tier, recorder.held_by_tier[tier], recorder.comm_by_tier[tier]) for tier in Tier]
+
+
+def timer_sentences(changes: Sequence[TimerChange]) -> list[str]:
+    """How the waits for a better place were tuned, in a sentence; nothing if they were not."""
+    if not changes:
+        return []
+    last = {(change.gpus, change.tier): change.timer_s for change in changes}
+    often = Counter((change.gpus, change.tier) for change in changes)
+    told = [
+        f"{last[gpus, tier] / 3600:.2g} h for {gpus} GPUs within one {tier.label}"
+        for (gpus, tier), _ in often.most_common(_TIMERS_TOLD)
+    ]
+    more = " and so on" if len(last) > _TIMERS_TOLD else ""
+    times = "once" if len(changes) == 1 else f"{len(changes)} times"
+    return [f"How long jobs wait for a better place was tuned {times}; in the end at most {', '.join(told)}{more}."]
 
 
 def _late(life: Life) -> bool:

@@ -1,4 +1,4 @@
-"""Keeps what happened to each job in the virtual world, and optionally every stretch it ran."""
+"""Keeps what happened to each job in the virtual world, and optionally every run of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,30 @@ _TIERS = tuple(t.label for t in Tier)
 
 @dataclass(slots=True)
 class Run:
-    """The stretch a job is running now."""
+    """The run of a job on one set of GPUs that lasts now."""
 
     start_s: float
     gpus: tuple[int, ...]
     speed: Speed
     why: Why
     work_from_s: float
+    """Work at the present speed began, or begins, then."""
     shared: bool = False
     """Another job runs on the same GPUs."""
+    booked_s: float = -1.0
+    """Counted in the totals up to this time; -1: nothing is yet."""
+    worked_s: float = 0.0
+    """Seconds of work at earlier speeds of this run."""
+    slowed_s: float = 0.0
+    """The same, each second times the slowdown it ran at."""
+
+    def mean_slowdown(self, end_s: float) -> float:
+        """By chip and network, over the time of work; the present one if the speed never changed."""
+        now = self.speed.chip * self.speed.network
+        if not self.worked_s:
+            return now
+        worked_s = max(0.0, end_s - self.work_from_s)
+        return (self.slowed_s + now * worked_s) / (self.worked_s + worked_s)
 
 
 @dataclass(slots=True)
@@ -38,6 +53,8 @@ class Life:
     held_s: float = 0.0
     lost_s: float = 0.0
     cost: float = 0.0
+    comm_gpu_s: float = 0.0
+    """GPU-seconds of communication that compute did not hide."""
     preemptions: int = 0
     migrations: int = 0
     tier: Tier = Tier.GPU
@@ -58,31 +75,54 @@ class Recorder:
     segments: list[Segment] = field(default_factory=list)
     busy_gpu_s: float = 0.0
     comm_gpu_s: float = 0.0
+    held_by_tier: list[float] = field(default_factory=lambda: [0.0] * len(Tier))
+    """GPU-seconds held by tier, and those of them in communication that compute did not hide."""
+    comm_by_tier: list[float] = field(default_factory=lambda: [0.0] * len(Tier))
     cost: float = 0.0
     pair_part: float = 0.5
     """Part of the price of shared GPUs that each of the two jobs pays."""
 
     def end_run(self, life: Life, end_s: float, why: Why) -> None:
-        """Book the stretch that ends now."""
+        """The run ends now: count the rest of it and keep it as a segment."""
         run = life.run
         assert run is not None
-        held_s = end_s - run.start_s
-        gpu_s = held_s * life.job.gpus
-        life.held_s += held_s
+        self._count(life, run, end_s)
         life.run = None
-        # Shared GPUs are busy once, whoever is asked.
-        self.busy_gpu_s += gpu_s / 2 if run.shared else gpu_s
-        if run.speed.network > 1.0:
-            worked_s = max(0.0, end_s - run.work_from_s)
-            self.comm_gpu_s += worked_s * life.job.gpus * (1.0 - 1.0 / run.speed.network)
+        if self.keep_segments and end_s > run.start_s:
+            self.segments.append(self._segment(life, run, end_s, why))
+
+    def change_speed(self, life: Life, now: float, speed: Speed, shared: bool) -> None:
+        """The run goes on at another speed from ``now`` on. That is neither a stop nor a move: it stays one segment."""
+        run = life.run
+        assert run is not None
+        self._count(life, run, now)
+        worked_s = max(0.0, now - run.work_from_s)
+        run.worked_s += worked_s
+        run.slowed_s += worked_s * run.speed.chip * run.speed.network
+        run.speed, run.shared, run.booked_s = speed, shared, now
+        run.work_from_s = max(now, run.work_from_s)
+
+    def _count(self, life: Life, run: Run, until_s: float) -> None:
+        """Add what happened since the run was last counted to the totals."""
+        from_s = run.start_s if run.booked_s < 0 else run.booked_s
+        speed, gpus, held_s = run.speed, life.job.gpus, until_s - from_s
+        life.held_s += held_s
+        # Shared GPUs are busy once, whichever of the two jobs is asked.
+        busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
+        self.busy_gpu_s += busy_gpu_s
+        self.held_by_tier[speed.tier] += busy_gpu_s
+        if speed.exposed > 0.0:
+            worked_s = max(0.0, until_s - run.work_from_s)
+            comm_gpu_s = worked_s * gpus * speed.exposed
+            self.comm_gpu_s += comm_gpu_s
+            self.comm_by_tier[speed.tier] += comm_gpu_s
+            life.comm_gpu_s += comm_gpu_s
         if self.cluster.prices:
             gpu_type = self.cluster.type_of(run.gpus[0])
-            whole = self.cluster.prices.cost(gpu_type, life.job.gpus, run.start_s, end_s) or 0.0
+            whole = self.cluster.prices.cost(gpu_type, life.job.gpus, from_s, until_s) or 0.0
             cost = whole * (self.pair_part if run.shared else 1.0)
             self.cost += cost
             life.cost += cost
-        if self.keep_segments and held_s > 0:
-            self.segments.append(self._segment(life, run, end_s, why))
 
     def _segment(self, life: Life, run: Run, end_s: float, why: Why) -> Segment:
         return Segment(
@@ -91,7 +131,7 @@ class Recorder:
             end_s,
             run.gpus,
             _TIERS[run.speed.tier],
-            run.speed.chip * run.speed.network,
+            run.mean_slowdown(end_s),
             run.why.value,
             why.value,
             life.job.tracked,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +18,11 @@ from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
-from trine.core.result import RunResult
+from trine.core.result import RunResult, TimerChange
 from trine.engine import reasons
 from trine.engine.engine import Engine
-from trine.engine.events import Decision, Start
-from trine.perf.model import LocalityPenalty, PerfModel
+from trine.engine.events import Decision, Start, Stop
+from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Placement
@@ -33,23 +32,30 @@ from trine.policy.rounds.share_rounds import ShareRounds
 from trine.sim import metrics
 from trine.sim.background import repeat
 from trine.sim.chips import chips
+from trine.sim.performance import performance_model, stop_costs
 from trine.sim.recorder import Recorder
-from trine.sim.settings import RunSettings, Settings, described, resolve
+from trine.sim.settings import RunSettings, Settings, TraceSettings, described, resolve
 from trine.sim.world import World
+from trine.sim.worlds.load import LoadedWorld, load_world
 from trine.trace import ImportOptions, load
 from trine.trace.generate import generate
+from trine.trace.models import drawn_sentence
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs."""
+    """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs.
 
-    cluster: str
+    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three.
+    """
+
+    cluster: str = ""
     policy: str = "fifo"
     placement: str = "packed-sticky"
     trace: str = ""
     format: str = ""
     workload: str = ""
+    world: str = ""
     seed: int = 0
     variability: str = ""
     throughputs: str = ""
@@ -70,36 +76,68 @@ def run(
     scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None, log: DecisionLog | None = None
 ) -> RunResult:
     """Simulate one scenario from its files to its result; ``log`` is told every decision with its reason."""
-    settings = resolve(
-        scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others, scenario.seed
-    )
-    cluster = _priced(load_cluster(scenario.cluster), scenario.prices)
-    jobs, notes = load_jobs(scenario, settings, cluster)
+    world = _given_world(scenario)
+    values = scenario.values if world is None else world.settings | scenario.values
+    settings = resolve(scenario.policy, scenario.placement, values, scenario.authors, scenario.others, scenario.seed)
+    cluster = _priced(load_cluster(scenario.cluster) if world is None else world.cluster, scenario.prices)
+    jobs, notes = load_jobs(scenario, settings, cluster) if world is None else (world.jobs, world.notes)
+    source = scenario.trace or scenario.workload if world is None else world.jobs_path
     table, chip_notes = chips(
         scenario.variability, cluster, settings.variability, scenario.seed, {job.app_class for job in jobs}
     )
-    perf = _perf_model(scenario, settings.run, cluster, table)
-    check_jobs(jobs, perf.throughputs, cluster.types, scenario.trace or scenario.workload)
-    jobs, refused = _that_fit(jobs, perf, settings.run, scenario)
+    perf = _perf_model(scenario, settings.run, cluster, table, world)
+    _check_network(settings, perf)
+    check_jobs(jobs, perf.throughputs, cluster.types, source)
+    jobs, refused = _that_fit(jobs, perf, settings.run, scenario, source)
     jobs = _in_window(jobs, settings.run.window)
     recorder = Recorder(cluster, keep_segments)
     started = time.process_time()
-    world = _world(scenario, settings, jobs, perf, recorder, progress, log)
-    world.run()
+    simulated = _world(scenario, settings, jobs, perf, recorder, progress, log)
+    simulated.run()
     cpu_s = time.process_time() - started
     records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
     summary = metrics.summarise(
         recorder,
         records,
-        rounds=world.rounds,
+        rounds=simulated.rounds,
         cpu_s=cpu_s,
         policy=scenario.policy,
         placement=scenario.placement,
         seed=scenario.seed,
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
-    all_notes += _without_jobs(settings.policy, jobs)
-    return RunResult(summary, records, recorder.segments, cluster, _record(scenario, settings), all_notes)
+    all_notes += [*_without_jobs(settings.policy, jobs), *_without_traffic(perf)]
+    timers = settings.placement.timer_changes_since(0)
+    all_notes += metrics.timer_sentences(timers)
+    told = _record(scenario, settings)
+    times, links = metrics.tier_times(recorder), simulated.link_loads
+    loads = [] if links is None else links.samples
+    return RunResult(summary, records, recorder.segments, cluster, told, all_notes, timers, times, loads)
+
+
+def _check_network(settings: Settings, perf: PerfModel) -> None:
+    """Links are for runs in which jobs hold their GPUs: the two other ways to pass time know no traffic."""
+    if perf.network is None:
+        return
+    if settings.run.ideal:
+        raise InputError("--set", "ideal=true with a network", "network=off, or rounds", "ideal")
+    if settings.compat.round_ends_early:
+        raise InputError("--set", "compat.round_ends_early with a network", "network=off", "compat.round_ends_early")
+
+
+def _given_world(scenario: Scenario) -> LoadedWorld | None:
+    """The world directory, if there is one: it brings the jobs, the cluster and the step times, so nothing else may."""
+    if not scenario.world:
+        return None
+    for option in ("cluster", "trace", "workload", "format", "throughputs"):
+        if getattr(scenario, option):
+            raise InputError("--world", f"--{option} beside it", "one of the two: a world brings its own", option)
+    told = next((name for name in scenario.values if name.startswith(("trace.", "workload."))), None)
+    if told is not None:
+        raise InputError(
+            "--set", "a setting of jobs that are read or drawn, beside --world", "none: a world has jobs", told
+        )
+    return load_world(scenario.world)
 
 
 def _priced(cluster: Cluster, spec: str) -> Cluster:
@@ -120,9 +158,7 @@ def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple
             "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
         )
     if scenario.trace:
-        told_seed = settings.trace.seed
-        seed = scenario.seed if told_seed is None else told_seed
-        options = ImportOptions(settings.trace.jobs_per_h, seed, settings.trace.duration_s)
+        options = _import_options(settings.trace, scenario.seed)
         return _load_trace(scenario.trace, scenario.format, options, _stamp(scenario.trace))
     told = settings.workload
     jobs = generate(
@@ -134,8 +170,24 @@ def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple
         jobs_per_h=told.jobs_per_h,
         arrivals=told.arrivals,  # type: ignore[arg-type]  # checked against the choices
         max_gpus=told.max_gpus or max(cluster.gpus_by_type.values()),
+        models=told.models,
+        sensitive_share=told.sensitive_share,
     )
-    return jobs, [f"{len(jobs)} jobs drawn from the {scenario.workload} workload."]
+    notes = [f"{len(jobs)} jobs drawn from the {scenario.workload} workload."]
+    if told.models or told.sensitive_share is not None:
+        notes.append(drawn_sentence(jobs, len(jobs), told.models or scenario.workload))
+    return jobs, notes
+
+
+def _import_options(told: TraceSettings, seed: int) -> ImportOptions:
+    return ImportOptions(
+        jobs_per_h=told.jobs_per_h,
+        seed=seed if told.seed is None else told.seed,
+        duration_s=told.duration_s,
+        group=tuple(name.strip() for name in told.group),
+        models=told.models,
+        sensitive_share=told.sensitive_share,
+    )
 
 
 def _stamp(path: str) -> tuple[int, int]:
@@ -156,40 +208,24 @@ def _load_trace(path: str, fmt: str, options: ImportOptions, stamp: tuple[int, i
     return trace.jobs, list(trace.summary.sentences)
 
 
-def _perf_model(scenario: Scenario, run: RunSettings, cluster: Cluster, table: VariabilityTable) -> PerfModel:
-    across = run.locality_penalty
-    return PerfModel(
-        cluster,
-        table,
-        LocalityPenalty(
-            1.0, across, across if run.rack_penalty is None else run.rack_penalty, class_penalties(run.class_penalty)
-        ),
-        load_throughputs(scenario.throughputs) if scenario.throughputs else ThroughputTable(),
-    )
+def _perf_model(
+    scenario: Scenario, run: RunSettings, cluster: Cluster, table: VariabilityTable, world: LoadedWorld | None
+) -> PerfModel:
+    """From the files of the scenario, or from a world, which says what each of its models sends."""
+    if world is not None:
+        return performance_model(run, cluster, table, world.throughputs, world.traffic)
+    throughputs = load_throughputs(scenario.throughputs) if scenario.throughputs else ThroughputTable()
+    return performance_model(run, cluster, table, throughputs)
 
 
-def class_penalties(parts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-    """``("A=1.2", "D=1.1/1.5")``: penalties across nodes and across racks by class; one number stands for both."""
-    found: dict[str, tuple[float, float]] = {}
-    for part in parts:
-        name, _, told = part.partition("=")
-        words = told.split("/")
-        try:
-            numbers = [float(word) for word in words]
-        except ValueError:
-            numbers = []
-        if not name or len(numbers) not in (1, 2) or not all(1 <= x < math.inf for x in numbers):
-            raise InputError("--set", f"{part!r}", "CLASS=X or CLASS=X/Y with penalties of at least 1", "class_penalty")
-        found[name] = (numbers[0], numbers[-1])
-    return found
-
-
-def _that_fit(jobs: list[Job], perf: PerfModel, run: RunSettings, scenario: Scenario) -> tuple[list[Job], list[str]]:
+def _that_fit(
+    jobs: list[Job], perf: PerfModel, run: RunSettings, scenario: Scenario, source: str
+) -> tuple[list[Job], list[str]]:
     """Jobs that some GPU type of the cluster can hold; the others are refused or skipped, as the settings say."""
     too_large = [job for job in jobs if not perf.types_for(job)]
     if not too_large:
         return jobs, []
-    job, source = too_large[0], scenario.trace or scenario.workload
+    job = too_large[0]
     why = reasons.never_fits(job, perf)
     if run.oversize == "refuse":
         where = f"{source}:{job.line}" if job.line else source
@@ -215,10 +251,33 @@ def _world(
     run = settings.run
     settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
     _check_capacity(jobs, settings.placement, perf.cluster)
-    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, run.costs)
+    costs = stop_costs(run, perf)
+    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, costs)
     tracked = sum(job.tracked for job in jobs)
-    told = None if log is None else lambda now, decision: log(_entry(engine, now, decision))
+    told = None if log is None else _teller(engine, log)
     return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress, told)
+
+
+def _teller(engine: Engine, log: DecisionLog) -> Callable[[float, Decision], None]:
+    """Tells the log every decision, and every change of the placement's timers after the start that caused it."""
+    timers_told = 0
+
+    def tell(now: float, decision: Decision) -> None:
+        nonlocal timers_told
+        log(_entry(engine, now, decision))
+        for change in engine.placement.timer_changes_since(timers_told):
+            timers_told += 1
+            log(_timer_entry(change))
+
+    return tell
+
+
+def _timer_entry(change: TimerChange) -> dict[str, Any]:
+    """The line of the decision log on a timer."""
+    place = f"within one {change.tier.label}"
+    reason = f"jobs of {change.gpus} GPUs wait up to {change.timer_s:.0f} s for GPUs {place} from now on."
+    told = {"demand": change.gpus, "tier": change.tier.label, "timer_s": change.timer_s}
+    return {"t": change.at_s, "action": "timer", **told, "code": "timer", "reason": reason}
 
 
 def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
@@ -226,7 +285,10 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     job, reason = engine.table.jobs[decision.slot], engine.reason(decision)
     gpus = list(decision.gpus) if isinstance(decision, Start) else list(engine.handover.holding[decision.slot])
     action = type(decision).__name__.lower()
-    return {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
+    entry = {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
+    if isinstance(decision, Stop) and decision.for_job >= 0:
+        entry["for"] = engine.table.jobs[decision.for_job].id
+    return entry
 
 
 def _without_jobs(policy: Policy, jobs: list[Job]) -> list[str]:
@@ -234,6 +296,15 @@ def _without_jobs(policy: Policy, jobs: list[Job]) -> list[str]:
     named = entities_of(policy.params.entities) if isinstance(policy, ShareRounds) else {}
     groups = {job.group for job in jobs}
     return [f"No job belongs to {name!r} of entities{nearest(name, groups)}." for name in named if name not in groups]
+
+
+def _without_traffic(perf: PerfModel) -> list[str]:
+    """Models of which nothing is known of their communication."""
+    unknown = perf.network.traffic.unknown_models() if perf.network is not None else ()
+    if not unknown:
+        return []
+    named = ", ".join(name or "jobs without a model" for name in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+    return [f"Nothing is known of the communication of {len(unknown)} models ({named}): they are taken as ResNet-50."]
 
 
 def _check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> None:

@@ -44,6 +44,20 @@ class RunSettings(WorldSettings):
         (),
         "penalties of application classes: CLASS=ACROSS_NODES or CLASS=ACROSS_NODES/ACROSS_RACKS, separated by commas",
     )
+    network: str = param(
+        "auto",
+        "links between GPUs: cloud-tcp, ethernet-50g, ethernet-100g, dgx-ib, an ASTRA-sim file; auto = those of "
+        "the cluster file, if it states them and no penalty is given; off = penalties only",
+    )
+    link_sharing: str = param(
+        "max-min",
+        "how gangs share links: max-min fair, by the duty of the others, or none = each has them to itself",
+        ("max-min", "duty", "none"),
+    )
+    oversubscription: float | None = param(
+        None, "NICs of a rack over its uplink; none = as the network states", minimum=1e-6
+    )
+    congestion: float = param(1.0, "scales NICs and uplinks: 0.1 leaves a tenth of them", minimum=1e-6)
     window: str = param(
         "", "measure only the jobs FROM:TO (positions in the trace, TO excluded); the others load the cluster"
     )
@@ -60,15 +74,24 @@ class WorkloadSettings:
     jobs_per_h: float | None = param(None, "mean arrival rate instead of a load", minimum=1e-9)
     arrivals: str = param("poisson", "arrival process", ("poisson", "diurnal", "batch"))
     max_gpus: int | None = param(None, "largest gang; none = the largest pool of the cluster", minimum=1)
+    models: str = param("", "mix of models to draw from: draw, gavel or a workload's name; empty = the workload's own")
+    sensitive_share: float | None = param(
+        None, "share of gangs with a network-sensitive model; none = as the mix has it", minimum=0, maximum=1
+    )
 
 
 @dataclass(frozen=True)
 class TraceSettings:
-    """What an importer is told about values the file lacks (``trace.NAME``)."""
+    """What an importer is told: which jobs to keep, and values that the file lacks (``trace.NAME``)."""
 
     jobs_per_h: float = param(10.0, "Poisson rate for traces without arrival times", minimum=1e-9)
     duration_s: float | None = param(None, "run time for traces without one", minimum=1e-9)
-    seed: int | None = param(None, "random stream of drawn arrivals; none = the run's seed")
+    seed: int | None = param(None, "random stream of drawn arrivals and models; none = the run's seed")
+    group: tuple[str, ...] = param((), "keep only jobs of these groups (virtual clusters), separated by commas")
+    models: str = param("", "mix from which jobs without a model draw one: draw, gavel or a workload's name")
+    sensitive_share: float | None = param(
+        None, "share of gangs whose drawn model is network-sensitive; none = as the mix has it", minimum=0, maximum=1
+    )
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,13 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from trine.core.result import RunResult
 from trine.sim.scenario import Scenario, run
 
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 Done = Callable[[], None]
 """Called after every run, for a progress bar."""
 
@@ -40,18 +43,25 @@ def run_all(sweep: Sweep, workers: int = 0, done: Done = lambda: None) -> list[R
 
 
 def run_each(todo: list[tuple[Scenario, bool]], workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
-    """Run scenarios, each with whether to keep its segments; results in the same order.
+    """Run scenarios, each with whether to keep its segments; results in the same order."""
+    return work_through(_run, todo, workers, done)
+
+
+def work_through(
+    work: Callable[[Item], Outcome], todo: Sequence[Item], workers: int = 0, done: Done = lambda: None
+) -> list[Outcome]:
+    """``work`` done on every item, in processes; results in the same order. ``work`` must be a function of a module.
 
     The first one runs here, so that a mistake in the input shows before any process is started.
     """
-    results = [_run(todo[0])]
+    results = [work(todo[0])]
     done()
     rest = todo[1:]
     count = min(workers or os.cpu_count() or 1, len(rest))
     if count > 1:
-        return results + _in_processes(rest, count, done)
+        return results + _in_processes(work, rest, count, done)
     for item in rest:
-        results.append(_run(item))
+        results.append(work(item))
         done()
     return results
 
@@ -61,11 +71,11 @@ def _run(item: tuple[Scenario, bool]) -> RunResult:
     return run(scenario, keep_segments=keep_segments)
 
 
-def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Done) -> list[RunResult]:
+def _in_processes(work: Callable[[Item], Outcome], todo: Sequence[Item], workers: int, done: Done) -> list[Outcome]:
     # Fresh processes: a fork would copy the progress bar's thread in whatever state it is in.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt) as pool:
-        futures = [pool.submit(_run, item) for item in todo]
+        futures = [pool.submit(work, item) for item in todo]
         try:
             _wait_for(futures, done)
         except BaseException:
@@ -76,7 +86,7 @@ def _in_processes(todo: list[tuple[Scenario, bool]], workers: int, done: Done) -
         return [future.result() for future in futures]
 
 
-def _wait_for(futures: list[Future[RunResult]], done: Done) -> None:
+def _wait_for(futures: list[Future[Outcome]], done: Done) -> None:
     pending = set(futures)
     while pending:
         finished, pending = wait(pending, return_when=FIRST_COMPLETED)

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError
@@ -33,6 +33,7 @@ from trine.engine.events import (
 )
 from trine.engine.invariants import check
 from trine.engine.sharing import beside
+from trine.sim.link_loads import LinkLoads
 from trine.sim.recorder import Life, Recorder, Run
 from trine.sim.slices import LAST_FAILURE, Slice, Slices
 
@@ -59,6 +60,11 @@ class WorldSettings:
     ideal: bool = param(False, "share policies only: no rounds, every job has its share of each type all the time")
     restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
     migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
+    restart: str = param(
+        "restore_s",
+        "what a restart costs: restore_s for all jobs, or model = the seconds that the table of models has instead",
+        ("restore_s", "model"),
+    )
     checkpoint_every_s: float = param(
         0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0
     )
@@ -66,6 +72,7 @@ class WorldSettings:
 
     @property
     def costs(self) -> StopCosts:
+        """What stops cost, but for what depends on the model; see ``performance.stop_costs``."""
         return StopCosts(self.restore_s, self.migration_s, self.checkpoint_every_s)
 
 
@@ -85,7 +92,7 @@ class World:
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
         self.rounds = 0
-        self._costs = settings.costs
+        self._costs = replace(settings.costs, by_model=engine.costs.by_model)
         self._slack_s = 0.0 if settings.event_driven or settings.fill else _GRID_SLACK * settings.round_s
         self._arrivals = arrivals
         self._next_job = next(arrivals, None)
@@ -100,6 +107,11 @@ class World:
         self._slices = Slices(engine.perf, compat, settings.round_s) if compat.round_ends_early else None
         """Only where rounds end with their last slice."""
         self._idle_rounds = 0
+        self._traffic = engine.traffic is not None
+        self.link_loads: LinkLoads | None = None
+        """Kept where a report is wanted."""
+        if engine.traffic is not None and recorder.keep_segments:
+            self.link_loads = LinkLoads(engine.traffic, len(engine.cluster.nodes), settings.round_s)
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     def run(self) -> None:
@@ -117,6 +129,11 @@ class World:
                 break
             self._submit_jobs()
             self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+            if self._traffic:
+                self.engine.settle_traffic(self.now)
+                self._rerate()
+                if self.link_loads:
+                    self.link_loads.look(self.now)
             if self._slices:
                 self._slices.begin(self.now, self._running(), self.engine.partners)
             if self.settings.validate:
@@ -142,10 +159,10 @@ class World:
             return self._next_slices_s(self._slices.end_s)
         upcoming = self._next_event_s()
         if self.engine.can_wait:
-            # With no job there the policy is not asked: what it wakes for stays due and must not stop the clock.
-            upcoming = min(upcoming, self.engine.policy.wakes_s if self.engine.has_jobs else math.inf)
+            upcoming = min(upcoming, self.engine.wakes_s)
         else:
-            upcoming = min(upcoming, self._next_round_s())
+            wakes_s = self.engine.wakes_s if self._off_grid else math.inf
+            upcoming = min(upcoming, self._next_round_s(), wakes_s if wakes_s > self.now else math.inf)
         if upcoming == math.inf:
             raise self._stuck()
         return self._on_grid(upcoming)
@@ -275,7 +292,7 @@ class World:
             self._rerate()
 
     def _rerate(self) -> None:
-        """Jobs whose neighbour came or left go on at another speed."""
+        """Jobs that others came to, on their GPUs or links, or left, go on at another speed."""
         for slot in self.engine.rerated:
             life = self.recorder.lives[slot]
             run = life.run
@@ -285,9 +302,7 @@ class World:
                 worked_s = max(0.0, self.now - run.work_from_s)
                 life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
             neighbour = beside(self.engine, slot)
-            speed = self.engine.perf.speed(life.job, run.gpus, neighbour)
-            self.recorder.end_run(life, self.now, Why.MOVED)
-            life.run = Run(self.now, run.gpus, speed, run.why, max(self.now, run.work_from_s), neighbour is not None)
+            self.recorder.change_speed(life, self.now, self.engine.speed(slot), neighbour is not None)
             self._expect_end(slot, life)
         self.engine.rerated.clear()
 
@@ -305,7 +320,9 @@ class World:
         slot = decision.slot
         life = self.recorder.lives[slot]
         neighbour = beside(self.engine, slot) if self.engine.partners else None
-        speed = self.engine.perf.speed(life.job, decision.gpus, neighbour)
+        # Starts are many: straight to the model where that is all there is to ask.
+        perf = self.engine.perf
+        speed = self.engine.speed(slot) if self._traffic else perf.speed(life.job, decision.gpus, neighbour)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:

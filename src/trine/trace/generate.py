@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
 from trine.trace.gavel_workload import GavelWorkload, draw, gavel_workloads
+from trine.trace.models import draw_models, find_mix, own_mix
 from trine.trace.workload import HOURS, Workload, load_workload, workload_names
 
 if TYPE_CHECKING:
@@ -46,27 +47,51 @@ def generate(
     arrivals: Arrivals | None = None,
     max_gpus: int | None = None,
     start_hour: float = 0.0,
+    models: str = "",
+    sensitive_share: float | None = None,
 ) -> list[Job]:
     """Draw ``jobs`` jobs for a cluster of ``gpus`` GPUs, in the order of submission; the first is submitted at 0.
 
     ``load`` is the GPU-seconds asked for per GPU-second of the cluster between the first submission and the last
     (default 0.8); ``jobs_per_h`` sets the mean rate of submission instead, or ``gap_s`` the mean seconds between two.
     ``arrivals`` is poisson (default), diurnal (the table's hours; time 0 is ``start_hour`` o'clock) or batch (all at
-    0). No job is larger than ``max_gpus`` (default: ``gpus``): larger sizes are drawn again.
+    0). No job is larger than ``max_gpus`` (default: ``gpus``): larger sizes are drawn again. ``models`` names another
+    mix of models than the workload's own, ``sensitive_share`` the share of gangs with a network-sensitive one
+    (``trace.models``): sizes, run times and arrivals stay as they are.
     """
     jobs_per_h = _rate(jobs_per_h, gap_s)
     kind = _check(jobs, seed, gpus, load, jobs_per_h, arrivals, start_hour)
     table = find_workload(workload) if isinstance(workload, str) else workload
     if isinstance(table, GavelWorkload):
-        return _gavel(table, kind, jobs, seed, load, jobs_per_h, max_gpus)
+        drawn = _gavel(table, kind, jobs, seed, load, jobs_per_h, max_gpus)
+    else:
+        drawn = _from_table(table, kind, jobs, seed, gpus, load, jobs_per_h, max_gpus, start_hour)
+    if not models and sensitive_share is None:
+        return drawn
+    mix = find_mix(models, _WHERE, "models") if models else own_mix(table)
+    return draw_models(drawn, mix, seed, sensitive_share)
+
+
+def _from_table(
+    table: Workload,
+    kind: Arrivals,
+    jobs: int,
+    seed: int,
+    gpus: int,
+    load: float | None,
+    jobs_per_h: float | None,
+    max_gpus: int | None,
+    start_hour: float,
+) -> list[Job]:
+    """Jobs of a workload table: sizes first, then run times that depend on them, then the span that gives the load."""
     sizes = _sizes(table, _uniform(seed, "sizes", jobs), gpus if max_gpus is None else max_gpus)
     durations_s = _durations_s(table, sizes, _uniform(seed, "durations", jobs))
     span_s = _span_s(kind, sizes, durations_s, gpus, load, jobs_per_h)
     weights = table.hour_weights if kind == "diurnal" else (1.0,) * HOURS
     submit_s = _submissions_s(_uniform(seed, "arrivals", jobs - 1), span_s, weights, start_hour)
-    models = _choices([model.weight for model in table.models], _uniform(seed, "models", jobs))
+    drawn = _choices([model.weight for model in table.models], _uniform(seed, "models", jobs))
     users = _choices([rank**-table.zipf for rank in range(1, table.users + 1)], _uniform(seed, "users", jobs))
-    columns = (column.tolist() for column in (submit_s, sizes, durations_s, models, users))
+    columns = (column.tolist() for column in (submit_s, sizes, durations_s, drawn, users))
     return [_job(table, number, *row) for number, row in enumerate(zip(*columns, strict=True))]
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from trine.core.errors import InputError
+from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
 from trine.trace import formats
 from trine.trace.draft import Draft
 from trine.trace.format import Format
 from trine.trace.lookalikes import recognise
+from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
 from trine.trace.row import Row
 from trine.trace.rules import SENTENCES, Judge, Ledger, clock_start_s, duration_s, job, unsorted
@@ -41,9 +42,32 @@ def _read(path: str | Path, fmt: str | None, options: ImportOptions, counting: b
     chosen = _forced(fmt, sample) if fmt else _recognised(sample)
     judge = Judge(chosen, options, counting)
     drafts = [draft for row in _rows(chosen, sample, text) if judge.settle(row, draft := chosen.draft(row))]
+    judge.ledger.groups.update(draft.group for draft in drafts if draft.group)
+    _check_groups(source, chosen, options.group, judge.ledger)
     jobs = _in_order(chosen, drafts, judge.ledger)
+    jobs, drawn = _with_models(jobs, options) if options.models else (jobs, ())
     durations = [d for draft in drafts if (d := duration_s(draft)) is not None]
-    return Trace(jobs, _summary(source, chosen, jobs, durations, judge.ledger), source)
+    summary = _summary(source, chosen, jobs, durations, judge.ledger, options.group, drawn)
+    return Trace(jobs, summary, source)
+
+
+def _with_models(jobs: list[Job], options: ImportOptions) -> tuple[list[Job], tuple[str, ...]]:
+    """Models for the jobs that name none, and a sentence about it."""
+    mix = find_mix(options.models, "--set", "models")
+    drawn = iter(draw_models([job for job in jobs if not job.model], mix, options.seed, options.sensitive_share))
+    count = sum(not job.model for job in jobs)
+    jobs = [job if job.model else next(drawn) for job in jobs]
+    return jobs, (drawn_sentence(jobs, count, mix.name),)
+
+
+def _check_groups(source: str, fmt: Format, wanted: Sequence[str], ledger: Ledger) -> None:
+    """Every group asked for must have jobs: a misspelt one would silently leave its jobs out."""
+    for name in wanted:
+        if not ledger.groups:
+            found = f"{name!r} asked for, and no job of this file ({fmt.title}) belongs to a group"
+            raise InputError(source, found, "a trace with groups, or all jobs", "trace.group")
+        if name not in ledger.groups:
+            raise unknown_name(source, "group", name, ledger.groups, "trace.group")
 
 
 def _forced(name: str, sample: Sample) -> Format:
@@ -125,7 +149,13 @@ def _in_order(fmt: Format, drafts: Sequence[Draft], ledger: Ledger) -> list[Job]
 
 
 def _summary(
-    source: str, fmt: Format, jobs: Sequence[Job], durations: Sequence[float], ledger: Ledger
+    source: str,
+    fmt: Format,
+    jobs: Sequence[Job],
+    durations: Sequence[float],
+    ledger: Ledger,
+    wanted: Sequence[str],
+    drawn: tuple[str, ...],
 ) -> ImportSummary:
     return ImportSummary(
         source=source,
@@ -140,14 +170,18 @@ def _summary(
         span_s=jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0,
         gpus_max=max((j.gpus for j in jobs), default=0),
         duration_p50_s=median(durations),
-        sentences=_sentences(fmt, len(jobs), ledger),
+        groups=dict(sorted(ledger.groups.items())),
+        sentences=_sentences(fmt, len(jobs), ledger, wanted) + drawn,
     )
 
 
-def _sentences(fmt: Format, jobs: int, ledger: Ledger) -> tuple[str, ...]:
+def _sentences(fmt: Format, jobs: int, ledger: Ledger, wanted: Sequence[str]) -> tuple[str, ...]:
     meaning = {**SENTENCES, **fmt.rules}
     first = f"{jobs:,} job{'' if jobs == 1 else 's'} from {ledger.rows:,} row{'' if ledger.rows == 1 else 's'}"
     lines = [f"{first} ({fmt.title})."]
+    if wanted:
+        kept = ", ".join(f"{name} ({ledger.groups[name]:,})" for name in dict.fromkeys(wanted))
+        lines.append(f"Only jobs of {len(set(wanted))} of {len(ledger.groups)} groups: {kept}.")
     lines += [f"{n:,} skipped: {meaning[code]}." for code, n in sorted(ledger.skipped.items())]
     lines += [f"{n:,} kept: {meaning[code]}." for code, n in sorted(ledger.changed.items())]
     impossible = ledger.found["impossible-deadline"]

@@ -30,7 +30,7 @@ LOOKALIKES = (
     Lookalike("measured slowdowns of GPUs", frozenset({"uuid", "perf"}), "--variability"),
     Lookalike("measured slowdowns of GPUs", frozenset({"PerfVar_classA"}), "--variability"),
     Lookalike("the GPUs of a world", frozenset({"gpu", "node", "rack", "type"}), "--variability"),
-    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "no option"),
+    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "--world DIR"),
     Lookalike("the results of a run", frozenset({"job_id", "start_s", "finish_s"})),
 )
 

@@ -1,4 +1,4 @@
-"""What a trace file leaves open and the caller decides: arrival rate, seed, run time. Nothing about the simulation."""
+"""What the caller decides about a trace: groups to keep; arrival rate, seed and run time where the file has none."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from trine.core.errors import InputError, unknown_name
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Used only by files that lack the value concerned; a file's own figures always win."""
+    """Figures are used only by files that lack the value concerned; a file's own always win."""
 
     jobs_per_h: float = 10.0
     """Rate of the Poisson arrivals drawn for files without submission times."""
     seed: int = 0
     duration_s: float | None = None
     """Run time of every job, seconds, for files without run times."""
+    group: tuple[str, ...] = ()
+    """Keep only jobs of these groups (virtual clusters); empty keeps all."""
+    models: str = ""
+    """Mix from which jobs that name no model draw one (``trine.trace.models``); empty leaves them without."""
+    sensitive_share: float | None = None
+    """Share of gangs whose drawn model is network-sensitive; ``None`` leaves it to the weights of the mix."""
 
     def __post_init__(self) -> None:
         _positive("jobs_per_h", self.jobs_per_h)
         if self.duration_s is not None:
             _positive("duration_s", self.duration_s)
+        if self.sensitive_share is not None:
+            _check_share(self.sensitive_share, self.models)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -31,20 +39,36 @@ class ImportOptions:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> ImportOptions:
-        """From ``--set key=value`` texts; an unknown key is an error that names the nearest one."""
-        for key in settings:
-            if key not in cls.names():
+        """From ``--set key=value`` texts; an unknown key is an error that names the nearest one.
+
+        Keys may be written as ``trine sim`` has them, with ``trace.`` in front.
+        """
+        given: dict[str, Any] = {}
+        for key, text in settings.items():
+            name = key.removeprefix("trace.")
+            if name not in cls.names():
                 raise unknown_name("--set", "key", key, cls.names())
-        given: dict[str, Any] = {key: _value(key, text) for key, text in settings.items()}
+            given[name] = _value(name, text)
         return cls(**given)
 
 
-def _value(key: str, text: str) -> float:
+def _value(key: str, text: str) -> float | str | tuple[str, ...]:
+    if key == "models":
+        return text
+    if key == "group":
+        return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         return int(text) if key == "seed" else float(text)
     except ValueError:
         expected = "a whole number" if key == "seed" else "a number"
         raise InputError("--set", f"found {text!r}", expected, key) from None
+
+
+def _check_share(share: float, models: str) -> None:
+    if not 0 <= share <= 1:
+        raise InputError("--set", f"{share:g}", "a share from 0 to 1", "sensitive_share")
+    if not models:
+        raise InputError("--set", "a share of models, and none are drawn", "models=draw beside it", "sensitive_share")
 
 
 def _positive(key: str, value: float) -> None:

@@ -33,6 +33,7 @@ SENTENCES = {
     "drawn-arrival": "no submission time in the file, a Poisson arrival drawn",
     "assumed-duration": "no run time in the file, the given one taken",
     "impossible-deadline": "a deadline that even an empty cluster would miss",
+    "other-group": "a group that was not asked for",
 }
 
 
@@ -45,6 +46,8 @@ class Ledger:
     skipped: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)
+    """Jobs by group, of all groups that the file names, kept or not."""
 
 
 class Work(NamedTuple):
@@ -98,6 +101,7 @@ class Judge:
 
     def __init__(self, fmt: Format, options: ImportOptions, counting: bool) -> None:
         self._options, self._counting = options, counting
+        self._wanted_groups = frozenset(options.group)
         self._arrivals, self._duplicates = Arrivals(fmt, options), Duplicates(fmt)
         self.ledger = Ledger()
 
@@ -119,6 +123,10 @@ class Judge:
                 ledger.skipped_rows += 1
                 ledger.skipped.update(t for t in traits if t in ("zero-gpu", "zero-duration", draft.skip))
                 return False
+        if self._wanted_groups and draft.group not in self._wanted_groups:
+            self._leave_out(draft.group)
+            return False
+        if traits:
             ledger.changed.update(t for t in traits if t != "impossible-deadline")
         if draft.submit_s is None:
             ledger.changed["drawn-arrival"] += 1
@@ -129,6 +137,13 @@ class Judge:
             draft.deadline_s = None
         draft.line, draft.gpus, (draft.steps, draft.step_s) = row.line, gpus, work
         return True
+
+    def _leave_out(self, group: str) -> None:
+        """Count a job of a group that was not asked for; those kept are counted when the file has been read."""
+        self.ledger.skipped_rows += 1
+        self.ledger.skipped["other-group"] += 1
+        if group:
+            self.ledger.groups[group] += 1
 
     def _work(self, row: Row, draft: Draft) -> Work:
         """Steps and their time from whichever of steps, step time and duration the file states."""

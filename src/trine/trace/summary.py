@@ -30,6 +30,8 @@ class ImportSummary:
     gpus_max: int
     duration_p50_s: float | None
     """Median run time on reference GPUs; ``None`` if only a throughput table can tell."""
+    groups: dict[str, int]
+    """Jobs by group (virtual cluster), of all groups that the file names, whether or not they were asked for."""
     sentences: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:

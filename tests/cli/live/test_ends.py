@@ -14,6 +14,7 @@ import pytest
 from tests.cli.live.command import trine
 from tests.client.fake_daemon import FakeDaemon, announce
 from trine.cli.lazy import VERBS, load
+from trine.cli.live.columns import width
 
 VERB_LINES = [
     *(["queue"], ["queue", "--watch"], ["show", "1"], ["explain", "1"], ["cancel", "1"], ["hold", "1"]),
@@ -171,14 +172,66 @@ def _read_until(descriptor: int, wanted: str) -> str:
     return text
 
 
-def test_a_table_fits_a_narrow_terminal_and_keeps_the_whole_reason(daemon: FakeDaemon, state: Path) -> None:
-    daemon.add(reason={"code": "x", "sentence": "waits for GPUs " * 5, "change": "", "counts": {}})
-    started, terminal = _on_a_terminal(state, "queue", columns=100)
+@pytest.mark.parametrize("columns", [200, 80, 60, 30])
+def test_a_table_fits_a_terminal_and_always_shows_ids(daemon: FakeDaemon, state: Path, columns: int) -> None:
+    place = [{"node": f"node{i}", "gpus": [0, 1, 2, 3]} for i in range(4)]
+    reason = {"code": "x", "sentence": "waits for GPUs " * 8, "change": "", "counts": {}}
+    daemon.add("running", name="a-very-long-name-" * 7, placement=place, reason=reason)
+    daemon.update("1", max_runtime_s=1.2e5, run_from_s=1.7e9)
+    daemon.jobs["1"]["id"] = "123456"
+    daemon.add("failed", exit_code=-9, name="实验" * 20, user="somebody-else", finished_s=1.7e9 + 9)
+    started, terminal = _on_a_terminal(state, "queue", "--all", columns=columns)
     with started:
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", _read_until(terminal, "no end")).splitlines()
+        lines = _read_until(terminal, "no end").splitlines()
     os.close(terminal)
-    assert max(map(len, lines)) <= 100
-    assert "".join(lines).count("waits") == 5
+    assert len(lines) == 3
+    assert max(map(width, lines)) <= columns
+    assert re.search(r"(^| )123456 ", lines[1]) and re.search(r"(^| )2 ", lines[2])
+    assert "a-very" in lines[1] and "running" in lines[1]
+    if columns == 80:
+        for name in ("id", "name", "user", "state", "gpus", "where", "elapsed", "limit", "reason"):
+            assert name in lines[0].split()
+        assert "…" in lines[1] and "waits" in lines[1]
+
+
+def test_a_short_table_keeps_its_names_and_reasons_whole(daemon: FakeDaemon, state: Path) -> None:
+    reason = {"code": "x", "sentence": "2 of 4 GPUs are free.", "change": "", "counts": {}}
+    daemon.add(name="train-resnet", reason=reason)
+    started, terminal = _on_a_terminal(state, "queue", columns=80)
+    with started:
+        lines = _read_until(terminal, "no end").splitlines()
+    os.close(terminal)
+    assert "train-resnet" in lines[1] and lines[1].endswith("2 of 4 GPUs are free.")
+
+
+@pytest.mark.parametrize(
+    "line", [["-h"], ["queue", "-h"], ["token", "-h"], ["token", "add", "-h"], ["sim", "run", "-h"]]
+)
+def test_short_help_is_help(line: list[str]) -> None:
+    short, long = trine(*line), trine(*line[:-1], "--help")
+    assert short.code == 0 and short.out == long.out and short.out.startswith("Usage: ")
+
+
+def test_help_is_quick(state: Path) -> None:
+    """Nothing heavy is imported for it, the completion neither."""
+    program = (
+        "import sys; sys.argv = ['trine', '--help']\n"
+        "from trine.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'pydantic', 'numpy', 'rich', 'trine.cli.completion', 'trine.cli.live.queue'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_letters_that_the_terminal_lacks_do_not_end_the_verb(daemon: FakeDaemon, state: Path) -> None:
+    daemon.add(name="实验")
+    with process("queue", "--state", state, env=os.environ | {"PYTHONIOENCODING": "latin-1"}) as printing:
+        out, err = printing.communicate(timeout=20)
+    assert (printing.returncode, err) == (0, "")
+    assert "??" in out
 
 
 def test_watching_on_a_terminal_shows_changes_and_gives_the_screen_back(daemon: FakeDaemon, state: Path) -> None:
@@ -195,3 +248,19 @@ def test_watching_on_a_terminal_shows_changes_and_gives_the_screen_back(daemon: 
         finally:
             started.kill()
             os.close(terminal)
+
+
+@pytest.mark.parametrize("verb", ["show", "explain", "logs", "wait", "hold", "release"])
+@pytest.mark.parametrize("text", ["my run", "", "a/b"])
+def test_what_cannot_be_an_id_is_told_what_is_expected(daemon: FakeDaemon, state: Path, verb: str, text: str) -> None:
+    done = trine(verb, "--state", state, text)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"trine: JOB: {text!r}; expected the id of a job, which `trine queue` lists\n"
+
+
+def test_the_list_of_verbs_is_not_cut_in_a_terminal_of_80_columns() -> None:
+    done = process("--help", env={**os.environ, "COLUMNS": "80"})
+    out, _ = done.communicate(timeout=60)
+    lines = [line for line in out.splitlines() if line.split()[:1] and line.split()[0] in VERBS]
+    assert len(lines) == len(VERBS)
+    assert not [line for line in lines if line.endswith("...")]

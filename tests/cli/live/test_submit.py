@@ -39,13 +39,14 @@ def test_every_option_reaches_the_daemon(daemon: FakeDaemon, tmp_path: Path, mon
     monkeypatch.setenv("FROM_HERE", "yes")
     options = "--gpus 4 --gpu-types v100,p100 --nodes 2 --ranks node --name n --queue q --user u --priority 2 --model m"
     options += " --class A --steps 100 --env K=V=W --env FROM_HERE --workdir sub --checkpoint-dir /c --grace 5"
-    options += " --max-runtime 2h --deadline 3600"
+    options += " --max-runtime 2h --deadline 3600 --retries 2 --no-preempt --min-run 10m --export none"
     assert trine("submit", *options.split(), "--", "true").code == 0
     assert daemon.specs["1"] == {
         **{"run": ["true"], "workdir": str(tmp_path / "sub"), "gpus": {"count": 4, "types": ["v100", "p100"]}},
         **{"nodes": 2, "ranks": "node", "name": "n", "queue": "q", "user": "u", "priority": 2.0, "model": "m"},
         **{"class": "A", "steps": 100.0, "env": {"K": "V=W", "FROM_HERE": "yes"}, "max_runtime": "2h"},
         **{"checkpoint": {"dir": "/c", "grace_s": 5.0}, "deadline": 3600.0},
+        **{"retries": 2, "preemptible": False, "min_run": "10m"},
     }
 
 
@@ -56,7 +57,7 @@ def test_the_daemon_understands_what_a_command_line_becomes(daemon: FakeDaemon) 
 
     trine("submit", "--gpus", "2", "--class", "A", "--grace", "5", "--max-runtime", "90m", "--", "python", "x.py")
     [spec] = parse_jobs(json.dumps(daemon.specs["1"]))
-    assert (spec.gpus.count, spec.app_class, spec.name, spec.max_runtime) == (2, "A", "python", 5400.0)
+    assert (spec.gpus.count, spec.app_class, spec.name, spec.max_runtime) == (2, "A", "x.py", 5400.0)
 
 
 def test_files_hold_one_job_or_several_and_all_ids_are_printed(daemon: FakeDaemon, tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_files_hold_one_job_or_several_and_all_ids_are_printed(daemon: FakeDaemo
 
 def test_options_override_files_key_by_key(daemon: FakeDaemon, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(TWO_JOBS)
-    trine("submit", "--gpus", "2", "--env", "B=3", "--grace", "5", "two.yaml")
+    trine("submit", "--gpus", "2", "--env", "B=3", "--grace", "5", "--export", "none", "two.yaml")
     spec = daemon.specs["1"]
     assert spec["gpus"] == {"count": 2, "types": ["v100"]}
     assert spec["env"] == {"A": "1", "B": "3"}
@@ -102,3 +103,69 @@ def test_a_connection_that_stays_broken_tells_how_to_try_again(
     done = trine("submit", "--request-id", "abc", "--", "true")
     assert (done.code, done.out) == (1, "")
     assert "--request-id abc" in done.err
+
+
+@pytest.mark.parametrize("trouble", ["timeout", "unknown"])
+def test_without_an_answer_the_request_id_is_told(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    from trine.client import client, transport
+
+    monkeypatch.setattr(transport, "_AGAIN_AFTER_S", (0.0,))
+    if trouble == "timeout":
+        impatient = (client.Client.__init__.__kwdefaults__ or {}) | {"timeout_s": 0.2}
+        monkeypatch.setattr(client.Client.__init__, "__kwdefaults__", impatient)
+        daemon.answering.clear()
+    else:
+        daemon.refuse_next = [(503, "unknown")] * 9
+    done = trine("submit", "--", "true")
+    daemon.answering.set()
+    [request_id] = daemon.by_request
+    assert (done.code, done.out) == (1, "")
+    assert (
+        f"whether the jobs were accepted is not known; to be sure, submit again with --request-id {request_id}"
+        in done.err
+    )
+    daemon.refuse_next = []
+    assert trine("submit", "--request-id", request_id, "--", "true").out == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "how"),
+    [
+        ("train.py", "import torch\n", "trine submit -- python train.py\n"),
+        ("job.sh", "#!/bin/bash\npython train.py\n", "trine submit -- bash job.sh\n"),
+        ("job", "#!/usr/bin/env -S zsh -e\ntrue\n", "trine submit -- zsh job\n"),
+        (
+            "job.sbatch",
+            "#!/bin/bash -l\n#SBATCH --gres=gpu:2\ntrue\n",
+            "trine submit -- bash job.sbatch; its #SBATCH lines are not read, say the same with options\n",
+        ),
+    ],
+)
+def test_a_script_in_place_of_a_job_file_is_told_how_to_be_run(
+    daemon: FakeDaemon, tmp_path: Path, name: str, text: str, how: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    done = trine("submit", name)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"trine: {name}: a script; expected a job file (YAML); to run the script: {how}"
+    assert not daemon.specs
+
+
+def test_a_job_file_may_begin_as_a_script_does(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text('#!/usr/bin/env -S trine submit\nrun: ["true"]\n')
+    assert trine("submit", "job.yaml").out == "1\n"
+    assert daemon.specs["1"]["run"] == ["true"]
+
+
+@pytest.mark.parametrize(
+    ("option", "ours"),
+    [("--gres=gpu:2", "--gpus"), ("--partition=p", "--queue"), ("-p", "--queue"), ("--time=1:00:00", "--max-runtime")],
+)
+def test_an_option_of_sbatch_is_told_what_it_is_called_here(daemon: FakeDaemon, option: str, ours: str) -> None:
+    done = trine("submit", option, "--", "true")
+    assert (done.code, done.out) == (2, "")
+    name = option.partition("=")[0]
+    assert done.err == f"trine: submit: {name}, an option of sbatch; expected {ours}\n"
+    assert not daemon.specs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,65 @@ def running(daemon: FakeDaemon) -> str:
 def test_queue_lists_live_jobs_with_place_progress_and_reason(daemon: FakeDaemon, running: str) -> None:
     daemon.add("waiting", name="next"), daemon.add("done", name="old")
     header, first, second = trine("queue").out.splitlines()
-    assert header.split() == ["pos", "id", "name", "user", "state", "gpus", "where", "progress", "reason"]
+    # Columns that were there before stay where scripts expect them.
+    assert header.split()[:8] == ["pos", "id", "name", "user", "state", "gpus", "where", "progress"]
+    assert header.split()[8:] == ["elapsed", "waited", "limit", "reason"]
     assert "[red]resnet[/red]" in first
     assert "n0:0-1,3 n1:0" in first
     assert "40 %" in first
     assert second.split()[:3] == ["1", "2", "next"]
     assert second.endswith("2 of 4 GPUs are free.")
+
+
+def test_queue_tells_how_long_jobs_run_and_wait_and_may_run(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1.7e9 + 7_380.0)
+    daemon.add("running", started_s=1.7e9 + 60, run_from_s=1.7e9 + 3_600, max_runtime_s=43_200.0)
+    daemon.add("waiting")
+    daemon.add("done", started_s=1.7e9 + 5, finished_s=1.7e9 + 50)
+    daemon.add("cancelled", finished_s=1.7e9 + 86_400 * 2 + 7_200)
+    header, *lines = [line.split() for line in trine("queue", "--all").out.splitlines()]
+    at = header.index("elapsed")
+    assert [line[at : at + 3] for line in lines] == [
+        ["1h03m", "1m", "12h"],
+        ["-", "2h03m", "-"],
+        ["45s", "5s", "-"],
+        ["-", "2d02h", "-"],
+    ]
+
+
+def test_queue_shows_the_expected_start_where_the_daemon_knows_it(daemon: FakeDaemon) -> None:
+    daemon.add()
+    assert " start " not in trine("queue").out
+    daemon.update("1", expected_start_s=1.7e9)
+    header, line = trine("queue").out.splitlines()
+    assert " start " in header and line[header.index("start") :].startswith("2023-11-1")
+
+
+def test_queue_says_how_many_jobs_it_does_not_show(daemon: FakeDaemon) -> None:
+    for _ in range(5):
+        daemon.add()
+    done = trine("queue", "--limit", "2")
+    assert (done.code, len(done.out.splitlines())) == (0, 3)
+    assert done.err == "trine: 3 more jobs are not shown; --limit N shows more\n"
+    done = trine("queue", "--limit", "2", "-o", "json")
+    assert len(json.loads(done.out)) == 2 and "3 more jobs" in done.err
+    assert trine("queue", "--limit", "5").err == ""
+
+
+def test_queue_chooses_by_user_and_name(daemon: FakeDaemon) -> None:
+    daemon.add(user="ada", name="sweep-1"), daemon.add(user="bob", name="sweep-2"), daemon.add(user="ada", name="x")
+    assert [job["id"] for job in trine("queue", "--user", "ada", "-o", "json").json] == ["1", "3"]
+    assert [job["id"] for job in trine("queue", "--name", "sweep-*", "-o", "json").json] == ["1", "2"]
+
+
+@pytest.mark.parametrize("verb", ["queue", "show", "explain", "wait"])
+def test_states_that_a_newer_daemon_has_are_shown(daemon: FakeDaemon, verb: str) -> None:
+    job_id = daemon.add("timed out", finished_s=1.7e9 + 9)
+    done = trine(verb, *(["--all"] if verb == "queue" else [job_id]))
+    assert done.code == (1 if verb == "wait" else 0)
+    assert "timed out" in done.out
 
 
 def test_queue_never_cuts_or_breaks_lines_when_piped(daemon: FakeDaemon) -> None:
@@ -119,6 +173,81 @@ def test_cancel_does_what_it_can_and_says_what_it_could_not(daemon: FakeDaemon) 
     assert done.err == "trine: job 1 has ended (done)\ntrine: there is no job 77\n"
 
 
+def test_cancel_takes_a_choice_instead_of_ids(daemon: FakeDaemon) -> None:
+    daemon.add("running", name="keep"), daemon.add(name="sweep-1"), daemon.add("held", name="sweep-2")
+    daemon.add(name="sweep-3", user="bob"), daemon.add("done", name="sweep-4")
+    assert trine("cancel", "--name", "sweep-*", "--only", "waiting", "--user", "ada").out == "2 cancelled\n"
+    assert trine("cancel", "--name", "sweep-*").out.split() == ["4", "cancelled", "3", "cancelled"]
+    assert [job["id"] for job in trine("cancel", "--all", "-o", "json").json] == ["1"]
+    done = trine("cancel", "--all")
+    assert (done.code, done.out) == (0, "")
+    assert "none matches" in done.err
+
+
+def test_a_choice_that_could_mean_something_else_cancels_nothing(daemon: FakeDaemon) -> None:
+    daemon.add()
+    for arguments, part in (
+        (["1", "--all"], "both ids and a choice"),
+        ([], "no job"),
+        (["--only", "done"], "'done'"),
+        (["--all", "--state", "waiting"], "--only waiting"),
+    ):
+        done = trine("cancel", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert part in done.err
+    assert daemon.jobs["1"]["state"] == "waiting"
+
+
+def test_logs_of_a_job_that_never_started_say_so(daemon: FakeDaemon) -> None:
+    daemon.add("waiting"), daemon.add("cancelled"), daemon.add("done", attempt=1)
+    done = trine("logs", "1")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "trine: job 1 has not started yet, so it wrote nothing: it is waiting\n"
+    assert trine("logs", "2").err == trine("logs", "-f", "2").err
+    assert "never started" in trine("logs", "2").err
+    assert trine("logs", "3").err == ""
+
+
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_logs_of_a_job_that_failed_without_a_word_say_why(daemon: FakeDaemon, follow: list[str]) -> None:
+    reason = {"code": "failed", "sentence": "job 1 failed. pythn: not found in PATH", "change": "", "counts": {}}
+    daemon.add("failed", attempt=1, reason=reason)
+    done = trine("logs", *follow, "1")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "trine: job 1 wrote nothing: job 1 failed. pythn: not found in PATH\n"
+    daemon.write("1", b"a word\n")
+    assert trine("logs", *follow, "1").err == trine("logs", *follow, "--tail", "0", "1").err == ""
+
+
+def test_show_tells_what_a_job_runs_and_where(daemon: FakeDaemon) -> None:
+    daemon.add("done", command=["python", "train.py", "--name", "my run"], workdir="/home/ada/runs")
+    lines = dict(line.split(maxsplit=1) for line in trine("show", "1").out.splitlines())
+    assert (lines["command"], lines["workdir"]) == ("python train.py --name 'my run'", "/home/ada/runs")
+
+
+def test_progress_that_is_known_only_from_a_checkpoint_has_no_time_and_no_speed(daemon: FakeDaemon) -> None:
+    daemon.add("running", progress={"step": 53.0, "total": 300.0, "steps_per_s": 0.0, "at_s": 0.0})
+    [line] = [line for line in trine("show", "1").out.splitlines() if line.startswith("progress")]
+    assert line.split(maxsplit=1)[1] == "step 53 of 300 (18 %)"
+
+
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_logs_can_begin_with_the_last_lines(daemon: FakeDaemon, follow: list[str]) -> None:
+    job_id = daemon.add("done")
+    daemon.write(job_id, b"a\nb\nc\nno end")
+    assert trine("logs", *follow, "--tail", "2", job_id).out == "c\nno end"
+    assert trine("logs", *follow, "--tail", "0", job_id).out == ""
+    assert trine("logs", *follow, "--tail", "9", job_id).out == "a\nb\nc\nno end"
+
+
+def test_logs_of_other_ranks_are_shown(daemon: FakeDaemon) -> None:
+    job_id = daemon.add("done")
+    daemon.logs[f"{job_id}.1"] = b"rank one\n"
+    assert trine("logs", "--rank", "1", job_id).out == trine("logs", "-f", "--rank", "1", job_id).out == "rank one\n"
+    done = trine("logs", "--rank", "2", job_id)
+    assert (done.code, done.err) == (1, f"trine: job {job_id} has no rank 2\n")
+
+
 def test_logs_are_printed_byte_for_byte(daemon: FakeDaemon) -> None:
     job_id = daemon.add("done")
     daemon.write(job_id, "½ \x1b[1mbold\x1b[0m\nno end".encode())
@@ -177,7 +306,53 @@ def test_drain_and_undrain_tell_the_new_state(daemon: FakeDaemon) -> None:
     assert trine("drain", "n0", "--reason", "fan").out == "n0 drained, still held by 1\n"
     assert daemon.nodes[0]["reason"] == "fan"
     assert trine("undrain", "n0", "-o", "json").json["state"] == "up"
-    assert trine("drain", "n7").code == 1
+    assert trine("drain", "n7").code == 2
+
+
+def test_single_gpus_are_drained_and_undrained(daemon: FakeDaemon) -> None:
+    assert trine("drain", "n0:0", "--reason", "ecc").out == "n0:0 drained, still held by 1\n"
+    (gpu,) = [row.split() for row in trine("nodes", "n0").out.splitlines() if row.split()[3:4] == ["0"]]
+    assert (gpu[2], gpu[-1]) == ("drained", "ecc")
+    assert daemon.nodes[0]["state"] == "up"
+    assert trine("undrain", "n0:0").out == "n0:0 up\n"
+
+
+def test_undraining_a_node_says_that_its_gpus_are_back_too(daemon: FakeDaemon) -> None:
+    trine("drain", "n0:0,1")
+    assert trine("undrain", "n0").out == "n0 up, its GPUs 0-1, drained by themselves, too\n"
+    assert not any(gpu["drained"] for gpu in daemon.nodes[0]["gpus"])
+
+
+@pytest.mark.parametrize(
+    ("places", "sentence"),
+    [
+        (("n0:0", "n0:9"), "no GPU 9 on n0; expected of 0-1"),
+        (("n0:0", "n7"), "unknown node 'n7'"),
+        (("n0:",), "found 'n0:'; expected indices of GPUs, as in node0:3"),
+        (("n0:3-1",), "found 'n0:3-1'"),
+        (("n0:x",), "found 'n0:x'"),
+    ],
+)
+def test_of_several_places_either_all_are_drained_or_none(
+    daemon: FakeDaemon, places: tuple[str, ...], sentence: str
+) -> None:
+    done = trine("drain", *places)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert all(node["state"] == "up" for node in daemon.nodes)
+    assert not any(gpu.get("drained") for node in daemon.nodes for gpu in node["gpus"])
+
+
+@pytest.mark.parametrize("line", [["add", "ada"], ["list"], ["revoke", "ada"]], ids=lambda line: line[0])
+def test_tokens_are_not_managed_over_the_api(
+    daemon: FakeDaemon, state: Path, monkeypatch: pytest.MonkeyPatch, line: list[str]
+) -> None:
+    monkeypatch.setenv("TRINE_API", "http://127.0.0.1:9")
+    done = trine("token", *line)
+    assert (done.code, done.out) == (2, "")
+    assert "TRINE_API" in done.err and "--state" in done.err
+    assert not (state / "tokens.json").exists()
+    assert trine("token", "list", "--state", state).code == 0
 
 
 def test_tokens_are_made_listed_and_revoked(daemon: FakeDaemon, state: Path) -> None:
@@ -188,3 +363,10 @@ def test_tokens_are_made_listed_and_revoked(daemon: FakeDaemon, state: Path) -> 
     assert token not in (state / "tokens.json").read_text()
     assert trine("token", "revoke", "ada").out.endswith(" ada revoked\n")
     assert [entry["user"] for entry in trine("token", "list", "-o", "json").json] == ["bob"]
+
+
+def test_states_of_two_words_may_be_written_with_a_hyphen() -> None:
+    from trine.cli.live.queue import states_of
+    from trine.client.answers import ENDED, LIVE
+
+    assert states_of(["set-aside,timed out"], [*LIVE, *ENDED]) == ["set aside", "timed out"]

@@ -18,6 +18,7 @@ from trine.server.service import (
     JobView,
     NodeView,
     NotFound,
+    OutcomeUnknown,
     ReasonView,
     Refused,
     StoryLine,
@@ -46,11 +47,14 @@ class FakeService:
         self.requests: dict[str, list[str]] = {}
         self.node = NodeView("node0", "up", "rack0", (GpuView(0, "v100", None, {"A": 1.0}, ("slow",)),))
         self.full_disk = False
+        self.unknown = False
         self.watched = 0
         """How often somebody waited for a change."""
         self._changes = asyncio.Condition()
 
     async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
+        if self.unknown:
+            raise OutcomeUnknown(f"whether the jobs were accepted is not known; ask again with {request_id}")
         if self.full_disk:
             raise Unavailable("The disk is full; nothing was accepted.")
         if request_id in self.requests:
@@ -103,15 +107,19 @@ class FakeService:
         self.views[job_id] = replace(job, state=to)
         return self.views[job_id]
 
-    async def drain(self, node: str, reason: str, caller: Caller) -> NodeView:
+    async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         self._check_node(node)
-        self.node = replace(self.node, state="drained", reason=reason)
+        self.node = self._drained(gpus, True, reason) if gpus else replace(self.node, state="drained", reason=reason)
         return self.node
 
-    async def undrain(self, node: str, caller: Caller) -> NodeView:
+    async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         self._check_node(node)
-        self.node = replace(self.node, state="up", reason="")
+        self.node = self._drained(gpus, False, "") if gpus else replace(self.node, state="up", reason="")
         return self.node
+
+    def _drained(self, gpus: tuple[int, ...], drained: bool, reason: str) -> NodeView:
+        changed = (replace(g, drained=drained, reason=reason) if g.index in gpus else g for g in self.node.gpus)
+        return replace(self.node, gpus=tuple(changed))
 
     def _check_node(self, node: str) -> None:
         if node != self.node.name:
@@ -120,15 +128,24 @@ class FakeService:
     def daemon(self) -> DaemonView:
         return DaemonView("1.0", "fifo", "packed", 60.0, 0.0, 64, 64, {"waiting": len(self.views)})
 
+    def ended(self, job_id: str, caller: Caller) -> bool:
+        return self.job(job_id, caller).state not in LIVE_STATES
+
     def job(self, job_id: str, caller: Caller) -> JobView:
         job = self.views.get(job_id)
         if job is None or not (caller.admin or job.user == caller.user):
             raise NotFound(f"There is no job {job_id}.")
         return job
 
-    def jobs(self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000) -> list[JobView]:
+    def jobs(
+        self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000, user: str = "", name: str = ""
+    ) -> list[JobView]:
         mine = [job for job in self.views.values() if caller.admin or job.user == caller.user]
-        return [job for job in mine if job.state in states][:limit]
+        chosen = [job for job in mine if user in ("", job.user) and name in ("", job.name)]
+        return [job for job in chosen if job.state in states][:limit]
+
+    def count(self, caller: Caller, states: frozenset[str] = LIVE_STATES, user: str = "", name: str = "") -> int:
+        return len(self.jobs(caller, states, len(self.views), user, name))
 
     def explain(self, job_id: str, caller: Caller) -> Explanation:
         return Explanation(self.job(job_id, caller), (WAITS.sentence,), (StoryLine(1_000.0, "submitted"),))
@@ -136,8 +153,11 @@ class FakeService:
     def nodes(self) -> list[NodeView]:
         return [self.node]
 
-    def log_path(self, job_id: str, caller: Caller) -> str:
-        return str(self.logs / f"{self.job(job_id, caller).id}.log")
+    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
+        job = self.job(job_id, caller)
+        if rank >= job.gpus:
+            raise NotFound(f"Job {job_id} has no rank {rank}.")
+        return str(self.logs / f"{job.id}.log{f'.{rank}' if rank else ''}")
 
     async def changed(self, timeout_s: float) -> None:
         self.watched += 1

@@ -15,7 +15,7 @@ CONFIG = """\
 queues:
   default:
   research: {weight: 3, max_gpus: 16, max_waiting: 2, users: [anna, ben]}
-  open: {users: any, max_priority: 0}
+  open: {users: any, max_priority: 0, retries: 2}
 users:
   anna: {max_waiting: 3, max_gpus: 8}
 default_queue: open
@@ -57,6 +57,11 @@ def test_queue_and_user_are_filled_in(access: Access) -> None:
     assert (admitted.queue, admitted.user) == ("open", "anna")
     (admitted,) = Access().admit([job(gpus=5, user="ben")], ADMIN, Load())
     assert (admitted.queue, admitted.user, admitted.gpus.count) == ("default", "ben", 5)
+
+
+def test_retries_are_the_queues_where_the_job_does_not_say(access: Access) -> None:
+    specs = [job(queue="open"), job(queue="open", retries=0), job(queue="default")]
+    assert [spec.retries for spec in access.admit(specs, ADMIN, Load())] == [2, 0, None]
 
 
 def test_who_may_submit_where(access: Access) -> None:
@@ -109,6 +114,7 @@ def test_root_runs_jobs_only_as_known_users_and_as_root_only_on_purpose() -> Non
         ("queues:\n  a: {weight: 0}\n", "queues.a.weight: found '0'; expected a number greater than 0"),
         ("queues:\n  a: {users: anna}\n", "queues.a.users: found 'anna'; expected any or a list of users"),
         ("queues:\n  a/b: {weight: 1}\n", "found queue 'a/b'"),
+        ("queues:\n  a: {retries: 1001}\n", "queues.a.retries: found '1001'"),
         ("queues:\n  a: {max_waiting: -1}\n", "queues.a.max_waiting: found '-1'"),
         ("queues: {a: }\ndefault_queue: b\n", "trine.yaml:2: default_queue: unknown queue 'b'"),
         ("users:\n  anna: 5\n", "users.anna: found '5'; expected a mapping"),
@@ -118,3 +124,9 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, message: str)
     with pytest.raises(InputError) as caught:
         read_access(config(tmp_path, text))
     assert message in str(caught.value)
+
+
+def test_a_second_name_of_root_is_root() -> None:
+    access = Access(runs_as_user=True, is_user=lambda _: True, is_root=lambda name: name in ("root", "toor"))
+    assert refusal(access, Caller("toor"), job())[0] == "forbidden"
+    assert access.admit([job(user="ada")], ADMIN, Load())[0].user == "ada"

@@ -55,7 +55,7 @@ def test_queries_are_checked(anna: httpx.Client, query: str) -> None:
 
 def test_a_misspelt_parameter_names_the_nearest(anna: httpx.Client) -> None:
     message = refused(anna.get("/v1/jobs?stat=done"), 422, "invalid")
-    assert message == "Unknown parameter 'stat' (did you mean 'state'?); expected limit, state."
+    assert message == "Unknown parameter 'stat' (did you mean 'state'?); expected limit, name, state, user."
     refused(anna.post("/v1/jobs?dry_run=1", json=JOB), 422, "invalid")
 
 
@@ -110,3 +110,10 @@ def test_too_many_that_wait(start: Start) -> None:
         refused(client.get("/v1/jobs/1/wait?timeout_s=5"), 503, "busy")
         refused(client.get("/v1/jobs/1/log?follow=true"), 503, "busy")
         assert client.get("/v1/jobs/1").status_code == 200
+
+
+def test_an_outcome_that_is_not_known_is_told_as_such(anna: httpx.Client, server: Running) -> None:
+    server.service.unknown = True
+    answer = anna.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "r1"})
+    assert refused(answer, 503, "unknown").endswith("is not known; ask again with r1")
+    assert answer.headers["Retry-After"] == "2"

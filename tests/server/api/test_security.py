@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -12,8 +13,9 @@ import httpx
 import pytest
 
 from tests.server.api.conftest import Running, Start, eventually, running
-from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, FakeAuth, FakeService
-from trine.server.api.limits import Limits
+from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN, FakeAuth, FakeService
+from trine.server.api.limits import Limits, connections_within
+from trine.server.service import Caller
 
 JOB = {"run": "python train.py"}
 PATHS = [
@@ -279,6 +281,19 @@ def test_a_client_that_goes_away_frees_its_place(start: Start) -> None:
     eventually(lambda: client.get(wait).status_code == 200)
 
 
+def test_one_user_cannot_take_all_places_of_those_who_wait(start: Start) -> None:
+    server = start(Limits(watches=2))
+    anna, ben = server.client(ANNA_TOKEN), server.client(BEN_TOKEN)
+    for client in (anna, ben):
+        client.post("/v1/jobs", json=JOB)
+    request = head(f"Authorization: Bearer {ANNA_TOKEN}", method="GET", path="/v1/jobs/1/wait?timeout_s=300")
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(request)
+        eventually(lambda: server.service.watched > 0)
+        assert anna.get("/v1/jobs/1/wait?timeout_s=0.01").status_code == 503
+        assert ben.get("/v1/jobs/2/wait?timeout_s=0.01").status_code == 200
+
+
 def test_a_client_that_stops_reading_is_given_up(impatient: Running) -> None:
     server = impatient
     server.client(ANNA_TOKEN).post("/v1/jobs", json=JOB)
@@ -292,3 +307,85 @@ def test_a_client_that_stops_reading_is_given_up(impatient: Running) -> None:
 def test_what_a_job_is_told_is_never_read_by_a_shell(anna: httpx.Client, server: Running) -> None:
     anna.post("/v1/jobs", json={"run": "python 'a b' $HOME `id` $(id) ~ *.py"})
     assert server.service.specs["1"].run == ("python", "a b", "$HOME", "`id`", "$(id)", "~", "*.py")
+
+
+@pytest.mark.parametrize("more", [b"", b'{"run": ["true"]}' + b" " * 60_000], ids=["alone", "with a body"])
+def test_large_headers_in_one_piece_are_refused_with_a_reason(server: Running, more: bytes) -> None:
+    """As many bytes as a program that sends them at once puts into one segment, with their end."""
+    lines = [f"X-{i}: {'x' * 1_000}" for i in range(100)]
+    sent = head(f"Authorization: Bearer {ANNA_TOKEN}", f"Content-Length: {len(more)}", *lines) + more
+    assert len(sent) > 100_000
+    answer = raw(server, sent)
+    assert answer.startswith(b"HTTP/1.1 431 ") or not answer, "hung up on while still sending"
+    assert not server.service.views
+    assert_alive(server)
+
+
+def test_headers_just_over_the_limit_get_to_read_why(server: Running) -> None:
+    answer = raw(server, head(f"Authorization: Bearer {ANNA_TOKEN}", f"X: {'x' * 33_000}", method="GET"))
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large")
+    assert answer.endswith(b"The headers are larger than 32768 bytes.\n")
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
+def test_who_sends_two_megabytes_gets_to_read_that_they_are_too_many(server: Running, declared: bool) -> None:
+    """A client that writes all of its body before it reads, as most do."""
+    body = b"x" * 2_000_000
+    framing = f"Content-Length: {len(body)}" if declared else "Transfer-Encoding: chunked"
+    sent = body if declared else b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    answer = raw(server, head(f"Authorization: Bearer {ANNA_TOKEN}", framing), sent)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"The body is larger than 1,000,000 bytes." in answer
+
+
+def test_who_asks_before_sending_too_much_is_told_at_once(server: Running) -> None:
+    asked = head(f"Authorization: Bearer {ANNA_TOKEN}", "Content-Length: 2000000", "Expect: 100-continue")
+    assert raw(server, asked).startswith(b"HTTP/1.1 413 ")
+
+
+class Revocable(FakeAuth):
+    """Anna's token can be taken back."""
+
+    revoked = False
+
+    def caller(self, token: str) -> Caller | None:
+        return None if self.revoked and token == ANNA_TOKEN else super().caller(token)
+
+
+def test_calls_that_last_end_when_their_token_is_revoked(start: Start, tmp_path: Path) -> None:
+    auth, service = Revocable(), FakeService(tmp_path)
+    server = start(service=service, auth=auth)
+    anna = server.client(ANNA_TOKEN)
+    job = anna.post("/v1/jobs", json=JOB).json()["ids"][0]
+    (tmp_path / f"{job}.log").write_text("begun\n")
+    waited: list[int] = []
+    waiter = threading.Thread(
+        target=lambda: waited.append(server.client(ANNA_TOKEN).get(f"/v1/jobs/{job}/wait?timeout_s=60").status_code)
+    )
+    waiter.start()
+    with anna.stream("GET", f"/v1/jobs/{job}/log?follow=true") as log:
+        parts = log.iter_bytes()
+        assert next(parts) == b"begun\n"
+        eventually(lambda: service.watched > 2)
+        auth.revoked = True
+        began_s = time.monotonic()
+        (tmp_path / f"{job}.log").write_text("begun\nsecret\n")
+        assert b"".join(parts) in (b"", b"secret\n")
+    waiter.join(20)
+    assert waited == [401]
+    assert time.monotonic() - began_s < 10
+
+
+def test_the_oldest_silent_connection_makes_room_for_one_with_a_token(impatient: Running) -> None:
+    with ExitStack() as stack:
+        known = impatient.client(ANNA_TOKEN)
+        assert known.get("/v1/jobs").status_code == 200
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", impatient.port)))
+        assert impatient.client(ANNA_TOKEN).get("/v1/jobs").status_code == 200
+        assert known.get("/v1/jobs").status_code == 200
+
+
+@pytest.mark.parametrize(("descriptors", "connections"), [(256, 128), (1_024, 512), (65_536, 2_048), (8, 8)])
+def test_most_descriptors_are_kept_for_other_things(descriptors: int, connections: int) -> None:
+    assert connections_within(descriptors) == connections

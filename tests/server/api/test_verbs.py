@@ -12,6 +12,7 @@ import pytest
 from tests.server.api.conftest import Running, Start
 from tests.server.api.fake import ANNA_TOKEN
 from trine.server.api.limits import Limits
+from trine.server.api.logs import TAIL_BYTES, tail_offset
 
 JOB = {"run": "python train.py", "gpus": 2}
 
@@ -116,6 +117,47 @@ def test_logs_are_read_from_an_offset(anna: httpx.Client, server: Running) -> No
     assert anna.get(f"{url}?offset=7").text.startswith("step 2\n")
     assert anna.get(f"{url}?offset=-5").text == "xxxxx"
     assert anna.get(f"{url}?offset=999999").text == ""
+
+
+def test_every_rank_has_its_log(anna: httpx.Client, ben: httpx.Client, server: Running) -> None:
+    job_id = submitted(anna)
+    url = f"/v1/jobs/{job_id}/log"
+    (server.service.logs / f"{job_id}.log").write_text("zero\n")
+    (server.service.logs / f"{job_id}.log.1").write_text("one\nmore\n")
+    assert [anna.get(f"{url}?rank={rank}").text for rank in (0, 1)] == ["zero\n", "one\nmore\n"]
+    assert anna.get(f"{url}/offset?rank=1&tail=1").json() == {"offset": 4}
+    assert [anna.get(f"{url}?rank={rank}").status_code for rank in ("2", "-1", "x")] == [404, 422, 422]
+    assert [ben.get(f"{url}{path}").status_code for path in ("?rank=1", "/offset?tail=1")] == [404, 404]
+
+
+@pytest.mark.parametrize(
+    ("text", "tails"),
+    [
+        (b"", [0, 0, 0]),
+        (b"a\nb\nc\n", [6, 4, 2]),
+        (b"a\nb\nno end", [10, 4, 2]),
+        (b"\n\n", [2, 1, 0]),
+        (b"x" * 100_000 + b"\n" + b"y" * 100_000 + b"\n", [200_002, 100_001, 0]),
+    ],
+)
+def test_the_last_lines_of_a_log_are_found(text: bytes, tails: list[int], tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(text)
+    assert [tail_offset(str(tmp_path / "log"), lines) for lines in (0, 1, 2)] == tails
+
+
+def test_lines_are_looked_for_only_so_far_back(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        log.truncate(TAIL_BYTES + 1_000)
+    assert tail_offset(str(tmp_path / "log"), 1) == 1_000
+
+
+def test_jobs_are_counted(anna: httpx.Client, ben: httpx.Client, server: Running) -> None:
+    ids = [submitted(anna, name=name) for name in ("a", "b", "b")]
+    server.finish(ids[0])
+    assert anna.get("/v1/jobs/count").json() == {"count": 2}
+    assert anna.get("/v1/jobs/count?state=all&name=b&user=anna").json() == {"count": 2}
+    assert [job["id"] for job in anna.get("/v1/jobs?state=all&name=a").json()] == [ids[0]]
+    assert ben.get("/v1/jobs/count?user=anna").json() == {"count": 0}
 
 
 def test_a_followed_log_ends_with_the_job_and_misses_nothing(anna: httpx.Client, server: Running) -> None:

@@ -4,20 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trine.cli.live.queue import Name, User, states_of
 from trine.cli.live.verb import Form, JobIds, Output, State, connected, print_json, say, verb
 
 if TYPE_CHECKING:
     from trine.client import Client, JobAnswer
 
+_MOST = 100_000
+"""Jobs that the API lists at once, at most."""
+
 
 @verb
-def cancel(jobs: JobIds, state: State = None, output: Output = Form.TABLE) -> None:
-    """Cancel jobs; running ones are stopped."""
-    _each(jobs, state, output, lambda client: client.cancel)
+def cancel(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs; or choose them:", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="All jobs that you may cancel.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="STATE", help="Jobs in this state; several: waiting,held.")
+    ] = None,
+    user: User = "",
+    name: Name = "",
+    state: State = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Cancel jobs; running ones are stopped.
+
+    By their ids, or all that --only, --user and --name choose together. What was cancelled is printed.
+    """
+    from trine.client.answers import LIVE
+    from trine.core.errors import InputError
+
+    if state is not None and str(state) in LIVE and not state.exists():
+        raise InputError("--state", f"the state of a job, {str(state)!r}", f"a directory; jobs: --only {state}")
+    chosen = everything or bool(only or user or name)
+    if chosen == bool(jobs):
+        found = "both ids and a choice" if jobs else "no job"
+        raise InputError("cancel", found, "ids, or some of --all, --only STATE, --user U, --name TEXT")
+    if jobs:
+        _each(jobs, state, output, lambda client: client.cancel)
+        return
+    _cancel_chosen(states_of(only, LIVE), user, name, state, output)
 
 
 @verb
@@ -30,6 +61,27 @@ def hold(jobs: JobIds, state: State = None, output: Output = Form.TABLE) -> None
 def release(jobs: JobIds, state: State = None, output: Output = Form.TABLE) -> None:
     """Let held jobs run again."""
     _each(jobs, state, output, lambda client: client.release)
+
+
+def _cancel_chosen(states: list[str], user: str, name: str, state: Path | None, output: Form) -> None:
+    """Cancel whatever matches; a job that ends in the meantime needs no cancelling."""
+    from trine.client import RefusedError
+
+    cancelled = []
+    with connected(state) as client:
+        # Those that wait go first: otherwise they would start where those that run are stopped.
+        found = client.jobs(states, _MOST, user=user, name=name)[::-1]
+        try:
+            for job in found:
+                try:
+                    cancelled.append(client.cancel(job["id"]))
+                except RefusedError as error:
+                    if error.code not in ("ended", "not-found"):
+                        raise
+        finally:  # also what was done before an error
+            _print(cancelled, output)
+    if not cancelled:
+        say("trine: no job was cancelled: none matches")
 
 
 def _each(
@@ -46,9 +98,13 @@ def _each(
             except RefusedError as error:
                 refused.append(error)
                 say(f"trine: {error}")
+    _print(changed, output)
+    if refused:
+        raise typer.Exit(2 if all(error.usage for error in refused) else 1)
+
+
+def _print(changed: list[JobAnswer], output: Form) -> None:
     if output is Form.JSON:
         print_json(changed)
     elif changed:
         typer.echo("\n".join(f"{job['id']} {job['state']}" for job in changed))
-    if refused:
-        raise typer.Exit(2 if all(error.usage for error in refused) else 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import re
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,7 +16,20 @@ if TYPE_CHECKING:
 HEADER = ("node", "rack", "state", "gpu", "type", "job", "score", "flags", "reason")
 RIGHT = ("gpu", "job")
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", show_default=False)]
+_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_GPUS = "indices of GPUs, as in node0:3, node0:1,3 or node0:0-3"
+
+Places = Annotated[
+    list[str],
+    typer.Argument(metavar="NODE[:GPUS]...", help="Nodes, or GPUs of nodes: node0:3, node0:1,3.", show_default=False),
+]
+
+
+class Place(NamedTuple):
+    """A node, or the GPUs of it with these indices."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
 
 
 @verb
@@ -37,21 +51,56 @@ def nodes(
 
 @verb
 def drain(
-    node: NodeName,
+    places: Places,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look later.")] = "",
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Start nothing more on a node."""
+    """Start nothing more on nodes, or on single GPUs."""
+    asked = [parse_place(text) for text in places]
     with connected(state) as client:
-        _told(client.drain(node, reason), output)
+        _check(client.nodes(), asked)
+        changed = [client.drain(place.node, reason, place.gpus) for place in asked]
+    _tell(asked, changed, output)
 
 
 @verb
-def undrain(node: NodeName, state: State = None, output: Output = Form.TABLE) -> None:
-    """Let jobs start on a node again."""
+def undrain(places: Places, state: State = None, output: Output = Form.TABLE) -> None:
+    """Let jobs start on nodes, or on single GPUs, again."""
+    asked = [parse_place(text) for text in places]
     with connected(state) as client:
-        _told(client.undrain(node), output)
+        before = {node["name"]: node for node in client.nodes()}
+        _check(list(before.values()), asked)
+        changed = [client.undrain(place.node, place.gpus) for place in asked]
+    _tell(asked, changed, output, [[] if place.gpus else _drained_alone(before[place.node]) for place in asked])
+
+
+def parse_place(text: str) -> Place:
+    """``node0``, ``node0:3``, ``node0:1,3`` or ``node0:0-3``."""
+    from trine.core.errors import InputError
+
+    node, colon, told = text.partition(":")
+    if not colon:
+        return Place(node)
+    gpus: set[int] = set()
+    for part in told.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise InputError("GPUs", f"found {text!r}", _GPUS)
+        gpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return Place(node, tuple(sorted(gpus)))
+
+
+def _check(nodes: list[NodeAnswer], asked: list[Place]) -> None:
+    """All of it exists: of several, either all are changed or none."""
+    from trine.cli.live.words import ranges
+    from trine.core.errors import InputError
+
+    for place, node in zip(asked, _chosen(nodes, [place.node for place in asked]), strict=True):
+        known = [gpu["index"] for gpu in node["gpus"]]
+        missing = [index for index in place.gpus if index not in known]
+        if missing:
+            raise InputError("GPUs", f"no GPU {missing[0]} on {place.node}", f"of {ranges(known)}")
 
 
 def _chosen(nodes: list[NodeAnswer], names: list[str]) -> list[NodeAnswer]:
@@ -74,13 +123,13 @@ def rows(node: NodeAnswer) -> list[list[str]]:
         [
             node["name"],
             node["rack"] or NOTHING,
-            node["state"],
+            _state(node, gpu),
             str(gpu["index"]),
             gpu["gpu_type"],
             "+".join(holders(gpu)) or NOTHING,
             " ".join(f"{name}={score:.2f}" for name, score in sorted(gpu["scores"].items())) or NOTHING,
             ",".join(gpu["flags"]) or NOTHING,
-            node["reason"] or NOTHING,
+            node["reason"] or gpu.get("reason") or NOTHING,
         ]
         for gpu in node["gpus"]
     ]
@@ -91,10 +140,36 @@ def holders(gpu: GpuAnswer) -> list[str]:
     return [job for job in (gpu["job"], gpu.get("second_job")) if job]
 
 
-def _told(node: NodeAnswer, output: Form) -> None:
+def _state(node: NodeAnswer, gpu: GpuAnswer) -> str:
+    """That of its node, unless the GPU was drained by itself."""
+    return "drained" if gpu.get("drained") and node["state"] == "up" else node["state"]
+
+
+def _drained_alone(node: NodeAnswer) -> list[int]:
+    return [gpu["index"] for gpu in node["gpus"] if gpu.get("drained")]
+
+
+def _tell(asked: list[Place], changed: list[NodeAnswer], output: Form, lifted: list[list[int]] | None = None) -> None:
+    """What became of each place; one value for one, a list for several."""
     if output is Form.JSON:
-        print_json(node)
+        print_json(changed if len(changed) > 1 else changed[0])
         return
-    left = sorted({job for gpu in node["gpus"] for job in holders(gpu)})
-    running = f", still held by {', '.join(left)}" if left else ""
-    typer.echo(f"{node['name']} {node['state']}{running}")
+    for i, (place, node) in enumerate(zip(asked, changed, strict=True)):
+        typer.echo(_sentence(place, node, lifted[i] if lifted else []))
+
+
+def _sentence(place: Place, node: NodeAnswer, lifted: list[int]) -> str:
+    from trine.cli.live.words import ranges
+
+    meant = [gpu for gpu in node["gpus"] if not place.gpus or gpu["index"] in place.gpus]
+    name = f"{place.node}:{ranges(place.gpus)}" if place.gpus else place.node
+    state = _state(node, meant[0]) if place.gpus else node["state"]
+    jobs = sorted({job for gpu in meant for job in holders(gpu)})
+    parts = [f"{name} {state}"]
+    if place.gpus and node["state"] != "up":
+        parts.append(f"as all of {place.node} is")
+    if jobs and state != "up":
+        parts.append(f"still held by {', '.join(jobs)}")
+    if lifted:
+        parts.append(f"its GPUs {ranges(lifted)}, drained by themselves, too")
+    return ", ".join(parts)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trine.cli.live.verb import Form, Output, State, connected, print_json, verb
+from trine.cli.live.verb import Form, Output, State, connected, print_json, say, verb
 
 if TYPE_CHECKING:
+    from trine.cli.live.columns import Fit
     from trine.client import Client, JobAnswer
 
-HEADER = ("pos", "id", "name", "user", "state", "gpus", "where", "progress", "reason")
-RIGHT = ("pos", "id", "gpus", "progress")
+HEADER = (
+    *("pos", "id", "name", "user", "state", "gpus", "where", "progress"),
+    *("elapsed", "waited", "limit", "start", "reason"),
+)
+"""``start``, when a waiting job is expected to start, is shown only where the daemon says so."""
+RIGHT = ("pos", "id", "gpus", "progress", "elapsed", "waited", "limit")
+_MOST = 100_000
+"""Jobs that the API lists at once, at most."""
+
+User = Annotated[str, typer.Option("--user", "-u", metavar="U", help="Only jobs of this user.")]
+Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="Only jobs of this name; * and ? are wildcards.")]
 
 
 @verb
@@ -24,44 +34,78 @@ def queue(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="STATE", help="Jobs in this state; several: running,held.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many jobs.")] = 1000,
+    user: User = "",
+    name: Name = "",
+    limit: Annotated[int, typer.Option(min=1, max=_MOST, metavar="N", help="At most so many jobs.")] = 1000,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, until Ctrl-C.")] = False,
     every_s: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="Seconds between two looks.")] = 2.0,
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List jobs: position, state, where they run, why they wait."""
+    """List jobs: state, times, where they run, why they wait.
+
+    elapsed: since the present start, for ended jobs from the first start to the end. waited: from submission to the
+    first start. limit: the job's max_runtime. A narrow terminal shows less; `trine show JOB` shows all of it.
+    """
     from trine.core.errors import InputError
 
     if watch and output is Form.JSON:
         raise InputError("--watch", "together with -o json", "one of them: JSON is one value")
     wanted = _wanted(everything, only)
     with connected(state) as client:
-        if watch:
-            _show_again(_looks(client, wanted, limit, every_s))
-        elif output is Form.JSON:
-            print_json(client.jobs(wanted, limit))
-        else:
-            from trine.cli.live.columns import print_columns
 
-            print_columns(HEADER, rows(client.jobs(wanted, limit)), RIGHT)
+        def look() -> tuple[list[JobAnswer], str]:
+            return _look(client, wanted, limit, user, name)
+
+        if watch:
+            _show_again(look, every_s)
+            return
+        jobs, cut_off = look()
+    if output is Form.JSON:
+        print_json(jobs)
+    else:
+        _print(jobs)
+    if cut_off:
+        say(f"trine: {cut_off}")
 
 
 def _wanted(everything: bool, only: list[str] | None) -> list[str]:
     """Names of states to ask for; none means those a job can still leave."""
     from trine.client.answers import ENDED, LIVE
+
+    # "all" rather than the names known here: the daemon may have more.
+    return states_of(only, [*LIVE, *sorted(ENDED)]) or (["all"] if everything else [])
+
+
+def states_of(only: list[str] | None, known: Sequence[str]) -> list[str]:
+    """The states that ``--only`` names, checked."""
     from trine.core.errors import unknown_name
 
-    known = [*LIVE, *sorted(ENDED)]
-    names = [name.strip() for text in only or () for name in text.split(",")]
+    names = [name.strip().replace("-", " ") for text in only or () for name in text.split(",")]
     for name in names:
         if name not in known:
             raise unknown_name("--only", "state", name, known)
-    return names or (known if everything else [])
+    return names
 
 
-def rows(jobs: list[JobAnswer]) -> list[list[str]]:
-    from trine.cli.live.words import NOTHING, outcome, place, progress
+def _look(client: Client, wanted: list[str], limit: int, user: str, name: str) -> tuple[list[JobAnswer], str]:
+    """The jobs, and a sentence if there are more than those."""
+    from trine.client import RefusedError
+
+    jobs = client.jobs(wanted, limit, user=user, name=name)
+    if len(jobs) < limit:
+        return jobs, ""
+    try:
+        more = client.count(wanted, user=user, name=name) - len(jobs)
+    except RefusedError:  # a daemon that does not count
+        return jobs, f"only the first {limit:,} jobs are shown; there may be more"
+    jobs_are = "job is" if more == 1 else "jobs are"
+    return jobs, f"{more:,} more {jobs_are} not shown; --limit N shows more" if more > 0 else ""
+
+
+def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
+    """One row per job; without a time, durations are left out."""
+    from trine.cli.live.words import NOTHING, clock_time, duration, elapsed_s, outcome, place, progress, waited_s
 
     return [
         [
@@ -73,31 +117,74 @@ def rows(jobs: list[JobAnswer]) -> list[list[str]]:
             str(job["gpus"]),
             place(job),
             progress(job["progress"]),
+            duration(elapsed_s(job, now_s)),
+            duration(waited_s(job, now_s)),
+            duration(job.get("max_runtime_s")),
+            clock_time(job.get("expected_start_s")),
             job["reason"]["sentence"],
         ]
         for job in jobs
     ]
 
 
-def _looks(client: Client, wanted: list[str], limit: int, every_s: float) -> Iterator[list[list[str]]]:
-    while True:
-        yield rows(client.jobs(wanted, limit))
-        time.sleep(every_s)
+def table(jobs: list[JobAnswer], now_s: float | None, brief: bool) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, without the expected start if there is none; ``brief``: reasons do not say the id again."""
+    found = rows(jobs, now_s)
+    if brief:
+        found = [[*row[:-1], row[-1].removeprefix(f"job {job['id']} ")] for job, row in zip(jobs, found, strict=True)]
+    if any(job.get("expected_start_s") is not None for job in jobs):
+        return list(HEADER), found
+    at = HEADER.index("start")
+    return [*HEADER[:at], *HEADER[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in found]
 
 
-def _show_again(looks: Iterator[list[list[str]]]) -> None:
+def _print(jobs: list[JobAnswer]) -> None:
+    from trine.cli.live.columns import print_columns
+
+    print_columns(*table(jobs, time.time(), brief=sys.stdout.isatty()), RIGHT, _fit())
+
+
+def _fit() -> Fit:
+    """The name gives way first, the id never."""
+    from trine.cli.live.columns import Fit
+
+    return Fit(
+        rest="reason",
+        rest_width=32,
+        least={"name": 8, "where": 9, "state": 9, "user": 6, "reason": 8},
+        extras=("pos", "waited", "progress"),
+        last_resort=("start", "limit", "where", "user", "gpus", "reason", "elapsed"),
+    )
+
+
+def _show_again(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) -> None:
     """A screen that is refreshed, or, where the output is no terminal, the table again whenever it changed."""
-    from trine.cli.live.columns import console, drawn, print_columns
+    if sys.stdout.isatty():
+        _refresh(look, every_s)
+    before: list[list[str]] | None = None
+    for jobs, cut_off in _looks(look, every_s):
+        now = rows(jobs, None)
+        if now != before:
+            _print(jobs)
+            if cut_off:
+                say(f"trine: {cut_off}")
+        before = now
 
-    if not sys.stdout.isatty():
-        before: list[list[str]] | None = None
-        for look in looks:
-            if look != before:
-                print_columns(HEADER, look, RIGHT)
-            before = look
-        return
+
+def _refresh(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) -> None:
     from rich.live import Live
+    from rich.text import Text
+
+    from trine.cli.live.columns import console, fitted, terminal_width
 
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
-        for look in looks:
-            screen.update(drawn(HEADER, look, RIGHT), refresh=True)
+        for jobs, cut_off in _looks(look, every_s):
+            lines = fitted(*table(jobs, time.time(), brief=True), RIGHT, _fit(), terminal_width())
+            lines += [cut_off] if cut_off else []
+            screen.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
+
+
+def _looks(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) -> Iterator[tuple[list[JobAnswer], str]]:
+    while True:
+        yield look()
+        time.sleep(every_s)

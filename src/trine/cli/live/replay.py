@@ -15,11 +15,13 @@ from trine.cli.live.verb import Form, Output, State, print_json, verb
 def replay(
     state: State = None,
     store: Annotated[str, typer.Option(metavar="URL", help="Journal elsewhere, as given to `trine up`.")] = "",
-    config: Annotated[Path | None, typer.Option(help="Queues and users, as given to `trine up`.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Queues and users, as given to `trine up`; for journals without their limits.")
+    ] = None,
     throughputs: Annotated[str, typer.Option(help="Throughputs, as given to `trine up`.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """Decide a recorded run again and compare; simulate it and say how far off."""
+    """Decide a recorded run again, simulate it, and compare."""
     from trine.client.address import state_directory
     from trine.config.throughputs import load_throughputs
     from trine.core.errors import InputError
@@ -35,7 +37,7 @@ def replay(
     known = load_throughputs(throughputs) if throughputs else None
     model = Model(known, quotas_of(read_access(config))) if config else Model(known)
     agreement, ended = redecide(Store.open(store or journal).records(), model)
-    forecasts = forecast(ended, model)
+    forecasts = forecast(ended, agreement.model)
     learnt = ended.observations.prediction_error() if ended.observations else None
     if output is Form.JSON:
         print_json(

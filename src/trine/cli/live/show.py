@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from typing import TYPE_CHECKING
 
 import typer
@@ -38,7 +40,7 @@ def explain(job: JobId, state: State = None, output: Output = Form.TABLE) -> Non
 
 def pairs(job: JobAnswer) -> list[tuple[str, str]]:
     """Names and values; what a job cannot have yet is left out."""
-    from trine.cli.live.words import clock_time, full_progress, outcome, where
+    from trine.cli.live.words import clock_time, duration, elapsed_s, full_progress, outcome, where
 
     told = [
         ("id", job["id"]),
@@ -47,6 +49,8 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("queue", job["queue"]),
         ("state", outcome(job)),
         ("position", "" if job["position"] is None else str(job["position"])),
+        ("command", shlex.join(job.get("command") or ())),
+        ("workdir", job.get("workdir") or ""),
         ("reason", job["reason"]["sentence"]),
         ("would change", job["reason"]["change"]),
         ("gpus", str(job["gpus"])),
@@ -61,6 +65,8 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("started", clock_time(job["started_s"]) if job["started_s"] is not None else ""),
         ("finished", clock_time(job["finished_s"]) if job["finished_s"] is not None else ""),
         ("expected end", clock_time(job["expected_end_s"]) if job["expected_end_s"] is not None else ""),
+        ("running for", "" if job.get("run_from_s") is None else duration(elapsed_s(job, time.time()))),
+        ("max runtime", "" if job.get("max_runtime_s") is None else duration(job.get("max_runtime_s"))),
         ("exit code", "" if job["exit_code"] is None else str(job["exit_code"])),
     ]
     return [(name, value) for name, value in told if value]

@@ -12,6 +12,19 @@ from typer.core import TyperCommand
 from trine.cli.live.verb import Form, Output, State, connected, fail, print_json, verb
 
 _COMMAND = "trine.submit.command"
+_FROM_SLURM = {
+    **dict.fromkeys(["--gres", "-G"], "--gpus"),
+    **dict.fromkeys(["--gpus-per-node", "-N"], "--nodes, and --gpus for the GPUs in all"),
+    **dict.fromkeys(["--ntasks", "-n", "--ntasks-per-node"], "--ranks"),
+    **dict.fromkeys(["--time", "-t"], "--max-runtime"),
+    **dict.fromkeys(["--partition", "-p"], "--queue"),
+    **dict.fromkeys(["--job-name", "-J"], "--name"),
+    **dict.fromkeys(["--chdir", "-D"], "--workdir"),
+}
+"""Options of sbatch that have another name here; docs/slurm.md has all of them."""
+_JOB_FILES = frozenset([".yaml", ".yml"])
+_SCRIPTS = {".py": "python", ".sh": "bash"}
+"""What runs a file that does not say it in its first line."""
 
 
 class SubmitCommand(TyperCommand):
@@ -22,14 +35,30 @@ class SubmitCommand(TyperCommand):
             at = args.index("--")
             ctx.meta[_COMMAND] = args[at + 1 :]
             args = args[:at]
+        if not ctx.resilient_parsing:
+            _refuse_options_of_sbatch(args)
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx)[:1], "FILE.yaml... | -- CMD..."]
 
 
+def _refuse_options_of_sbatch(args: list[str]) -> None:
+    """With the name they have here, which a search for similar letters does not find."""
+    from trine.core.errors import InputError
+
+    for word in args:
+        option = word.partition("=")[0]
+        if option in _FROM_SLURM:
+            raise InputError("submit", f"{option}, an option of sbatch", _FROM_SLURM[option])
+
+
 def _option(flag: str, metavar: str, about: str) -> Any:
     return typer.Option(flag, metavar=metavar, help=about, show_default=False)
+
+
+def _flag(flag: str, about: str) -> Any:
+    return typer.Option(flag, help=about, show_default=False)
 
 
 @verb
@@ -39,8 +68,8 @@ def submit(
     gpus: Annotated[int | None, _option("--gpus", "N", "Number of GPUs.  [default: 1]")] = None,
     gpu_types: Annotated[str | None, _option("--gpu-types", "A,B", "GPU types it may run on; any if not said.")] = None,
     nodes: Annotated[int | None, _option("--nodes", "N", "Spread the GPUs evenly over so many nodes.")] = None,
-    ranks: Annotated[str | None, _option("--ranks", "gpu|node", "One process per GPU, or per node.")] = None,
-    name: Annotated[str | None, _option("--name", "TEXT", "Name, for people.  [default: the program's]")] = None,
+    ranks: Annotated[str | None, _option("--ranks", "node|gpu", "Processes: one per node, or per GPU.")] = None,
+    name: Annotated[str | None, _option("--name", "TEXT", "Name, for people.  [default: the script's]")] = None,
     queue: Annotated[str | None, _option("--queue", "Q", "Queue to submit to.")] = None,
     user: Annotated[str | None, _option("--user", "U", "On behalf of this user (administrators).")] = None,
     priority: Annotated[float | None, _option("--priority", "X", "Larger goes first.")] = None,
@@ -48,18 +77,28 @@ def submit(
     app_class: Annotated[str | None, _option("--class", "C", "Application class, such as A.")] = None,
     steps: Annotated[float | None, _option("--steps", "N", "Training steps in all.")] = None,
     env: Annotated[list[str] | None, _option("--env", "K[=V]", "Environment variable; K alone is passed on.")] = None,
+    export: Annotated[
+        str | None,
+        _option(
+            "--export", "NAMES", "Variables of this environment to pass: none, all, names.  [default: PATH and such]"
+        ),
+    ] = None,
     workdir: Annotated[Path | None, _option("--workdir", "DIR", "Directory to run in.  [default: this one]")] = None,
     checkpoint_dir: Annotated[Path | None, _option("--checkpoint-dir", "DIR", "Where it keeps checkpoints.")] = None,
     grace_s: Annotated[float | None, _option("--grace", "S", "Seconds between SIGTERM and SIGKILL.")] = None,
     max_runtime: Annotated[str | None, _option("--max-runtime", "T", "Stop it after 90m, 2h, 1.5d.")] = None,
     deadline: Annotated[str | None, _option("--deadline", "T", "6h from now, or 2030-01-31T18:00Z.")] = None,
+    retries: Annotated[int | None, _option("--retries", "N", "Start it again so often if it fails by itself.")] = None,
+    no_preempt: Annotated[bool, _flag("--no-preempt", "Once started, do not stop it for other jobs.")] = False,
+    min_run: Annotated[str | None, _option("--min-run", "T", "Do not stop it for others before 10m.")] = None,
     request_id: Annotated[str, _option("--request-id", "ID", "Submitting again with the same id adds nothing.")] = "",
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
     """Submit job files, or a command after --, and print the ids.
 
-    Options override what the files say. Nothing is submitted unless all jobs are accepted.
+    Options override what the files say. Nothing is submitted unless all jobs are accepted. PATH, the active Python
+    environment and the like go with the job (--export), secrets do not.
     """
     given = {
         "gpus": _present(count=gpus, types=_types(gpu_types)),
@@ -77,9 +116,12 @@ def submit(
         "checkpoint": _present(dir=checkpoint_dir and str(checkpoint_dir.absolute()), grace_s=grace_s),
         "max_runtime": _number_or_text(max_runtime),
         "deadline": _number_or_text(deadline),
+        "retries": retries,
+        "preemptible": False if no_preempt else None,
+        "min_run": _number_or_text(min_run),
     }
     specs = _specs(files or [], ctx.meta.get(_COMMAND), _present(**given))
-    _send(specs, request_id or os.urandom(16).hex(), state, output)
+    _send(_with_environment(specs, export), request_id or os.urandom(16).hex(), state, output)
 
 
 submit.command_options = {"cls": SubmitCommand}  # type: ignore[attr-defined]
@@ -105,9 +147,39 @@ def _read(path: Path) -> list[dict[str, Any]]:
     from trine.config.job_spec import read_job_file
     from trine.core.errors import InputError
 
-    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
+    if not path.exists() and path.suffix not in _JOB_FILES:
         raise InputError("submit", f"no file {str(path)!r}", "job files; a command goes after --")
+    run_by = _run_by(path)
+    if run_by:
+        how = f"trine submit -- {run_by} {path}{_unread(path)}"
+        raise InputError(str(path), "a script", f"a job file (YAML); to run the script: {how}")
     return [json.loads(spec.as_json()) for spec in read_job_file(path, str(Path.cwd()))]
+
+
+def _run_by(path: Path) -> str:
+    """The program that runs the file if it is a script; empty if it may be a job file."""
+    if path.suffix in _JOB_FILES:  # its first line may be #!/usr/bin/env -S trine submit, to YAML a comment
+        return ""
+    first = _head(path).partition(b"\n")[0].decode("utf-8", "replace")
+    words = first[2:].split() if first.startswith("#!") else []
+    names = [name for word in words if (name := word.rpartition("/")[2]) != "env" and not word.startswith("-")]
+    return names[0] if names else _SCRIPTS.get(path.suffix, "")
+
+
+def _unread(path: Path) -> str:
+    """Who comes with a script for Slurm expects its directives to count."""
+    return "; its #SBATCH lines are not read, say the same with options" if b"\n#SBATCH" in _head(path) else ""
+
+
+def _head(path: Path) -> bytes:
+    """The beginning of a regular file; nothing else is opened here, a pipe can be read only once."""
+    if not path.is_file():
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(4096)
+    except OSError:  # whoever reads the job file says it better
+        return b""
 
 
 def _merged(spec: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -117,17 +189,35 @@ def _merged(spec: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _send(specs: list[dict[str, Any]], request_id: str, state: Path | None, output: Form) -> None:
-    from trine.client import ConnectionBrokenError
+def _with_environment(specs: list[dict[str, Any]], choice: str | None) -> dict[str, Any]:
+    """The request: the jobs, with the chosen variables of this environment below their own; those of many jobs once."""
+    from trine.cli.live.export import check_size, exported
+
+    chosen = exported(choice, os.environ)
+    if chosen:
+        for spec in specs:
+            check_size(chosen | spec.get("env", {}), choice)
+    if len(specs) > 1:
+        return {"jobs": specs, "env": chosen}
+    env = chosen | specs[0].get("env", {})
+    return specs[0] | ({"env": env} if env else {})
+
+
+def _send(request: dict[str, Any], request_id: str, state: Path | None, output: Form) -> None:
+    from trine.client.errors import ConnectionBrokenError, NoAnswerError, RefusedError
 
     again = f"whether the jobs were accepted is not known; to be sure, submit again with --request-id {request_id}"
     with connected(state) as client:
         try:
-            ids = client.submit(specs, request_id)
+            ids = client.submit(request, request_id)
         except KeyboardInterrupt:
             fail(f"interrupted; {again}", 130)
-        except ConnectionBrokenError as error:
+        except (ConnectionBrokenError, NoAnswerError) as error:
             fail(f"{error}; {again}", 1)
+        except RefusedError as error:
+            if not error.outcome_unknown:
+                raise
+            fail(f"the daemon lost its journal before it could answer; {again}", 1)
     if output is Form.JSON:
         print_json({"ids": ids, "request_id": request_id})
     else:

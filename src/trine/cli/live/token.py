@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -71,6 +72,12 @@ def _directory(state: Path | None) -> Path:
     from trine.client.address import state_directory
     from trine.core.errors import InputError
 
+    if state is None and os.environ.get("TRINE_API"):
+        raise InputError(
+            "token",
+            "TRINE_API, which names a daemon but not its state directory, where tokens are managed",
+            "--state DIR on the daemon's machine, as the user that runs it, or TRINE_API not set",
+        )
     found = state_directory(state)
     if not (found / "token").exists():
         raise InputError(str(found), "no daemon ever ran here", "the state directory of a daemon on this machine")

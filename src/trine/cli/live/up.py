@@ -26,9 +26,10 @@ def _tls(cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:
 def up(
     state: State = None,
     gpus: Annotated[
-        str, typer.Option(metavar="SPEC", help="Virtual GPUs such as 4x2, or a cluster file.  [default: real GPUs]")
+        str,
+        typer.Option(metavar="SPEC", help="Virtual GPUs, as in 8 or 4x2, or a cluster file.  [default: real GPUs]"),
     ] = "",
-    policy: Annotated[str, typer.Option(help="Who goes next; see `trine policies`.")] = "fifo",
+    policy: Annotated[str, typer.Option(help="Who goes next; see `trine policies`.")] = "fifo-backfill",
     placement: Annotated[str, typer.Option(help="Where jobs go; see `trine placements`.")] = "packed-sticky",
     round_s: Annotated[float, typer.Option("--round", help="Seconds between rounds.")] = 60.0,
     event_driven: Annotated[
@@ -38,15 +39,24 @@ def up(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; see `trine settings`.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Queues, users and their limits (YAML).")] = None,
-    variability: Annotated[str, typer.Option(help="Measured chips: a profile or CSV file.")] = "",
+    variability: Annotated[str, typer.Option(help="Measured GPUs: a profile (JSON) or a CSV file.")] = "",
     throughputs: Annotated[str, typer.Option(help="Measured throughputs (JSON).")] = "",
+    prices: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="Per GPU and hour, for min-cost: v100=2.5,k80=0.5, gavel-spot, or a CSV; constant ones only.",
+        ),
+    ] = "",
     store: Annotated[
         str, typer.Option(metavar="URL", help="Journal, as postgresql://...  [default: a file in the state directory]")
     ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback is open to others.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 takes a free one.  [default: 7460, or a free one]")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate of the API, to serve it over TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,
     lease_s: Annotated[
@@ -62,6 +72,20 @@ def up(
     truncate: Annotated[
         int | None, typer.Option(help="Give up all journal records after this number (a damaged tail).")
     ] = None,
+    keep_jobs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="T",
+            help="Remove logs and checkpoints T after a job ends (12h, forever).  [default: 30d, checkpoints never]",
+            show_default=False,
+        ),
+    ] = None,
+    keep_ended: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Remove them earlier if more than N jobs have ended.")
+    ] = 100_000,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Own a journal whose daemon, elsewhere, is gone for good.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, start nothing.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request to the API.")] = False,
@@ -71,6 +95,7 @@ def up(
     from trine.client.address import state_directory
     from trine.core.errors import InputError
     from trine.server import daemon, logs
+    from trine.server.prune import Retention, keep_seconds
     from trine.sim.settings import parse_pairs
 
     if not 0 < round_s < float("inf"):
@@ -88,6 +113,7 @@ def up(
         config,
         variability,
         throughputs,
+        prices,
         event_driven,
         lease_s,
         job_user,
@@ -95,10 +121,20 @@ def up(
         _tls(tls_cert, tls_key),
         log_requests,
         share_between_users,
+        take_over,
+        Retention(keep_seconds(keep_jobs or "30d"), keep_ended, checkpoints=keep_jobs is not None),
     )
     if dry_run:
         for sentence in daemon.dry_run(options):
             typer.echo(sentence)
         return
     logs.configure(log_json, quiet)
-    daemon.run(options, lambda url: say(f"trine: listening on {url}; state in {options.state}; Ctrl-C stops it"))
+    daemon.run(options, lambda url: say(_listening(url, options.state, port)))
+
+
+def _listening(url: str, state: Path, port: int | None) -> str:
+    from trine.server.api.serve import USUAL_PORT
+
+    other = port is None and not url.endswith(f":{USUAL_PORT}")
+    taken = f" (port {USUAL_PORT} is taken)" if other else ""
+    return f"trine: listening on {url}{taken}; state in {state}; Ctrl-C stops it"

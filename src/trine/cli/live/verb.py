@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -30,8 +31,24 @@ State = Annotated[
     typer.Option("--state", metavar="DIR", help="State directory of the daemon.  [default: TRINE_STATE or the user's]"),
 ]
 Output = Annotated[Form, typer.Option("--output", "-o", help="For people, or one JSON value.")]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, as submit printed it.", show_default=False)]
-JobIds = Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of jobs.", show_default=False)]
+
+
+def _checked(given: Any) -> Any:
+    """A name with a space, or the words of a message that was taken for an id, never get as far as the daemon."""
+    from trine.core.errors import InputError
+
+    for text in given if isinstance(given, list) else [given]:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", text):
+            raise InputError("JOB", repr(text), "the id of a job, which `trine queue` lists")
+    return given
+
+
+JobId = Annotated[
+    str, typer.Argument(metavar="JOB", help="Id of a job, as submit printed it.", show_default=False, callback=_checked)
+]
+JobIds = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="Ids of jobs.", show_default=False, callback=_checked)
+]
 
 
 def verb(run: Callable[P, None]) -> Callable[P, None]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from itertools import groupby
 
-from trine.client.answers import JobAnswer, PlacementAnswer, ProgressAnswer
+from trine.client.answers import JobAnswer, PlacementAnswer, ProgressAnswer, has_ended
 
 NOTHING = "-"
 
@@ -45,7 +45,37 @@ def full_progress(made: ProgressAnswer | None) -> str:
     if made is None:
         return "not reported"
     total = f" of {made['total']:,.0f} ({progress(made)})" if made["total"] else ""
-    return f"step {made['step']:,.0f}{total}, {made['steps_per_s']:.3g} steps/s, said at {clock_time(made['at_s'])}"
+    speed = f", {made['steps_per_s']:.3g} steps/s" if made["steps_per_s"] else ""
+    said = f", said at {clock_time(made['at_s'])}" if made["at_s"] else ""
+    return f"step {made['step']:,.0f}{total}{speed}{said}"
+
+
+def duration(seconds: float | None) -> str:
+    """``45s``, ``5m03s``, ``3h05m``, ``2d04h``: the two largest units, the second one only if it is not 0."""
+    if seconds is None:
+        return NOTHING
+    whole = int(max(0.0, seconds))
+    if whole < 60:
+        return "<1s" if 0 < seconds < 1 else f"{whole}s"
+    units = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
+    large, name, small, small_name = next(unit for unit in units if whole >= unit[0])
+    rest = whole % large // small
+    return f"{whole // large}{name}" + (f"{rest:02}{small_name}" if rest else "")
+
+
+def elapsed_s(job: JobAnswer, now_s: float | None) -> float | None:
+    """How long the present start of a job has run, or how long an ended job took from its first start to its end."""
+    if has_ended(job):
+        first_s, end_s = job["started_s"], job["finished_s"]
+        return None if first_s is None or end_s is None else end_s - first_s
+    since_s = job.get("run_from_s")
+    return None if since_s is None or now_s is None else now_s - since_s
+
+
+def waited_s(job: JobAnswer, now_s: float | None) -> float | None:
+    """How long a job waited for its first start."""
+    until_s = job["started_s"] if job["started_s"] is not None else job["finished_s"] if has_ended(job) else now_s
+    return None if until_s is None else until_s - job["submitted_s"]
 
 
 def clock_time(at_s: float | None) -> str:

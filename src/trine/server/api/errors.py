@@ -36,6 +36,7 @@ STATUS = {
     "internal": 500,
     "busy": 503,
     "unavailable": 503,
+    "unknown": 503,
 }
 """Status by code. Other codes of a refusal are 422 for a submission and 409 for every other verb."""
 
@@ -47,11 +48,12 @@ _MEANING = {
     404: "There is no such job or node, or it is another user's.",
     405: "The path exists, but not with this method.",
     408: "The request did not arrive in time.",
-    409: "The verb does not fit the state of the job or node.",
+    409: "The verb does not fit the state of the job or node, or the key was used for another request before.",
     413: "The body is larger than the daemon accepts.",
     422: "The request is not valid, or the job can never run.",
     429: "A limit of the user or the queue is reached.",
-    503: "The daemon cannot do it now: too many requests, disk full or shutting down. Nothing was changed.",
+    503: "The daemon cannot do it now: too many requests, disk full or shutting down. Nothing was changed, unless the "
+    "code is `unknown`: then the same request with the same `Idempotency-Key` finds out.",
 }
 
 

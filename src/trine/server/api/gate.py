@@ -79,9 +79,16 @@ class Gate:
     async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if scope["path"] not in OPEN_PATHS:
             scope["caller"] = self._caller(scope)
+            scope["still known"] = lambda: self._still_known(scope)
         if self._requests > self._limits.requests + self._limits.watches:
             raise ApiError("busy", "Too many requests at once; try again.")
-        scope["body"] = body = await read_body(scope, receive, self._limits)
+        try:
+            body = await read_body(scope, receive, self._limits)
+        except ApiError as error:
+            if error.code == "body-too-large":
+                await _discard(scope, receive, self._limits)
+            raise
+        scope["body"] = body
         shortcut = self._shortcuts.get((scope["method"], scope["path"]))
         if shortcut is None:
             await self._app(scope, _replay(body, receive), answer)
@@ -98,6 +105,13 @@ class Gate:
         if caller is None:
             raise ApiError("unauthorized", "The token is not known to this daemon.", "Authorization")
         return caller
+
+    def _still_known(self, scope: Scope) -> bool:
+        """Whether the token of a call that lasts has not been revoked since."""
+        try:
+            return bool(self._caller(scope) == scope["caller"])
+        except ApiError:
+            return False
 
     async def _bug(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Whoever called learns nothing of the inside; the operator finds the traceback in the log."""
@@ -181,6 +195,23 @@ async def _collect(receive: Receive, limits: Limits) -> bytes:
             raise _too_large(limits)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _discard(scope: Scope, receive: Receive, limits: Limits) -> None:
+    """Read on for a while: who is still sending when the connection is closed never gets to read the answer."""
+    declared = _header(scope, b"content-length")
+    if _header(scope, b"expect") or (declared and not (declared.isdigit() and int(declared) <= limits.discard_bytes)):
+        return  # who expects our word before sending anything is told at once, and so is who would send too much
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_s):
+            while size <= limits.discard_bytes:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
 
 
 def _too_large(limits: Limits) -> ApiError:

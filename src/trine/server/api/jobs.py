@@ -6,17 +6,30 @@ import asyncio
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from trine.server.api.answers import ID, caller_of, explanation_answer, job_answer, jobs_answer
-from trine.server.api.errors import documented
-from trine.server.api.watches import Watches
+from trine.server.api.errors import ApiError, documented
+from trine.server.api.watches import Watches, still_known
 from trine.server.service import LIVE_STATES, Explanation, JobState, JobView, Service
 
 JobId = Annotated[str, Path(description="The id that the submission returned.", pattern=ID, examples=["17"])]
 StateName = Literal[
-    "waiting", "held", "starting", "running", "stopping", "done", "failed", "cancelled", "live", "ended", "all"
+    "waiting",
+    "held",
+    "set aside",
+    "starting",
+    "running",
+    "stopping",
+    "done",
+    "failed",
+    "cancelled",
+    "timed out",
+    "live",
+    "ended",
+    "all",
 ]
 States = Annotated[
     list[StateName],
@@ -24,10 +37,18 @@ States = Annotated[
         description="States to list; may be given several times. `live` are all that can still change.", max_length=16
     ),
 ]
+UserName = Annotated[str, Query(description="Only jobs of this user.", max_length=64)]
+JobName = Annotated[str, Query(description="Only jobs of this name; `*` and `?` are wildcards.", max_length=128)]
 _ALL: frozenset[str] = frozenset(get_args(JobState))
 _GROUPS = {"live": LIVE_STATES, "ended": _ALL - LIVE_STATES, "all": _ALL}
 _READ = documented(401, 404, 422, 503)
 _CHANGE = documented(401, 403, 404, 409, 422, 503)
+
+
+class JobCount(BaseModel):
+    """How many jobs there are."""
+
+    count: int = Field(examples=[1200])
 
 
 class JobRoutes:
@@ -41,6 +62,8 @@ class JobRoutes:
         post: dict[str, Any] = {"methods": ["POST"], "responses": _CHANGE, "tags": ["jobs"], "response_model": JobView}
         add = router.add_api_route
         add("/v1/jobs", self.list_jobs, response_model=list[JobView], **{**get, "responses": documented(401, 422, 503)})
+        counted = {**get, "responses": documented(401, 422, 503)}
+        add("/v1/jobs/count", self.count, response_model=JobCount, **counted)  # before the ids: no job has this one
         add("/v1/jobs/{job_id}", self.show, response_model=JobView, **get)
         add("/v1/jobs/{job_id}/explain", self.explain, response_model=Explanation, **get)
         add("/v1/jobs/{job_id}/wait", self.wait, response_model=JobView, **get)
@@ -53,10 +76,21 @@ class JobRoutes:
         request: Request,
         state: States = ["live"],  # noqa: B006 (FastAPI copies defaults)
         limit: Annotated[int, Query(description="At most this many.", ge=1, le=100_000)] = 1_000,
+        user: UserName = "",
+        name: JobName = "",
     ) -> Response:
         """The caller's jobs (an administrator sees everyone's): running ones first, then waiting by rank."""
-        states = frozenset[str]().union(*(_GROUPS.get(name, {name}) for name in state))
-        return jobs_answer(self._service.jobs(caller_of(request), states, limit))
+        return jobs_answer(self._service.jobs(caller_of(request), _states(state), limit, user, name))
+
+    async def count(
+        self,
+        request: Request,
+        state: States = ["live"],  # noqa: B006 (FastAPI copies defaults)
+        user: UserName = "",
+        name: JobName = "",
+    ) -> JobCount:
+        """How many jobs a list without a limit would hold."""
+        return JobCount(count=self._service.count(caller_of(request), _states(state), user, name))
 
     async def show(self, request: Request, job_id: JobId) -> Response:
         """One job."""
@@ -86,9 +120,15 @@ class JobRoutes:
     ) -> Response:
         """The job once it ended, or as it is after `timeout_s` (or earlier: the state tells); then ask again."""
         caller = caller_of(request)
-        job = self._service.job(job_id, caller)
+        ended = self._service.ended(job_id, caller)
         until_s = asyncio.get_running_loop().time() + min(timeout_s, self._watches.longest_s)
-        with self._watches.one():
-            while job.state in LIVE_STATES and await self._watches.next_look(until_s, request):
-                job = self._service.job(job_id, caller)
-        return job_answer(job)
+        with self._watches.one(caller):
+            while not ended and await self._watches.next_look(until_s, request):
+                ended = self._service.ended(job_id, caller)
+        if not still_known(request):
+            raise ApiError("unauthorized", "The token was revoked.", "Authorization")
+        return job_answer(self._service.job(job_id, caller))
+
+
+def _states(names: list[StateName]) -> frozenset[str]:
+    return frozenset[str]().union(*(_GROUPS.get(name, {name}) for name in names))

@@ -1,4 +1,5 @@
-"""The path of a job's log: bytes of a file as they are, from an offset, to the end or for as long as the job lives."""
+"""The paths of a job's logs: bytes of a file as they are, from an offset, to the end or for as long as the job lives;
+and where its last lines begin."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -17,18 +19,29 @@ from trine.server.api.answers import caller_of
 from trine.server.api.errors import documented
 from trine.server.api.jobs import JobId
 from trine.server.api.watches import Watches
-from trine.server.service import LIVE_STATES, Caller, NotFound, Service
+from trine.server.service import Caller, NotFound, Service
 
 CHUNK_BYTES = 65_536
+TAIL_BYTES = 64 << 20
+"""How far back lines are looked for: a log without line ends must not be read as a whole for them."""
 _FARTHEST = 2**53
 Offset = Annotated[
     int, Query(description="First byte; negative counts from the end of the log.", ge=-_FARTHEST, le=_FARTHEST)
 ]
 Follow = Annotated[bool, Query(description="Keep sending what the job writes until it ended.")]
 
+Rank = Annotated[int, Query(description="Whose output; rank 0 by default.", ge=0, le=1_000_000)]
+Lines = Annotated[int, Query(description="How many lines from the end.", ge=0, le=1_000_000_000)]
+
+
+class LogOffset(BaseModel):
+    """A place in a log."""
+
+    offset: int = Field(description="First byte of the lines that were asked for.", examples=[4096])
+
 
 class LogRoute:
-    """The handler of ``GET /v1/jobs/{id}/log``."""
+    """The handlers of ``GET /v1/jobs/{id}/log`` and ``.../log/offset``."""
 
     def __init__(self, service: Service, watches: Watches) -> None:
         self._service, self._watches = service, watches
@@ -43,18 +56,33 @@ class LogRoute:
             response_class=StreamingResponse,
             responses={200: text, **documented(401, 404, 422, 503)},
         )
+        router.add_api_route(
+            "/v1/jobs/{job_id}/log/offset",
+            self.offset,
+            methods=["GET"],
+            tags=["jobs"],
+            response_model=LogOffset,
+            responses=documented(401, 404, 422, 503),
+        )
 
-    async def log(self, request: Request, job_id: JobId, offset: Offset = 0, follow: Follow = False) -> Response:
-        """What the job wrote to its standard output and error, over all its attempts."""
-        log = Log(self._service.log_path(job_id, caller_of(request)), offset)
+    async def log(
+        self, request: Request, job_id: JobId, offset: Offset = 0, follow: Follow = False, rank: Rank = 0
+    ) -> Response:
+        """What one rank of the job wrote to its standard output and error, over all its attempts."""
+        log = Log(self._service.log_path(job_id, caller_of(request), rank), offset)
         if follow:
-            self._watches.check_room()
+            self._watches.check_room(caller_of(request))
         parts = self._follow(log, job_id, request) if follow else log.parts()
         headers = {"X-Content-Type-Options": "nosniff"}
         return StreamingResponse(parts, headers=headers, media_type="text/plain; charset=utf-8")
 
+    async def offset(self, request: Request, job_id: JobId, tail: Lines, rank: Rank = 0) -> LogOffset:
+        """Where the last `tail` lines of a log begin; at most 64 MB before its end."""
+        path = self._service.log_path(job_id, caller_of(request), rank)
+        return LogOffset(offset=await asyncio.to_thread(tail_offset, path, tail))
+
     async def _follow(self, log: Log, job_id: str, request: Request) -> AsyncIterator[bytes]:
-        with self._watches.one():
+        with self._watches.one(caller_of(request)):
             while True:
                 # Asked before reading: what was written before the end is then read for certain.
                 ended = self._ended(job_id, caller_of(request))
@@ -65,7 +93,7 @@ class LogRoute:
 
     def _ended(self, job_id: str, caller: Caller) -> bool:
         try:
-            return self._service.job(job_id, caller).state not in LIVE_STATES
+            return self._service.ended(job_id, caller)
         except NotFound:
             return True
 
@@ -93,6 +121,40 @@ class Log:
 
     def _wanted(self, size: int) -> int:
         return max(0, min(CHUNK_BYTES, size - self._offset))
+
+
+def tail_offset(path: str, lines: int) -> int:
+    """First byte of the last ``lines`` lines, the last of which may lack its end; 0 if there is no log."""
+    descriptor = _open(path)
+    if descriptor is None:
+        return 0
+    try:
+        return _back(descriptor, os.fstat(descriptor).st_size, lines)
+    finally:
+        os.close(descriptor)
+
+
+def _back(descriptor: int, size: int, lines: int) -> int:
+    if not lines or not size:
+        return size
+    # The end of the last line ends a line and begins none.
+    end, first, left = size - 1, max(0, size - TAIL_BYTES), lines
+    while end > first:
+        begin = max(first, end - CHUNK_BYTES)
+        part = os.pread(descriptor, end - begin, begin)
+        found = part.count(b"\n")
+        if found >= left:
+            return begin + _nth_last(part, left) + 1
+        left, end = left - found, begin
+    return first
+
+
+def _nth_last(part: bytes, n: int) -> int:
+    """Where the ``n``-th line end from the end of ``part`` is; there are that many."""
+    at = len(part)
+    for _ in range(n):
+        at = part.rindex(b"\n", 0, at)
+    return at
 
 
 def _open(path: str) -> int | None:

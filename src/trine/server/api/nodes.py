@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -18,12 +18,33 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CHANGE = documented(401, 403, 404, 409, 413, 422, 503)
 
 
-class Drain(BaseModel):
-    """Why a node is drained; shown to users whose jobs wait for it."""
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Index = Annotated[int, Field(ge=0, le=65_535), BeforeValidator(_whole)]
+
+
+class Undrain(BaseModel):
+    """Which GPUs of a node are meant; the whole node if none is named."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    gpus: Annotated[list[_Index], Field(min_length=1, max_length=1_024)] | None = Field(
+        default=None, description="Indices of GPUs on the node; without it the whole node.", examples=[[3]]
+    )
+
+
+class Drain(Undrain):
+    """Why a node, or some of its GPUs, are drained; shown to users whose jobs wait for it."""
+
     reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["new power supply"])
+
+
+_DRAIN = 'such as {"reason": "new power supply", "gpus": [3]}: printable, at most 500 characters; indices of GPUs'
+_UNDRAIN = 'such as {"gpus": [3]}, indices of GPUs on the node, or none for the whole node'
+T = TypeVar("T", bound=Undrain)
 
 
 class NodeRoutes:
@@ -40,14 +61,10 @@ class NodeRoutes:
             "tags": ["nodes"],
             "response_model": NodeView,
         }
-        body: dict[str, Any] = {
-            "content": {"application/json": {"schema": Drain.model_json_schema()}},
-            "required": False,
-        }
         add = router.add_api_route
         add("/v1/nodes", self.list_nodes, response_model=list[NodeView], tags=["nodes"], **read)
-        add("/v1/nodes/{name}/drain", self.drain, openapi_extra={"requestBody": body}, **change)
-        add("/v1/nodes/{name}/undrain", self.undrain, **change)
+        add("/v1/nodes/{name}/drain", self.drain, openapi_extra={"requestBody": _body(Drain)}, **change)
+        add("/v1/nodes/{name}/undrain", self.undrain, openapi_extra={"requestBody": _body(Undrain)}, **change)
         add("/v1/daemon", self.daemon, response_model=DaemonView, tags=["daemon"], **read)
 
     async def list_nodes(self) -> Response:
@@ -55,15 +72,16 @@ class NodeRoutes:
         return nodes_answer(self._service.nodes())
 
     async def drain(self, request: Request, name: NodeName) -> Response:
-        """Start nothing more on the node; what runs there may end there or move. For administrators."""
+        """Start nothing more on the node or some of its GPUs; what runs there may end or move. For administrators."""
         _check_admin(request)
-        reason = _reason(request.scope["body"])
-        return node_answer(await self._service.drain(name, reason, caller_of(request)))
+        asked = _read(Drain, request.scope["body"], "reason", _DRAIN)
+        return node_answer(await self._service.drain(name, asked.reason, caller_of(request), _gpus(asked)))
 
     async def undrain(self, request: Request, name: NodeName) -> Response:
-        """Use the node again. For administrators."""
+        """Use the node and all its GPUs again, or only some GPUs. For administrators."""
         _check_admin(request)
-        return node_answer(await self._service.undrain(name, caller_of(request)))
+        asked = _read(Undrain, request.scope["body"], "gpus", _UNDRAIN)
+        return node_answer(await self._service.undrain(name, caller_of(request), _gpus(asked)))
 
     async def daemon(self) -> Response:
         """The daemon: version, policy, placement, round and counts."""
@@ -109,11 +127,19 @@ def _check_admin(request: Request) -> None:
         raise ApiError("forbidden", "Only an administrator may change nodes.")
 
 
-def _reason(body: bytes) -> str:
-    if not body:
-        return ""
+def _body(kind: type[BaseModel]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": kind.model_json_schema()}}, "required": False}
+
+
+def _read(kind: type[T], body: bytes, field: str, expected: str) -> T:
+    """The body, which may be left out."""
     try:
-        return Drain.model_validate_json(body).reason
-    except ValidationError:
-        expected = 'Expected a body such as {"reason": "new power supply"}: printable, at most 500 characters.'
-        raise ApiError("invalid", expected, "reason") from None
+        return kind.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        where = error.errors()[0]["loc"]
+        name = str(where[0]) if where and where[0] in kind.model_fields else field
+        raise ApiError("invalid", f"Expected a body {expected}.", name) from None
+
+
+def _gpus(asked: Undrain) -> tuple[int, ...]:
+    return tuple(sorted(set(asked.gpus or ())))

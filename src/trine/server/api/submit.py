@@ -18,17 +18,27 @@ from trine.server.service import Refused, Service
 
 _KEY = re.compile(r"[!-~]{1,128}")
 _JOB = {"$ref": "#/components/schemas/JobSpec"}
+_LIST = {"type": "array", "items": _JOB, "minItems": 1, "maxItems": MAX_JOBS}
+_VARIABLES = {"type": "object", "additionalProperties": {"type": "string"}}
+_WITH_COMMON_ENV = {
+    "type": "object",
+    "properties": {"jobs": _LIST, "env": _VARIABLES},
+    "required": ["jobs"],
+    "additionalProperties": False,
+}
 
 DESCRIPTION = (
-    "One job, or a list of jobs that are accepted all or none. A job that can never run is refused with the reason. "
+    "One job, or a list of jobs that are accepted all or none; as `{jobs, env}` with variables common to all. "
+    "A job that can never run is refused with the reason. "
     "Accepted jobs are durable: they survive a crash of the daemon. With the header `Idempotency-Key`, a request that "
-    "is sent again (because the answer was lost) returns the same ids and submits nothing twice."
+    "is sent again (because the answer was lost, or was `unknown`) returns the same ids and submits nothing twice; the "
+    "same key with other jobs is refused as a `conflict`."
 )
 BODY: dict[str, Any] = {
     "required": True,
     "content": {
         "application/json": {
-            "schema": {"anyOf": [_JOB, {"type": "array", "items": _JOB, "minItems": 1, "maxItems": MAX_JOBS}]},
+            "schema": {"anyOf": [_JOB, _LIST, _WITH_COMMON_ENV]},
             "examples": {
                 "one": {"summary": "One job", "value": {"run": "python train.py --lr 0.1", "gpus": 4}},
                 "several": {

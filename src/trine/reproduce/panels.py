@@ -1,9 +1,9 @@
-"""Panels of the page on Gavel: lines and bars with their own axes, and the page itself."""
+"""What experiments give beside checks: panels (lines and bars with their own axes), tables, and the page of all."""
 
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -77,15 +77,25 @@ def _lines(label: str) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Figures side by side, written out; the first column names the row."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class Found:
     """What one experiment gave."""
 
     checks: list[Check]
     panels: list[Panel] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class GavelReproduction(Reproduction):
+class PlottedReproduction(Reproduction):
     """All experiments, with the plots as they are to look."""
 
     parts: list[Found] = field(default_factory=list)
@@ -114,14 +124,22 @@ class GavelReproduction(Reproduction):
             outside.append(f"and {len(missed) - MOST_TOLD} more")
         return f"{told}; outside: {'; '.join(outside)}." if missed else f"{told}; none lies outside."
 
+    @property
+    def tables(self) -> list[Table]:
+        return [table for part in self.parts for table in part.tables]
+
+    def as_dict(self) -> dict[str, Any]:
+        tables = [asdict(table) for table in self.tables]
+        return super().as_dict() | ({"tables": tables} if tables else {})
+
     @classmethod
-    def of(cls, parts: list[Found], notes: list[str]) -> GavelReproduction:
+    def of(cls, paper: str, parts: list[Found], notes: list[str]) -> PlottedReproduction:
         checks = [check for part in parts for check in part.checks]
         curves = [curve for part in parts for panel in part.panels for curve in panel.curves()]
-        return cls("Gavel (OSDI'20)", checks, curves, notes, parts)
+        return cls(paper, checks, curves, notes, parts)
 
 
-def write_page(found: GavelReproduction, out_dir: Path) -> None:
+def write_page(found: PlottedReproduction, out_dir: Path) -> None:
     """Write ``report.html`` into ``out_dir``, or nothing."""
 
     def fill(folder: Path) -> None:
@@ -130,7 +148,7 @@ def write_page(found: GavelReproduction, out_dir: Path) -> None:
     write_all(out_dir, fill)
 
 
-def _page(found: GavelReproduction) -> str:
+def _page(found: PlottedReproduction) -> str:
     outside = [page.section("Outside their bands", _table(found.missed, named=True))] if found.missed else []
     parts = [section for number, part in enumerate(found.parts) for section in _sections(number, part)]
     return page.page(f"{found.paper}, run again", f"{found.held_where()}.", [*outside, page.notes(found.notes), *parts])
@@ -142,11 +160,18 @@ def _sections(number: int, part: Found) -> list[str]:
         page.caption_of(_capital(panel.title)) + page.figure(f"panel-{number}-{i}", panel.figure())
         for i, panel in enumerate(part.panels)
     ]
-    tables = [(name, _table(list(own))) for name, own in groupby(part.checks, key=lambda c: c.experiment)]
-    return [
+    checks = [(name, _table(list(own))) for name, own in groupby(part.checks, key=lambda c: c.experiment)]
+    judged = [
         page.section(_capital(name), *(plots if first else ()), table)
-        for first, (name, table) in zip([True] + [False] * len(tables), tables, strict=False)
+        for first, (name, table) in zip([True] + [False] * len(checks), checks, strict=False)
     ]
+    alone = [page.section("", *plots)] if plots and not checks else []
+    return [*(page.section(_capital(table.title), _written(table)) for table in part.tables), *judged, *alone]
+
+
+def _written(table: Table) -> str:
+    rows = [[page.Cell(text, number=i > 0) for i, text in enumerate(row)] for row in (table.header, *table.rows)]
+    return page.table(rows[0], rows[1:])
 
 
 def _capital(title: str) -> str:

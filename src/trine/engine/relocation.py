@@ -1,0 +1,126 @@
+"""The relocation step of a round with a sticky placement: running jobs that sit badly move where they gain from it.
+
+Without it a job that once accepted a bad tier keeps it for life. It comes after the waiting jobs were served, on the
+GPUs that they left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trine.engine.moves import Moves
+from trine.engine.table import State
+from trine.policy.base import Ranking, Relocation
+from trine.policy.view import Flags, Floats, Ints
+
+if TYPE_CHECKING:
+    from trine.engine.plan import Gpus, Plan, Planner
+
+
+class Relocations:
+    """Looks for better places; one per engine."""
+
+    def __init__(self, moves: Moves) -> None:
+        self.moves = moves
+        self._seen: list[list[int]] = []
+        """Free GPUs by type and node when places were last looked for."""
+        self._failed: dict[int, Gpus] = {}
+        """Jobs that had no better place then, with their GPUs: as long as free GPUs and traffic are the same, none.
+
+        What is left of their work only shrinks, and with it the gain."""
+
+    def run(self, planner: Planner, slots: Ints, ranking: Ranking, plan: Plan) -> None:
+        """Add to ``plan`` the moves that pay; ``slots`` are the job indices of ``ranking``, in its order."""
+        rule = ranking.relocation
+        if rule is None or not planner.free.total:
+            return
+        positions, young = self._candidates(planner, slots, rule, plan)
+        plan.provisional = plan.provisional or young or len(positions) > rule.tries
+        self._forget_if_changed(planner)
+        for position in positions[: rule.tries]:
+            job_index = int(slots[position])
+            old = planner.assigned[job_index]
+            if self._failed.get(job_index) == old:
+                continue
+            wanted = -1 if ranking.pools is None else int(ranking.pools[position])
+            found = self._better_place(planner, job_index, old, planner.pools_for(job_index, wanted), rule)
+            if found is None:
+                self._failed[job_index] = old
+                continue
+            new, plan.gains_s[job_index] = found
+            plan.stops.append(job_index)
+            plan.starts.append((job_index, new))
+            self._forget_if_changed(planner)
+
+    def forget(self) -> None:
+        """Places may be faster or slower than when they were last looked at."""
+        self._failed.clear()
+
+    def _forget_if_changed(self, planner: Planner) -> None:
+        free = [pool.free_on for pool in planner.free.pools]
+        if free != self._seen:
+            self._seen = [masks.copy() for masks in free]
+            self._failed.clear()
+
+    def _candidates(self, planner: Planner, slots: Ints, rule: Relocation, plan: Plan) -> tuple[list[int], bool]:
+        """Positions of the jobs that could gain in the best place of an empty cluster, largest gain first; and whether
+        others could but for their quantum."""
+        table, now = planner.table, planner.now
+        positions = np.flatnonzero(table.running[slots] & (table.rate[slots] > 0))
+        mine = slots[positions]
+        slowdown = table.steps[mine] / table.ideal_s[mine] / table.rate[mine]
+        slow = slowdown > rule.slower_than
+        positions, mine, slowdown = positions[slow], mine[slow], slowdown[slow]
+        if not len(mine):
+            return [], False
+        assert planner.perf is not None
+        best = np.array([planner.perf.best_slowdown(table.jobs[i]) for i in mine.tolist()])
+        slowdown = slowdown / best
+        gain_s = self._potential_s(planner, mine, slowdown, rule)
+        able = (slowdown > rule.slower_than) & (gain_s > 0) & self._free_to_move(planner, mine, plan)
+        old_enough = now - table.run_from_s[mine] >= rule.quantum_s
+        order = np.argsort(-gain_s, kind="stable")
+        return positions[order[(able & old_enough)[order]]].tolist(), bool((able & ~old_enough).any())
+
+    def _potential_s(self, planner: Planner, mine: Ints, slowdown: Floats, rule: Relocation) -> Floats:
+        """Seconds gained in the best place there could be, less what the move must gain at least; an upper bound."""
+        table, moves = planner.table, self.moves
+        left_s = np.array([moves.steps_left(table, i, planner.now) for i in mine.tolist()]) / table.rate[mine]
+        cost_s = np.array([moves.cost_s(table, i) for i in mine.tolist()])
+        return np.minimum(left_s, rule.horizon_s) * (1.0 - 1.0 / slowdown) - rule.cost_factor * cost_s
+
+    def _free_to_move(self, planner: Planner, mine: Ints, plan: Plan) -> Flags:
+        """Those that run by themselves, and are not stopped for others in this round."""
+        state, partners, stopped = planner.table.state, planner.partners, set(plan.stops)
+        able = [state[i] is State.RUNNING and i not in partners and i not in stopped for i in mine.tolist()]
+        return np.array(able, dtype=np.bool_)
+
+    def _better_place(
+        self, planner: Planner, job_index: int, old: Gpus, types: Sequence[int], rule: Relocation
+    ) -> tuple[Gpus, float] | None:
+        """The fastest place among the free GPUs and its own, taken, with the seconds gained; ``None`` if none pays."""
+        free, table = planner.free, planner.table
+        free.give(old)
+        best, after = old, 0.0
+        for type_index in types:
+            new = planner.place_running(job_index, type_index)
+            if new is None:
+                continue
+            free.give(new)
+            speed = self.moves.quote(job_index, new)
+            if speed > after:
+                best, after = new, speed
+        free.take(best)
+        if best == old:
+            return None
+        before = self.moves.quote(job_index, old)
+        gain_s = self.moves.gain_s(table, job_index, planner.now, before, after, rule.horizon_s) if after > 0 else 0.0
+        cost_s = self.moves.cost_s(table, job_index)
+        if after < before * rule.min_speedup or gain_s <= rule.cost_factor * cost_s:
+            free.give(best)
+            free.take(old)
+            return None
+        return best, gain_s

@@ -1,0 +1,107 @@
+"""How jobs share links: max-min fair rates by progressive filling, or by the duty of the others. Pure functions.
+
+A flow is one multi-node gang; its bytes cross all of its links at the same rate. Links are numbers, as in
+``trine.perf.network``; capacities are bytes per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+class Flow(NamedTuple):
+    """What one job sends."""
+
+    links: tuple[int, ...]
+    demand: float
+    """Bytes per second on average, if nothing else used its links: bytes per iteration over its duration."""
+
+
+class DutyFlow(NamedTuple):
+    """What one job sends, for sharing by duty."""
+
+    links: tuple[int, ...]
+    duty_at: Callable[[float], float]
+    """Share of an iteration in which it communicates, given the bytes per second it gets."""
+
+
+def max_min(flows: Mapping[Id, Flow], capacity: Sequence[float]) -> dict[Id, float]:
+    """Average bytes per second of each flow: max-min fair, none above its demand, no link above its capacity.
+
+    Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2): all rates rise together; a flow stops where its
+    demand is met or one of its links is full. Each pass fixes at least one flow or one link.
+    """
+    rates: dict[Id, float] = {flow_id: flow.demand for flow_id, flow in flows.items() if not flow.links}
+    left, users = _load(flows, capacity)
+    by_demand = sorted([i for i, flow in flows.items() if flow.links], key=lambda i: flows[i].demand, reverse=True)
+    while by_demand:
+        level = min([left[link] / len(on_link) for link, on_link in users.items()])
+        if flows[by_demand[-1]].demand <= level:
+            fixed = [by_demand.pop()]
+            while by_demand and flows[by_demand[-1]].demand <= level:
+                fixed.append(by_demand.pop())
+            rates.update({i: flows[i].demand for i in fixed})
+        else:
+            full = [on_link for link, on_link in users.items() if left[link] / len(on_link) <= level]
+            fixed = list(dict.fromkeys(i for on_link in full for i in on_link))
+            rates.update(dict.fromkeys(fixed, level))
+            by_demand = [i for i in by_demand if i not in rates]
+        for flow_id in fixed:
+            _take(flows[flow_id].links, flow_id, rates[flow_id], left, users)
+    return rates
+
+
+def _load(flows: Mapping[Id, Flow], capacity: Sequence[float]) -> tuple[dict[int, float], dict[int, dict[Id, None]]]:
+    """Capacity left and flows that still rise, by link."""
+    users: dict[int, dict[Id, None]] = {}
+    for flow_id, flow in flows.items():
+        for link in flow.links:
+            users.setdefault(link, {})[flow_id] = None
+    return {link: capacity[link] for link in users}, users
+
+
+def _take(
+    links: Sequence[int], flow_id: Id, rate: float, left: dict[int, float], users: dict[int, dict[Id, None]]
+) -> None:
+    """The flow rises no further: its rate is taken from its links."""
+    for link in links:
+        on_link = users[link]
+        del on_link[flow_id]
+        left[link] = max(0.0, left[link] - rate)
+        if not on_link:
+            del users[link]
+
+
+def burst_bandwidth(links: Sequence[int], rate: float, used: Mapping[int, float], capacity: Sequence[float]) -> float:
+    """Bytes per second of a flow while it sends: what the average rates of the others leave on its links.
+
+    ``rate`` is its own average, ``used`` the sum of all averages by link. On a full link it is its own max-min rate, so
+    that averages never add up to more than the capacity.
+    """
+    return max(min([capacity[link] - used[link] for link in links]) + rate, rate) if links else float("inf")
+
+
+def duty(
+    flows: Mapping[Id, DutyFlow], capacity: Sequence[float], passes: int = 5, damping: float = 0.5
+) -> dict[Id, float]:
+    """Bytes per second of each flow: on each link capacity / (1 + duties of the others), the least over its links.
+
+    Duties follow from bandwidths and the other way round: ``passes`` damped steps towards the fixed point, from what
+    each flow does alone.
+    """
+    bandwidths = {i: min((capacity[link] for link in f.links), default=float("inf")) for i, f in flows.items()}
+    duties = {i: flow.duty_at(bandwidths[i]) for i, flow in flows.items()}
+    for _ in range(passes):
+        sums: dict[int, float] = {}
+        for i, flow in flows.items():
+            for link in flow.links:
+                sums[link] = sums.get(link, 0.0) + duties[i]
+        for i, flow in flows.items():
+            own = duties[i]
+            if flow.links:
+                bandwidths[i] = min(capacity[link] / (1.0 + sums[link] - own) for link in flow.links)
+            duties[i] = own + damping * (flow.duty_at(bandwidths[i]) - own)
+    return bandwidths

@@ -1,0 +1,257 @@
+"""The book of flows: which running gangs send over which links, and what bandwidth that leaves to each of them.
+
+The engine enters a gang when it takes its GPUs and strikes it out when it lets go; ``settle`` then says whose bandwidth
+changed. Jobs are job indices. Only gangs over several nodes are in the book: inside a node nothing is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import fsum
+from typing import NamedTuple
+
+from trine.core.job import Job
+from trine.perf.link_sharing import DutyFlow, Flow, burst_bandwidth, duty, max_min
+from trine.perf.model import PerfModel, Speed
+from trine.perf.network import Network, Placed
+
+_QUOTED = -1
+"""Stands for the job index of a gang that is only asked about."""
+
+_ALL = 1.0 - 1e-9
+"""From this share of a bandwidth on it counts as all of it."""
+
+
+class Changed(NamedTuple):
+    """Bandwidth of a job in bytes per second, before and after others came or left."""
+
+    job_index: int
+    before: float
+    after: float
+
+
+class _Gang(NamedTuple):
+    """What a gang sends, as ``link_sharing`` wants it."""
+
+    flow: Flow
+    placed: Placed
+
+    def duty(self, bandwidth: float) -> float:
+        """Share of an iteration in which it communicates."""
+        step = self.placed.step(bandwidth)
+        return step.comm_s / step.iteration_s
+
+
+class Traffic:
+    """Flows of the running gangs over the NICs and uplinks of one cluster.
+
+    A link is tight if its users want more than it carries. Only tight links hold rates down, so that the gangs that a
+    change can reach are found over tight links alone. Sums over the users of a link are exact (``fsum``): bandwidths
+    depend on what runs and not on the order in which it came.
+    """
+
+    def __init__(self, perf: PerfModel, network: Network) -> None:
+        self._perf, self._network = perf, network
+        self._gangs: dict[int, _Gang] = {}
+        self._on_link: dict[int, dict[int, None]] = {}
+        """Jobs by link."""
+        self._bandwidth: dict[int, float] = {}
+        self._rates: dict[int, float] = {}
+        """Average bytes per second as of the last ``settle``."""
+        self._tight: dict[int, bool] = {}
+        """By link, where it is known."""
+        self._touched: dict[int, None] = {}
+        """Links whose users changed since the last ``settle``."""
+
+    @classmethod
+    def of(cls, perf: PerfModel) -> Traffic | None:
+        """An empty book for the links that the model knows; ``None`` if it knows none, or none is shared."""
+        return None if perf.network is None or perf.link_sharing == "none" else cls(perf, perf.network)
+
+    def __contains__(self, job_index: int) -> bool:
+        return job_index in self._gangs
+
+    @property
+    def unsettled(self) -> bool:
+        """Gangs came or left since the last ``settle``."""
+        return bool(self._touched)
+
+    def join(self, job_index: int, job: Job, gpus: tuple[int, ...]) -> None:
+        """The job begins to send. Until ``settle`` it is taken to have its links to itself."""
+        gang = self._gang(job, gpus)
+        if gang is None:
+            return
+        self._enter(job_index, gang)
+        self._bandwidth[job_index] = gang.placed.route.bandwidth
+        self._touched.update(dict.fromkeys(gang.flow.links))
+
+    def leave(self, job_index: int) -> None:
+        """The job sends no more; one that is not in the book changes nothing."""
+        if job_index not in self._gangs:
+            return
+        gang = self._strike_out(job_index)
+        del self._bandwidth[job_index]
+        self._rates.pop(job_index, None)
+        self._touched.update(dict.fromkeys(gang.flow.links))
+
+    def settle(self) -> list[Changed]:
+        """Share the links whose users changed anew; returns the jobs whose bandwidth is another now, by index.
+
+        Only jobs that are connected to such a link, through shared links, can be affected.
+        """
+        if not self._touched:
+            return []
+        touched, self._touched = self._touched, {}
+        shares = self._by_duty(touched) if self._perf.link_sharing == "duty" else self._by_max_min(touched)
+        changed = [
+            Changed(job, self._bandwidth[job], new) for job, new in shares.items() if new != self._bandwidth[job]
+        ]
+        self._bandwidth.update(shares)
+        return sorted(changed)
+
+    def bandwidth(self, job_index: int) -> float | None:
+        """Bytes per second between the nodes of a job as of the last ``settle``; ``None`` for a job inside a node."""
+        return self._bandwidth.get(job_index)
+
+    def link_share(self, job_index: int) -> float:
+        """Bandwidth of a job as of the last ``settle`` over what it has alone: 1 if others take nothing from it."""
+        gang = self._gangs.get(job_index)
+        return 1.0 if gang is None else self._bandwidth[job_index] / gang.placed.route.bandwidth
+
+    def slowed_jobs(self) -> list[int]:
+        """Jobs that get less bandwidth than they have alone, in the order in which they came."""
+        return [job for job, gang in self._gangs.items() if self._bandwidth[job] < gang.placed.route.bandwidth * _ALL]
+
+    def quote(self, job: Job, gpus: tuple[int, ...], without: int = -1) -> Speed:
+        """How fast the job would run on ``gpus`` now, next to what runs; ``without``: a job that would not send then.
+
+        A job that considers a move is quoted without its own present flow.
+        """
+        gang = self._gang(job, gpus)
+        if gang is None:
+            return self._perf.speed(job, gpus)
+        if gang == self._gangs.get(without) and not self._touched:
+            return self._perf.speed(job, gpus, bandwidth=self._bandwidth[without])
+        with self._instead_of(without, gang):
+            if all(len(self._on_link[link]) == 1 for link in gang.flow.links):
+                return self._perf.speed(job, gpus)
+            if self._perf.link_sharing == "duty":
+                shares = self._by_duty(gang.flow.links)
+                return self._perf.speed(job, gpus, bandwidth=shares[_QUOTED])
+            rates = self._average_rates(self._users(gang.flow.links))
+            return self._perf.speed(job, gpus, bandwidth=self._burst(_QUOTED, rates, {}))
+
+    def load(self) -> dict[int, float]:
+        """Share of its capacity that each link in use carries on average, by link number."""
+        capacity, used = self._network.capacity, dict.fromkeys(self._on_link, 0.0)
+        for index, gang in self._gangs.items():
+            rate = gang.placed.cost.sent_bytes / gang.placed.step(self._bandwidth[index]).iteration_s
+            for link in gang.flow.links:
+                used[link] += rate
+        return {link: rate / capacity[link] for link, rate in sorted(used.items()) if self._on_link[link]}
+
+    # -- entries -------------------------------------------------------------------------------------------------
+
+    def _gang(self, job: Job, gpus: tuple[int, ...]) -> _Gang | None:
+        """``None`` for a gang inside one node, or over links that are not modelled."""
+        if len(gpus) < 2:
+            return None
+        placed = self._perf.placed(job, gpus)
+        route, sent = placed.route, placed.cost.sent_bytes
+        if not route.links or sent <= 0:
+            return None
+        return _Gang(Flow(route.links, sent / placed.step(route.bandwidth).iteration_s), placed)
+
+    def _enter(self, job_index: int, gang: _Gang) -> None:
+        self._gangs[job_index] = gang
+        for link in gang.flow.links:
+            self._on_link.setdefault(link, {})[job_index] = None
+            self._tight.pop(link, None)
+
+    def _strike_out(self, job_index: int) -> _Gang:
+        gang = self._gangs.pop(job_index)
+        for link in gang.flow.links:
+            del self._on_link[link][job_index]
+            self._tight.pop(link, None)
+        return gang
+
+    @contextmanager
+    def _instead_of(self, without: int, gang: _Gang) -> Iterator[None]:
+        """The book with ``gang`` in it and without another job, for the time of a quote."""
+        left = self._strike_out(without) if without in self._gangs else None
+        self._enter(_QUOTED, gang)
+        try:
+            yield
+        finally:
+            self._strike_out(_QUOTED)
+            if left is not None:
+                self._enter(without, left)
+
+    # -- sharing -------------------------------------------------------------------------------------------------
+
+    def _users(self, links: Iterable[int]) -> set[int]:
+        return {job for link in links for job in self._on_link[link]}
+
+    def _by_max_min(self, touched: Iterable[int]) -> dict[int, float]:
+        """New bandwidths of the jobs whose links carry more or less than before."""
+        rates = self._average_rates(self._users(touched))
+        others = [job for job, rate in rates.items() if rate != self._rates.get(job)]
+        self._rates.update(rates)
+        links = {*touched, *(link for job in others for link in self._gangs[job].flow.links)}
+        used: dict[int, float] = {}
+        return {job: self._burst(job, self._rates, used) for job in self._users(links)}
+
+    def _average_rates(self, seeds: Iterable[int]) -> dict[int, float]:
+        """Max-min fair rates of ``seeds`` and of all that tight links connect to them.
+
+        Each connected set is filled by itself: its rates are the same numbers whatever else is asked for.
+        """
+        rates: dict[int, float] = {}
+        for seed in seeds:
+            if seed not in rates:
+                flows = self._connected_flows(seed)
+                rates.update(max_min({job: flows[job] for job in sorted(flows)}, self._network.capacity))
+        return rates
+
+    def _connected_flows(self, seed: int) -> dict[int, Flow]:
+        """The flows that share a tight link with one that shares ... one with ``seed``; each with its tight links."""
+        found: dict[int, Flow] = {}
+        crossed = set[int]()
+        seen, waiting = {seed}, [seed]
+        while waiting:
+            job = waiting.pop()
+            flow = self._gangs[job].flow
+            tight = tuple([link for link in flow.links if self._is_tight(link)])
+            found[job] = Flow(tight, flow.demand)
+            for link in tight:
+                if link not in crossed:
+                    crossed.add(link)
+                    new = self._on_link[link].keys() - seen
+                    seen |= new
+                    waiting += new
+        return found
+
+    def _is_tight(self, link: int) -> bool:
+        known = self._tight.get(link)
+        if known is None:
+            wanted = fsum([self._gangs[job].flow.demand for job in self._on_link[link]])
+            known = self._tight[link] = wanted > self._network.capacity[link]
+        return known
+
+    def _burst(self, job_index: int, rates: Mapping[int, float], used: dict[int, float]) -> float:
+        """Bandwidth of a gang while it sends; ``used`` keeps the sums of average rates by link for the next gang."""
+        links = self._gangs[job_index].flow.links
+        for link in links:
+            if link not in used:
+                used[link] = fsum([rates[job] for job in self._on_link[link]])
+        return burst_bandwidth(links, rates[job_index], used, self._network.capacity)
+
+    def _by_duty(self, links: Iterable[int]) -> dict[int, float]:
+        """Bandwidths of all gangs that shared links connect to ``links``: there, every user slows every other."""
+        found, waiting = set[int](), self._users(links)
+        while waiting:
+            found |= waiting
+            waiting = self._users(link for job in waiting for link in self._gangs[job].flow.links) - found
+        flows = {job: DutyFlow(self._gangs[job].flow.links, self._gangs[job].duty) for job in sorted(found)}
+        return duty(flows, self._network.capacity)

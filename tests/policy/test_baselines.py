@@ -1,0 +1,99 @@
+"""Baselines that others are compared with: FIFO that only fills gaps, log2 queues, time slices with packing moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.policy.views import Seen, order
+from tests.sim.tiny import one_node, simulate
+from trine.core.cluster import Cluster
+from trine.core.job import Job
+from trine.policy.gandiva_slices import GandivaSlices
+from trine.policy.las import Las
+from trine.policy.tiresias import Tiresias
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize("placement", ["packed", "packed-sticky"])
+def test_fifo_with_backfill_fills_gaps_and_never_stops_anything(placement: str) -> None:
+    """wide does not fit beside a; small overtakes it and keeps its GPU although wide could start at 100 without it.
+
+    ``strict=false`` alone lets small start as well, and stops it at 100."""
+    jobs = [Job("a", 0, 3, 100), Job("wide", 1, 4, 100), Job("small", 2, 1, 500)]
+    out = simulate(jobs, one_node(4), "fifo", placement, event_driven=True, backfill=True)
+    assert out.times == {"a": (0, 100), "wide": (502, 602), "small": (2, 502)}
+    loose = simulate(jobs, one_node(4), "fifo", placement, event_driven=True, strict=False)
+    assert loose.start("wide") == 100 and loose.records["small"].preemptions == 1
+
+
+def test_fifo_with_backfill_does_not_stop_for_priority_either() -> None:
+    jobs = [Job("a", 0, 1, 100), Job("urgent", 1, 1, 100, priority=5)]
+    for placement in ("packed", "packed-sticky"):
+        assert simulate(jobs, one_node(1), "fifo", placement, round_s=10, backfill=True).start("urgent") == 100
+
+
+def test_las_in_log2_queues_goes_by_doubling_gpu_hours() -> None:
+    """a and b are in queue 1 (1 and 2.9 GPU-hours), c in queue 2, d in queue 0; in a queue the oldest goes first."""
+    jobs = [
+        Seen("a", 1e6, 2, submit_s=2, ran_s=0.5 * HOUR_S),
+        Seen("b", 1e6, 1, submit_s=1, ran_s=2.9 * HOUR_S),
+        Seen("c", 1e6, 1, submit_s=0, ran_s=3 * HOUR_S),
+        Seen("d", 1e6, 1, submit_s=3, ran_s=0.9 * HOUR_S),
+    ]
+    assert order(Las(queues="log2"), 0, jobs) == "dbac"
+    assert order(Las(), 0, jobs) == "adbc"
+
+
+def test_equals_do_not_take_turns_in_log2_queues() -> None:
+    jobs = [Job("a", 0, 1, 2000), Job("b", 0, 1, 2000)]
+    assert simulate(jobs, one_node(1), "las", round_s=100, queues="log2").summary.preemptions == 0
+    assert simulate(jobs, one_node(1), "las", round_s=100).summary.preemptions > 10
+
+
+def test_tiresias_in_log2_queues_has_more_than_two() -> None:
+    jobs = [Seen("a", 1e6, ran_s=8 * HOUR_S), Seen("b", 1e6, submit_s=1, ran_s=4 * HOUR_S)]
+    assert order(Tiresias(promote_after=0), 0, jobs) == "ab"
+    assert order(Tiresias(promote_after=0, queues="log2"), 0, jobs) == "ba"
+
+
+def test_slices_go_round() -> None:
+    """Three jobs, one GPU, slices of 60 s: each waits for the two others."""
+    jobs = [Job(i, 0, 1, 120) for i in "abc"]
+    out = simulate(jobs, one_node(1), "gandiva-slices", round_s=60)
+    assert [out.stretches(i) for i in "abc"] == [
+        [(0, 60), (180, 240)],
+        [(60, 120), (240, 300)],
+        [(120, 180), (300, 360)],
+    ]
+
+
+def test_nothing_gives_way_while_there_is_room() -> None:
+    jobs = [Job(i, 0, 1, 1000) for i in "abc"]
+    assert simulate(jobs, one_node(4), "gandiva-slices", round_s=60).summary.preemptions == 0
+
+
+def test_a_slice_is_not_cut_short() -> None:
+    jobs = [Job("a", 0, 1, 1000), Job("b", 10, 1, 1000)]
+    out = simulate(jobs, one_node(1), "gandiva-slices", round_s=30, slice_s=300)
+    assert out.stretches("a")[0] == (0, 300) and out.stretches("b")[0] == (300, 600)
+
+
+def test_whoever_waited_longest_goes_next_and_the_longest_turn_ends_first() -> None:
+    now = 1000.0
+    jobs = [
+        Seen("a", running_since_s=500),
+        Seen("b", running_since_s=100),
+        Seen("c", idle_since_s=900),
+        Seen("d", idle_since_s=800),
+        Seen("e", idle_since_s=950, priority=1),
+    ]
+    assert order(GandivaSlices(), now, jobs) == "edcab"
+
+
+def test_a_gang_that_is_spread_moves_to_pack() -> None:
+    jobs = [Job("a", 0, 2, 100), Job("b", 0, 2, 900), Job("gang", 0, 2, 900)]
+    out = simulate(jobs, Cluster.uniform(2, 3), "gandiva-slices", round_s=60, locality_penalty=2.0)
+    assert out.records["gang"].migrations == 1 and out.summary.preemptions == 0
+    stays = simulate(jobs, Cluster.uniform(2, 3), "gandiva-slices", round_s=60, locality_penalty=2.0, pack=False)
+    assert stays.summary.migrations == 0 and stays.finish("gang") > out.finish("gang")

@@ -1,0 +1,187 @@
+"""``trine reproduce dally``: its jobs, its statistics and bands, and whole runs on a world made tiny."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trine.config.yaml_reader import read_mapping
+from trine.core.job import Job
+from trine.report.compare import estimate
+from trine.report.files import JOB_COLUMNS
+from trine.reproduce import dally_tuner
+from trine.reproduce.dally import FIGURES, WITHOUT_DATA, Effort, reproduce
+from trine.reproduce.dally_bands import Results, at_least_lower, bands, check, difference, lower, no_worse, told
+from trine.reproduce.dally_runs import ALWAYS, AUTO, CONTENDERS, FULL, MANUAL, NO_WAIT, SKEW, Figures
+from trine.reproduce.dally_settings import Setting, World, prototypes, stretch
+from trine.reproduce.dally_workload import LONGEST_S, SIZES, generated_jobs
+from trine.reproduce.panels import PlottedReproduction, write_page
+from trine.sim.scenario import run
+from trine.trace.generate import offered_load
+from trine.trace.models import network_sensitive
+
+PLAIN = Figures(100.0, 10.0, 20.0, 30.0, 5.0, 6.0, 1000.0, 100.0, 0.5, 5000.0, 1.0, 0.1, (0.5, 0.3, 0.2))
+SETTING = Setting("here", "1x1x1", 8, True, ("a", "b"), {})
+
+
+def figures() -> dict[str, Any]:
+    found: dict[str, Any] = read_mapping(FIGURES).plain()
+    return found
+
+
+def results(**changed: Figures) -> Results:
+    """Everything alike, two seeds, but for the policies named."""
+    names = {"auto": AUTO, "skew": SKEW, "always": ALWAYS, "no_wait": NO_WAIT}
+    base = dict.fromkeys((*CONTENDERS, *dally_tuner.OTHERS), PLAIN)
+    found = base | {names[name]: value for name, value in changed.items()}
+    return {("here", name, seed): value for name, value in found.items() for seed in range(2)}
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_generated_jobs_ask_for_the_load_and_are_the_same_every_time() -> None:
+    jobs = generated_jobs(3, jobs=200, gpus=256)
+    assert jobs == generated_jobs(3, jobs=200, gpus=256)
+    assert jobs != generated_jobs(4, jobs=200, gpus=256)
+    assert offered_load(jobs, 256) == pytest.approx(1.0, rel=1e-3)
+    assert {job.gpus for job in jobs} <= set(SIZES)
+    assert max(job.steps for job in jobs) <= LONGEST_S
+
+
+def test_a_batch_and_another_share_of_models_leave_sizes_and_run_times_alone() -> None:
+    poisson, batch = (generated_jobs(1, jobs=50, gpus=64, load=load) for load in (1.0, None))
+    calm = generated_jobs(1, jobs=50, gpus=64, sensitive_share=0.0)
+    assert (
+        [(j.gpus, j.steps) for j in poisson] == [(j.gpus, j.steps) for j in batch] == [(j.gpus, j.steps) for j in calm]
+    )
+    assert {job.submit_s for job in batch} == {0.0}
+    assert not any(network_sensitive(job.model) for job in calm if job.gpus > 1)
+
+
+def test_stretches_start_at_equal_distances_and_at_time_zero() -> None:
+    jobs = [Job(str(i), 100.0 + i, 1, 1.0) for i in range(10)]
+    assert [stretch(jobs, n, 3, 4)[0].id for n in range(3)] == ["0", "3", "6"]
+    assert [job.submit_s for job in stretch(jobs, 2, 3, 4)] == [0.0, 1.0, 2.0, 3.0]
+    assert len(stretch(jobs, 1, 3, 50)) == 10
+
+
+# -- bands -----------------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_paired_by_seed_and_say_what_is_uncertain() -> None:
+    found = difference([50.0, 100.0, 1.0], [100.0, 200.0, 0.0])
+    assert (found.mean, found.half) == (-50.0, 0.0), "a seed in which the base has nothing is left out"
+    assert told(found) == "-50 ± 0 %, best -50 %"
+    assert told(estimate([-30.0, 20.0])).endswith("best -30 %, interval includes 0")
+
+
+def test_bands_hold_at_their_edge() -> None:
+    assert at_least_lower(35)(estimate([-35.0])) and not at_least_lower(35)(estimate([-34.9]))
+    assert lower(estimate([-0.1])) and not lower(estimate([0.0]))
+    assert no_worse(estimate([-1.0, 2.0])), "higher, but within its interval"
+    assert not no_worse(estimate([5.0, 5.1]))
+
+
+def test_each_band_is_judged_by_the_policy_it_names() -> None:
+    better = replace(PLAIN, makespan_h=60.0, jct_h=6.0, wait_p95_h=4.0, comm_h=500.0, comm_node_h=4.0)
+    every = [check(band, results(auto=better), SETTING) for band in bands(figures())]
+    assert [c.held for c in every] == [True] * 10
+    assert every[1].ours == "-40 ± 0 %, best -40 %"
+    assert [c.published for c in every[:3]] == [
+        "up to 69 % lower, 68 % mean (v2)",
+        "up to 83 % lower",
+        "up to 98 % lower (all jobs)",
+    ]
+    slower = results(auto=better, always=replace(PLAIN, jct_h=5.0), no_wait=replace(PLAIN, comm_h=400.0))
+    missed = [c.what for c in (check(band, slower, SETTING) for band in bands(figures())) if not c.held]
+    assert missed == [f"JCT against {ALWAYS}", f"communication against {NO_WAIT}"]
+
+
+def test_the_tuner_is_held_to_the_best_fixed_timer() -> None:
+    found = dally_tuner.judge(results(auto=replace(PLAIN, jct_h=10.4)), [SETTING], figures())
+    assert (found.checks[0].held, found.checks[0].ours) == (True, "+4.0 %")
+    found = dally_tuner.judge(results(auto=PLAIN, no_wait=replace(PLAIN, jct_h=9.0)), [SETTING], figures())
+    assert (found.checks[0].held, found.checks[0].reference) == (False, "9.00 h with 0")
+    assert list(dally_tuner.TIMERS) == [NO_WAIT, *list(dally_tuner.FIXED)[:2], MANUAL, list(dally_tuner.FIXED)[2], FULL]
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+def tiny() -> dict[str, Any]:
+    told_here = figures()
+    told_here["prototype"] |= {"cluster": "2x4x8", "jobs": 12}
+    told_here["philly"] |= {"jobs": 6, "clusters": {"vc": {"cluster": "2x2x2", "node_gpus": 2}}}
+    return told_here
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlottedReproduction]:
+    """All parts, on 64 GPUs and on a trace of nine jobs."""
+    root = tmp_path_factory.mktemp("data")
+    path = root / "traces/philly_flat/philly_sia_devVCs.csv"
+    path.parent.mkdir(parents=True)
+    rows = [f"2017-10-09 07:{i:02}:00,{600 + i}.0,{2 ** (i % 3)},0,{'vc' if i < 8 else 'other'}" for i in range(9)]
+    path.write_text("\n".join(["timestamp,duration,num_gpus,gpu_time,cluster", *rows, ""]))
+    told_here = tiny()
+    told_here["philly"]["file"] = "traces/philly_flat/philly_sia_devVCs.csv"
+    yield reproduce(str(root), workers=1, figures=told_here, effort=Effort(2, 2, 1, quick=True))
+
+
+def test_every_scenario_has_a_table_with_every_policy(found: PlottedReproduction) -> None:
+    titles = [table.title for table in found.tables]
+    for name in ("Poisson, congested", "batch, congested", "Poisson, free network", "Philly vc, congested"):
+        table = found.tables[next(i for i, title in enumerate(titles) if title.startswith(f"{name}, "))]
+        assert [row[0] for row in table.rows] == list(CONTENDERS)
+        assert all(len(row) == len(table.header) for row in table.rows)
+    assert WITHOUT_DATA not in found.notes
+
+
+def test_only_congested_scenarios_are_judged_and_the_tuner_everywhere(found: PlottedReproduction) -> None:
+    judged = {c.experiment for c in found.checks}
+    assert judged == {"Poisson, congested", "batch, congested", "Philly vc, congested", "tuner"}
+    assert sum(c.experiment == "tuner" for c in found.checks) == 5
+    assert found.sentence().endswith(".") and "\n" not in found.sentence()
+
+
+def test_it_serialises_and_makes_a_page(found: PlottedReproduction, tmp_path: Path) -> None:
+    told_here = json.loads(json.dumps(found.as_dict()))
+    assert {table["title"] for table in told_here["tables"]} >= {
+        "Where waiting pays",
+        "Tuner: JCT h by timer for a node",
+    }
+    write_page(found, tmp_path / "page")
+    page = (tmp_path / "page/report.html").read_text()
+    assert "Where waiting pays: JCT by oversubscription" in page
+    assert "BERT-large" in page
+
+
+def test_without_the_trace_it_says_so_and_gives_the_same_again() -> None:
+    given = {"figures": tiny(), "effort": Effort(2, 1, 1, quick=True)}
+    one, other = (reproduce("", workers=workers, **given) for workers in (1, 2))  # type: ignore[arg-type]
+    assert one.notes[-1] == WITHOUT_DATA
+    assert one.as_dict() == other.as_dict()
+
+
+def test_a_folder_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trine", "reproduce", "dally", "--data", str(tmp_path / "none"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_communication_is_known_by_job_and_stays_out_of_the_contract(tmp_path: Path) -> None:
+    setting = prototypes(World(tmp_path, tiny()), 1)[0]
+    result = run(setting.ask(CONTENDERS[SKEW], 0).scenario, keep_segments=False)
+    by_job = [job.comm_gpu_s for job in result.jobs]
+    assert sum(by_job) == pytest.approx(result.summary.comm_gpu_s)
+    assert sum(x > 0 for x in by_job) > 1
+    assert JOB_COLUMNS[-1] == "slowdown"
