@@ -329,7 +329,7 @@ def _own_dir(path: Path, user: str | None) -> None:
     """A directory for the user whose job it is; only below our own directories, where no link can lead elsewhere."""
     path.mkdir(exist_ok=True, mode=0o700)
     if user and os.geteuid() == 0:
-        entry = pwd.getpwnam(user)
+        entry = find_user(user)
         os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
 
 

@@ -157,12 +157,14 @@ def _execute(command: list[str], variables: dict[str, str]) -> NoReturn:
 
 
 def find_user(user: str) -> pwd.struct_passwd:
-    """As the system knows the user. KeyError only if it does not: without descriptors nobody can be looked up."""
+    """As the system knows the user. KeyError only if it does not, OSError if it cannot be asked.
+
+    Without descriptors the look-up says that there is no such user: it is believed only once a file could be opened."""
     try:
         return pwd.getpwnam(user)
     except KeyError:
         os.close(os.open("/etc/passwd", os.O_RDONLY))
-        raise
+        return pwd.getpwnam(user)
 
 
 def drop_to(user: str) -> dict[str, str]:

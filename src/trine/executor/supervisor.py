@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import select
 import signal
 import sys
@@ -20,7 +19,7 @@ from trine.executor import rundir
 from trine.executor.cgroup import Cgroup, make_cgroup
 from trine.executor.faults import describe, is_host_fault
 from trine.executor.processes import adopt_orphans, descendants, identity, parents, send
-from trine.executor.rank import STALE_EXIT, StaleLease, become, stay_with
+from trine.executor.rank import STALE_EXIT, StaleLease, become, find_user, stay_with
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -302,7 +301,7 @@ def _make_log(log: str, user: str | None) -> None:
         return
     try:
         if user and os.geteuid() == 0:
-            os.fchown(made, pwd.getpwnam(user).pw_uid, -1)
+            os.fchown(made, find_user(user).pw_uid, -1)
     finally:
         os.close(made)
 

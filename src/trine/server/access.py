@@ -6,7 +6,6 @@ Weights and ``max_gpus`` of what runs at once are the scheduler's to apply; whet
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +16,9 @@ from trine.config.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
 from trine.config.yaml_reader import Mapping as Keys
 from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError, nearest, unknown_name
-from trine.server.service import Caller, Refused
+from trine.executor.faults import describe
+from trine.executor.rank import find_user
+from trine.server.service import Caller, Refused, Unavailable
 
 DEFAULT_QUEUE = "default"
 _MAX_COUNT = 10_000_000
@@ -59,9 +60,9 @@ class Load:
 
 
 def is_system_user(name: str) -> bool:
-    """Whether this machine knows the user."""
+    """Whether this machine knows the user. OSError if it cannot be asked now."""
     try:
-        return bool(pwd.getpwnam(name))
+        return bool(find_user(name))
     except KeyError:
         return False
 
@@ -69,7 +70,7 @@ def is_system_user(name: str) -> bool:
 def has_root_rights(name: str) -> bool:
     """Whether the user is root under this or any other name (some machines have a second one)."""
     try:
-        return name == "root" or pwd.getpwnam(name).pw_uid == 0
+        return name == "root" or find_user(name).pw_uid == 0
     except KeyError:
         return False
 
@@ -128,8 +129,15 @@ class Access:
     def _user(self, user: str, caller: Caller) -> str:
         if user != caller.user and not caller.admin:
             raise Refused("forbidden", f"User {caller.user} may not submit jobs of user {user}.")
-        if not self.runs_as_user:
-            return user
+        if self.runs_as_user:
+            try:
+                self._check_account(user, caller)
+            except OSError as error:  # no descriptors: the machine cannot say which users it knows
+                raise Unavailable(f"User {user} cannot be looked up now: {describe(error)}.") from error
+        return user
+
+    def _check_account(self, user: str, caller: Caller) -> None:
+        """The account as which the job would run exists, is allowed, and reaches its directories."""
         if self.is_root(user) and not (caller.admin and caller.user == "root"):
             raise Refused("forbidden", "Jobs of root can only be submitted with the daemon's own token.")
         if not self.is_user(user):
@@ -137,7 +145,6 @@ class Access:
         if directory := self.blocked(user):
             message = f"{user} may not pass through {directory} to the daemon's state directory; ask for another."
             raise Refused("unreachable", f"Jobs of {user} cannot run: {message}")
-        return user
 
     def _check_size(self, spec: JobSpec, queue: Queue, user: str) -> None:
         for limit, whose in ((queue.max_gpus, f"queue {queue.name}"), (self.limits(user).max_gpus, f"user {user}")):
@@ -163,7 +170,7 @@ def blocking_directory(state: Path, user: str) -> str:
     if user == "root":  # passes everywhere, and looking users up takes longer than all else here
         return ""
     try:
-        entry = pwd.getpwnam(user)
+        entry = find_user(user)
     except KeyError:
         return ""
     if entry.pw_uid == 0:

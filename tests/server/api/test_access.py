@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,25 @@ def test_a_second_name_of_root_is_root() -> None:
     access = Access(runs_as_user=True, is_user=lambda _: True, is_root=lambda name: name in ("root", "toor"))
     assert refusal(access, Caller("toor"), job())[0] == "forbidden"
     assert access.admit([job(user="ada")], ADMIN, Load())[0].user == "ada"
+
+
+_WITHOUT_DESCRIPTORS = """
+import os, resource
+from trine.config.job_spec import from_command
+from trine.server.access import Access, Load
+from trine.server.service import Caller, Refused
+spec = from_command(["true"])
+access = Access(runs_as_user=True)
+opened = len(os.listdir("/proc/self/fd")) - 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (opened, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    access.admit([spec], Caller("daemon"), Load())
+except Refused as refused:
+    print(refused.code)
+"""
+
+
+def test_without_descriptors_no_user_is_said_to_be_unknown() -> None:
+    """The system's look-up answers "no such user" when it cannot open its files; the caller is to try again."""
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["unavailable"], done.stderr
