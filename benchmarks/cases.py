@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks import gavel, live, sdk
 from benchmarks.churn import microseconds
-from trine.config.preset import load_preset
 from trine.core.result import Summary
+from trine.inputs.preset import load_preset
 from trine.sim.scenario import Scenario, run
 
 SHARED = Path(os.environ.get("TRINE_SHARED", Path(__file__).parents[2] / "shared"))

@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trine.config.cluster import load_cluster
-from trine.config.job_spec import JobSpec
 from trine.executor.base import Exited, LaunchFailed
 from trine.executor.inventory import virtual_nodes
 from trine.executor.local import LocalExecutor
+from trine.inputs.cluster import load_cluster
+from trine.inputs.job_spec import JobSpec
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.records import to_body

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trine.config.job_spec import JobSpec
+from trine.inputs.job_spec import JobSpec
 from trine.server.live_job import LiveJob
 from trine.server.state import LiveState
 from trine.server.store import Store

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case, Measured
-from trine.policy.lp.solver import maxmin
-from trine.policy.lp.solver.filling import fill
-from trine.policy.lp.solver.finish_time import solve_finish_time
-from trine.policy.lp.solver.form import Array, RateProblem
-from trine.policy.lp.solver.highs import minimise, rate_program
-from trine.policy.lp.solver.makespan import solve_makespan
-from trine.policy.lp.solver.pairs import PairSolver, SharingClasses
-from trine.policy.lp.solver.rules import Entities
-from trine.policy.lp.solver.start import Warm
+from trine.policy.shares.solver import maxmin
+from trine.policy.shares.solver.filling import fill
+from trine.policy.shares.solver.finish_time import solve_finish_time
+from trine.policy.shares.solver.form import Array, RateProblem
+from trine.policy.shares.solver.highs import minimise, rate_program
+from trine.policy.shares.solver.makespan import solve_makespan
+from trine.policy.shares.solver.pairs import PairSolver, SharingClasses
+from trine.policy.shares.solver.rules import Entities
+from trine.policy.shares.solver.start import Warm
 
 KINDS = 83
 """As many kinds of jobs as the public throughput tables have."""

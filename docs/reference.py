@@ -11,15 +11,15 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from trine.config.job_spec import EXPECTED, JobSpec
-from trine.config.preset import load_preset, preset_names
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
 from trine.core.plugins import discover
+from trine.inputs.job_spec import EXPECTED, JobSpec
+from trine.inputs.preset import load_preset, preset_names
 from trine.placement.base import Placement
 from trine.policy.base import Policy
-from trine.policy.lp.base import SharePolicy
-from trine.policy.rounds.params import RoundParams
+from trine.policy.shares.base import SharePolicy
+from trine.policy.shares.rounds.params import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE
@@ -58,7 +58,7 @@ def _shares() -> str:
         "an ordering policy: `aware`, `form` or `space_sharing` select this one. See [policies](../policies.md)."
     )
     rounds = f"\n## The round mechanism\n\nParameters of all share policies.\n{_table(params_of(RoundParams))}"
-    return _catalog("Share policies", lead, discover("trine.policy.lp", SharePolicy)) + rounds
+    return _catalog("Share policies", lead, discover("trine.policy.shares", SharePolicy)) + rounds
 
 
 def _entry(name: str, cls: Any) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from trine.client import Client
-from trine.config.job_spec import read_job_file
 from trine.executor.inventory import discover
+from trine.inputs.job_spec import read_job_file
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 300.0

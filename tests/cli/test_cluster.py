@@ -6,8 +6,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from trine.cli.cluster import app
-from trine.config.cluster import load_cluster
 from trine.core.errors import InputError
+from trine.inputs.cluster import load_cluster
 
 
 def run(*args: str) -> tuple[str, str]:

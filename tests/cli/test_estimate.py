@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from tests.perf.pairs import made_up
 from trine.cli.profile import app
-from trine.config.throughput_csv import table_csv
-from trine.config.throughputs import load_throughputs
 from trine.core.errors import InputError
+from trine.inputs.throughput_csv import table_csv
+from trine.inputs.throughputs import load_throughputs
 
 
 @pytest.fixture(scope="session")

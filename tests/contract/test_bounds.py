@@ -52,7 +52,7 @@ def test_it_keeps_within_the_bound_and_finds_what_there_is(
     placement = prepared(cls, cluster, slow, Compat(pal_multi_node=data.draw(st.booleans())))
     pool = FreePool(cluster, "gpu")
     for gpu in placement.excluded():
-        pool.withhold(gpu)
+        pool.cordon(gpu)
     taken = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
     pool.take(sorted(taken - placement.excluded()))
     gang = data.draw(st.integers(1, max(1, pool.total)))

@@ -8,10 +8,10 @@ import sys
 
 PROGRAM = """
 from trine.core.plugins import discover
-from trine.policy.lp.base import SharePolicy
+from trine.policy.shares.base import SharePolicy
 from trine.sim.scenario import Scenario, run
 values = {"round_s": 360, "workload.jobs": 18, "workload.jobs_per_h": 4}
-for policy in sorted(discover("trine.policy.lp", SharePolicy)):
+for policy in sorted(discover("trine.policy.shares", SharePolicy)):
     told = values | ({"aware": True} if policy == "fifo" else {})
     cluster, prices = "v100=2x1,p100=2x1,k80=2x1", "gavel-spot"
     scenario = Scenario(cluster, policy, workload="gavel-continuous-single", throughputs="gavel-simulation",

@@ -17,17 +17,17 @@ from trine.core.job import Job
 from trine.core.params import params_of
 from trine.core.plugins import discover
 from trine.core.result import RunResult
-from trine.engine import exact
+from trine.engine import selection_planner
 from trine.policy.base import Policy
-from trine.policy.lp.base import SharePolicy
-from trine.policy.rounds.params import RoundParams
-from trine.policy.rounds.share_rounds import ShareRounds
+from trine.policy.shares.base import SharePolicy
+from trine.policy.shares.rounds.params import RoundParams
+from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.policy.view import View
 from trine.sim.scenario import Scenario, run
 from trine.sim.settings import resolve
 from trine.trace import load, write_trace
 
-POLICIES = sorted(discover("trine.policy.lp", SharePolicy))
+POLICIES = sorted(discover("trine.policy.shares", SharePolicy))
 AMBIGUOUS = sorted(set(POLICIES) & set(discover("trine.policy", Policy)))
 CLUSTERS = {
     "mixed": "shape: fast=2x4,slow=3x2\nprices_per_gpu_hour: {fast: 2.0, slow: 0.5}\n",
@@ -83,7 +83,7 @@ def test_what_a_policy_says_has_changed_is_all_that_has(
     """The engine looks only at jobs the policy names, the policy at those the engine names: the same run as if both
     looked at everybody."""
     told = small_run(trace, policy, "packed-sticky", "mixed")
-    monkeypatch.setattr(exact, "_changed", lambda *_: None)
+    monkeypatch.setattr(selection_planner, "_changed", lambda *_: None)
     monkeypatch.setattr(View, "news", property(lambda _: None, lambda *_: None), raising=False)
     looked = small_run(trace, policy, "packed-sticky", "mixed")
     assert (told.jobs, told.segments) == (looked.jobs, looked.segments)
@@ -121,7 +121,7 @@ def test_its_parameters_and_those_of_the_rounds_can_be_set(policy: str) -> None:
     assert isinstance(made, ShareRounds)
     assert made.name == policy
     assert (made.params.reset_gap_s, made.params.type_order) == (600.0, ("a", "b"))
-    own = params_of(discover("trine.policy.lp", SharePolicy)[policy])
+    own = params_of(discover("trine.policy.shares", SharePolicy)[policy])
     assert not set(own) & set(params_of(RoundParams)), "a parameter would go to two owners"
     with pytest.raises(InputError, match="did you mean 'reset_gap_s'"):
         resolve(policy, "packed", told | {"reset_gaps": "600"})

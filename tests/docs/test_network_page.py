@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from tests.docs.pages import ROOT, blocks
-from trine.config.cluster import load_cluster
-from trine.config.links import PRESETS
 from trine.core.cluster import Cluster
+from trine.inputs.cluster import load_cluster
+from trine.inputs.links import PRESETS
 from trine.perf.model_traffic import shipped_table
 from trine.perf.network import Network
 

@@ -282,7 +282,7 @@ def test_listings_name_what_exists(listing: str) -> None:
 
 def test_every_preset_resolves() -> None:
     """A preset with a misspelt key or an unknown policy must not ship."""
-    from trine.config.preset import load_preset, preset_names
+    from trine.inputs.preset import load_preset, preset_names
     from trine.sim.settings import resolve
 
     for name in preset_names():

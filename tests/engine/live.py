@@ -20,7 +20,7 @@ class LiveWorld:
         settings = resolve(policy, placement, {k.replace("__", "."): v for k, v in values.items()})
         self.engine = build_engine(cluster, settings)
         self.now = 0.0
-        self.slots: dict[str, int] = {}
+        self.job_indices: dict[str, int] = {}
         self.held: dict[str, tuple[int, ...]] = {}
         self.told_to_stop: set[str] = set()
         self.log: list[str] = []
@@ -28,7 +28,7 @@ class LiveWorld:
 
     def submit(self, *jobs: Job) -> None:
         for job in jobs:
-            self.slots[job.id] = len(self.slots)
+            self.job_indices[job.id] = len(self.job_indices)
             self._heard(self.engine.handle(Submitted(self.now, job)))
 
     def tick(self, now: float | None = None) -> list[str]:
@@ -39,15 +39,15 @@ class LiveWorld:
         return self.log[before:]
 
     def confirm_start(self, job_id: str, rate: float = 1.0) -> None:
-        self._heard(self.engine.handle(Started(self.now, self.slots[job_id], rate, self.now)))
+        self._heard(self.engine.handle(Started(self.now, self.job_indices[job_id], rate, self.now)))
 
     def confirm_stop(self, job_id: str, done: float = 0.0, now: float | None = None) -> list[str]:
         self.now = self.now if now is None else now
-        return self._let_go(job_id, Stopped(self.now, self.slots[job_id], done))
+        return self._let_go(job_id, Stopped(self.now, self.job_indices[job_id], done))
 
     def finish(self, job_id: str, now: float | None = None) -> list[str]:
         self.now = self.now if now is None else now
-        return self._let_go(job_id, Finished(self.now, self.slots[job_id]))
+        return self._let_go(job_id, Finished(self.now, self.job_indices[job_id]))
 
     def start_all(self, now: float | None = None) -> list[str]:
         """A tick whose starts are confirmed at once."""
@@ -58,10 +58,10 @@ class LiveWorld:
         return decided
 
     def explain(self, job_id: str) -> Reason:
-        return self.engine.explain(self.slots[job_id])
+        return self.engine.explain(self.job_indices[job_id])
 
     def state(self, job_id: str) -> str:
-        return self.engine.table.state[self.slots[job_id]].name
+        return self.engine.table.state[self.job_indices[job_id]].name
 
     def _let_go(self, job_id: str, event: Stopped | Finished) -> list[str]:
         gpus = self.held.pop(job_id, None)
@@ -77,7 +77,7 @@ class LiveWorld:
 
     def _heard(self, decisions: list[Decision]) -> None:
         for decision in decisions:
-            job_id = self.engine.table.jobs[decision.slot].id
+            job_id = self.engine.table.jobs[decision.job_index].id
             if isinstance(decision, Start):
                 self._start(job_id, decision)
             else:

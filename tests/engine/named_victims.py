@@ -30,7 +30,7 @@ class Named(Policy):
     gap: float = 1.0
 
     def rank(self, view: View) -> Ranking:
-        ids = [view.name(slot) for slot in view.slots.tolist()]
+        ids = [view.name(job_index) for job_index in view.job_indices.tolist()]
         level = np.array([self.levels.get(i, 0.0) for i in ids])
         order = np.lexsort((view.submit_s, level))
         keys = None if self.keys is None else np.array([self.keys.get(i, 0.0) for i in ids])[order]

@@ -11,7 +11,7 @@ from trine.core.errors import TrineError
 from trine.core.job import Job
 from trine.engine.engine import EngineError
 from trine.engine.events import Finished, Started, Stopped
-from trine.engine.handover import Handover, HandoverError
+from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.invariants import check
 
 
@@ -97,9 +97,9 @@ def test_a_job_that_can_never_run_is_refused_when_it_is_submitted(job: Job, why:
 
 
 def test_a_gpu_with_two_holders_is_refused() -> None:
-    book = Handover(2)
+    book = GpuOwnership(2)
     book.take(0, (0, 1))
-    with pytest.raises(HandoverError, match="GPU 1 is still held by job number 0, wanted by 7"):
+    with pytest.raises(GpuOwnershipError, match="GPU 1 is still held by job number 0, wanted by 7"):
         book.take(7, (1,))
 
 
@@ -112,7 +112,7 @@ def break_free_index(world: LiveWorld) -> None:
 
 
 def break_holder(world: LiveWorld) -> None:
-    world.engine.handover.holder[0] = 3
+    world.engine.ownership.holder[0] = 3
 
 
 def break_work(world: LiveWorld) -> None:
@@ -120,7 +120,7 @@ def break_work(world: LiveWorld) -> None:
 
 
 def break_state(world: LiveWorld) -> None:
-    world.engine.table.running[0] = False
+    world.engine.table.assigned[0] = False
 
 
 @pytest.mark.parametrize("damage", [break_assignment, break_free_index, break_holder, break_work, break_state])

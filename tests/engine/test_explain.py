@@ -68,7 +68,7 @@ def test_backfilling(placement: str) -> None:
     jobs = [Job("a", 0, 2, 100), Job("head", 0, 4, 10), Job("late", 0, 1, 101), Job("wide", 0, 3, 10)]
     world.submit(*jobs, Job("quick", 0, 1, 100))
     world.start_all()
-    assert {i: world.explain(i).code for i in world.slots} == {
+    assert {i: world.explain(i).code for i in world.job_indices} == {
         "a": Why.PLACED,
         "head": Why.NO_FREE_GPUS,
         "late": Why.RESERVED,

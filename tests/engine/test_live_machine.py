@@ -31,12 +31,12 @@ class LateWorld(RuleBasedStateMachine):
 
     def jobs(self, *states: State) -> list[str]:
         table = self.world.engine.table
-        return [i for i, slot in self.world.slots.items() if table.state[slot] in states]
+        return [i for i, job_index in self.world.job_indices.items() if table.state[job_index] in states]
 
     @rule(gpus=st.integers(1, 5), steps=st.integers(1, 400), priority=st.sampled_from((0, 0, 0, 1)))
     def submit(self, gpus: int, steps: int, priority: int) -> None:
-        if len(self.world.slots) < 12:
-            self.world.submit(Job(f"j{len(self.world.slots)}", self.world.now, gpus, steps, priority=priority))
+        if len(self.world.job_indices) < 12:
+            self.world.submit(Job(f"j{len(self.world.job_indices)}", self.world.now, gpus, steps, priority=priority))
 
     @rule(passed=st.integers(1, 60))
     def tick(self, passed: int) -> None:
@@ -54,8 +54,8 @@ class LateWorld(RuleBasedStateMachine):
     @rule(data=st.data())
     def confirm_a_stop(self, data: st.DataObject) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.world.told_to_stop)))
-        slot = self.world.slots[job_id]
-        self.world.confirm_stop(job_id, done=float(self.world.engine.table.done[slot]))
+        job_index = self.world.job_indices[job_id]
+        self.world.confirm_stop(job_id, done=float(self.world.engine.table.done[job_index]))
 
     @precondition(lambda self: self.jobs(State.RUNNING, State.STOPPING))
     @rule(data=st.data())
@@ -68,14 +68,16 @@ class LateWorld(RuleBasedStateMachine):
             return
         for _ in range(200):
             for job_id in sorted(self.world.told_to_stop):
-                self.world.confirm_stop(job_id, done=float(self.world.engine.table.done[self.world.slots[job_id]]))
+                self.world.confirm_stop(
+                    job_id, done=float(self.world.engine.table.done[self.world.job_indices[job_id]])
+                )
             for job_id in self.unconfirmed():
                 self.world.confirm_start(job_id)
             for job_id in self.jobs(State.RUNNING):
                 self.world.finish(job_id)
                 break
             self.world.tick(self.world.now + 1)
-        assert set(self.jobs(State.FINISHED)) == set(self.world.slots)
+        assert set(self.jobs(State.FINISHED)) == set(self.world.job_indices)
         assert not self.world.held and self.world.engine.free.total == CLUSTER.gpu_count
 
 

@@ -53,11 +53,11 @@ def test_gpus_that_a_stopping_job_still_holds_count() -> None:
     live.submit(Job("old", 0, 2, 100, group="q"), Job("new", 0, 2, 200, group="q"))
     live.start_all(0)
     assert live.held.keys() == {"old"}
-    live._heard(live.engine.handle(ev.Withdrawn(1, 0)))
+    live._heard(live.engine.handle(ev.CancelRequested(1, 0)))
     assert live.tick(2) == [], "two GPUs are free, but the group holds all it may until the old job is gone"
     assert live.explain("new").code is Why.QUOTA
     del live.held["old"]
-    live._heard(live.engine.handle(ev.Left(3, 0)))
+    live._heard(live.engine.handle(ev.Terminated(3, 0)))
     assert live.tick(4) == ["start new 0,1"]
 
 

@@ -129,14 +129,14 @@ class Watched(Engine):
         check(self)
         for decision in decisions:
             if isinstance(decision, Stop):
-                self._look_at(decision, held[decision.slot])
+                self._look_at(decision, held[decision.job_index])
         return decisions
 
     def _look_at(self, stop: Stop, gpus: tuple[int, ...]) -> None:
         if stop.for_job >= 0:
             assert not set(self.assigned[stop.for_job]).isdisjoint(gpus), "stopped in vain"
         else:
-            assert stop.moves and stop.gain_s > 0 and self.assigned[stop.slot] != gpus
+            assert stop.moves and stop.gain_s > 0 and self.assigned[stop.job_index] != gpus
 
 
 class WatchedRestless(Watched, Restless):

@@ -6,14 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.test_exact import TWO_TYPES, ChosenWorld, world_of
+from tests.engine.test_selection_planner import TWO_TYPES, ChosenWorld, world_of
 from tests.sim.tiny import build_engine, one_node
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.errors import TrineError
 from trine.core.job import Job, Shape
 from trine.core.reason import Why
-from trine.engine.events import Event, Held, Left, Lost, Progressed, Restored, Start, Tick, Withdrawn, Withheld
-from trine.engine.handover import Handover, HandoverError
+from trine.engine.events import (
+    CancelRequested,
+    Event,
+    GpusCordoned,
+    GpusUncordoned,
+    Held,
+    Interrupted,
+    Progressed,
+    Start,
+    Terminated,
+    Tick,
+)
+from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.invariants import check
 from trine.engine.resume import Past, resume
 from trine.engine.table import State
@@ -39,14 +50,14 @@ def models(*names: str, cluster: Cluster = ONE) -> ChosenWorld:
 
 
 def rate(world: ChosenWorld, job_id: str) -> float:
-    return float(world.engine.table.rate[world.slots[job_id]])
+    return float(world.engine.table.rate[world.job_indices[job_id]])
 
 
 def confirm_starts(world: ChosenWorld) -> None:
     """As the simulator does: the speed is that next to whoever is there."""
     for job_id in world.held:
         if world.state(job_id) == "STARTING":
-            world.confirm_start(job_id, world.engine.speed(world.slots[job_id]).steps_per_s)
+            world.confirm_start(job_id, world.engine.speed(world.job_indices[job_id]).steps_per_s)
 
 
 # -- who joins and who stays -------------------------------------------------------------------------------------
@@ -156,12 +167,12 @@ def test_a_start_that_waits_need_not_wait_for_its_new_partner() -> None:
 def test_however_a_member_goes_the_other_stays(how: str) -> None:
     world = world_of(one_node(2), ("a", 2), ("b", 2))
     world.run("a+b")
-    slot = world.slots["a"]
+    job_index = world.job_indices["a"]
     event: dict[str, Event] = {
-        "withdrawn": Withdrawn(5, slot),
-        "held": Held(5, slot),
-        "lost": Lost(5, slot, 0),
-        "left": Left(5, slot),
+        "withdrawn": CancelRequested(5, job_index),
+        "held": Held(5, job_index),
+        "lost": Interrupted(5, job_index, 0),
+        "left": Terminated(5, job_index),
     }
     if how in ("lost", "left"):
         world.held.pop("a")
@@ -178,10 +189,10 @@ def test_when_a_member_leaves_a_start_that_waits_goes_on_waiting_for_it() -> Non
     world = world_of(one_node(1), ("a", 1), ("b", 1), ("c", 1))
     world.run("a+b")
     world.choose("a+c")
-    world._heard(world.engine.handle(Withdrawn(1, world.slots["a"])))
+    world._heard(world.engine.handle(CancelRequested(1, world.job_indices["a"])))
     assert world.confirm_stop("b") == []
     held = world.held.pop("a")
-    world._heard(world.engine.handle(Left(2, world.slots["a"])))
+    world._heard(world.engine.handle(Terminated(2, world.job_indices["a"])))
     assert world.held == {"c": held}
 
 
@@ -189,9 +200,9 @@ def test_gpus_out_of_service_take_no_partner() -> None:
     world = world_of(one_node(2), ("a", 1), ("b", 1), ("c", 1))
     world.run("a+b")
     world.choose("a+c")
-    world._heard(world.engine.handle(Withheld(1, (0,))))
+    world._heard(world.engine.handle(GpusCordoned(1, (0,))))
     assert world.confirm_stop("b") == [] and world.state("c") == "WAITING"
-    world._heard(world.engine.handle(Restored(2, (0,))))
+    world._heard(world.engine.handle(GpusUncordoned(2, (0,))))
     assert world.run("a+c") == ["start c 0"]
 
 
@@ -241,20 +252,20 @@ def test_a_partner_gets_the_shape_it_asks_for() -> None:
 
 
 def test_the_book_of_holders_refuses_strangers_and_thirds() -> None:
-    book = Handover(2)
+    book = GpuOwnership(2)
     book.take(0, (0, 1))
-    with pytest.raises(HandoverError, match="GPU 0 is still held by job number 0, wanted by 7"):
-        book.take(7, (0, 1), partner=3)
-    book.take(1, (0, 1), partner=0)
-    assert (book.beside(0), book.beside(1), book.beside(5)) == (1, 0, -1)
-    with pytest.raises(HandoverError, match="held by job numbers 0 and 1, wanted by 7 next to 1"):
-        book.take(7, (0, 1), partner=1)
-    assert book.release(0) == [] and book.beside(1) == -1
+    with pytest.raises(GpuOwnershipError, match="GPU 0 is still held by job number 0, wanted by 7"):
+        book.take(7, (0, 1), co_runner=3)
+    book.take(1, (0, 1), co_runner=0)
+    assert (book.co_runner_of(0), book.co_runner_of(1), book.co_runner_of(5)) == (1, 0, -1)
+    with pytest.raises(GpuOwnershipError, match="held by job numbers 0 and 1, wanted by 7 next to 1"):
+        book.take(7, (0, 1), co_runner=1)
+    assert book.release(0) == [] and book.co_runner_of(1) == -1
     assert book.holder == [1, 1]
 
 
 def break_partner(world: ChosenWorld) -> None:
-    del world.engine.partners[0]
+    del world.engine.co_runners[0]
 
 
 def break_assignment(world: ChosenWorld) -> None:
@@ -262,11 +273,11 @@ def break_assignment(world: ChosenWorld) -> None:
 
 
 def break_guests(world: ChosenWorld) -> None:
-    world.engine.handover.guests.clear()
+    world.engine.ownership.guests.clear()
 
 
 def break_pairing(world: ChosenWorld) -> None:
-    world.engine.partners.clear()
+    world.engine.co_runners.clear()
 
 
 @pytest.mark.parametrize("damage", [break_partner, break_assignment, break_guests, break_pairing])
@@ -288,7 +299,7 @@ def test_decisions_and_explanations_name_the_partner() -> None:
     world.policy.choice = ["a+b"]
     one, other = world.engine.handle(Tick(0))
     assert isinstance(one, Start) and isinstance(other, Start)
-    assert (one.partner, other.partner) == (other.slot, one.slot)
+    assert (one.co_runner, other.co_runner) == (other.job_index, one.job_index)
     reason = world.engine.reason(other)
     assert (
         reason.sentence == "job b starts on 1 GPU on node n0. It shares its GPU with job a: together 1.6x of one alone."
@@ -301,7 +312,7 @@ def test_a_start_alone_names_no_partner() -> None:
     world = models("big")
     world.policy.choice = ["a"]
     (start,) = world.engine.handle(Tick(0))
-    assert isinstance(start, Start) and start.partner == -1
+    assert isinstance(start, Start) and start.co_runner == -1
     assert "shares" not in world.engine.reason(start).sentence
 
 
@@ -316,7 +327,7 @@ def test_speeds_change_when_a_partner_comes_and_goes() -> None:
     world.choose("a+b", now=10)
     confirm_starts(world)
     assert (rate(world, "a"), rate(world, "b")) == (8, 3)
-    assert list(world.engine.rerated) == [world.slots["a"]]
+    assert list(world.engine.rerated) == [world.job_indices["a"]]
     assert world.engine.view(10).done[0] == pytest.approx(100)
     assert world.engine.view(20).done[0] == pytest.approx(180)
     world.finish("b", 20)
@@ -330,10 +341,10 @@ def test_what_was_seen_of_a_job_still_counts_when_its_partner_leaves() -> None:
     world = models("big", "small")
     world.choose("a+b")
     confirm_starts(world)
-    world.engine.handle(Progressed(10, world.slots["a"], 40, None, 4.0))
+    world.engine.handle(Progressed(10, world.job_indices["a"], 40, None, 4.0))
     world.finish("b", 10)
     assert rate(world, "a") == pytest.approx(5)
-    assert world.engine.table.ideal_s[world.slots["a"]] == pytest.approx(200)
+    assert world.engine.table.ideal_s[world.job_indices["a"]] == pytest.approx(200)
 
 
 def test_a_pair_nobody_measured_is_taken_to_take_turns() -> None:
@@ -351,8 +362,8 @@ def resumed(policy: str, placement: str, *pasts: tuple[Job, Past]) -> ChosenWorl
     world = ChosenWorld(Cluster((Node("n0", 2, "x"),)), placement, TABLE)
     world.engine = build_engine(world.engine.cluster, resolve(policy, placement, {}), throughputs=TABLE)
     for job, past in pasts:
-        there = [world.slots[other] for other, gpus in world.held.items() if gpus == past.gpus]
-        world.slots[job.id] = resume(world.engine, 100, job, replace(past, partner=there[0] if there else -1))
+        there = [world.job_indices[other] for other, gpus in world.held.items() if gpus == past.gpus]
+        world.job_indices[job.id] = resume(world.engine, 100, job, replace(past, co_runner=there[0] if there else -1))
         if past.gpus:
             world.held[job.id] = past.gpus
     check(world.engine)
@@ -381,13 +392,13 @@ def test_speeds_seen_next_to_a_partner_are_not_taken_for_speeds_alone() -> None:
 
 
 def test_a_third_on_the_same_gpus_is_refused_at_a_restart() -> None:
-    with pytest.raises(HandoverError, match="GPU 0 is still held by job numbers 0 and 1"):
+    with pytest.raises(GpuOwnershipError, match="GPU 0 is still held by job numbers 0 and 1"):
         resumed("fifo", "packed-sticky", *(running(i, "big") for i in "abc"))
 
 
 def test_two_that_were_not_declared_partners_are_refused_at_a_restart() -> None:
     world = resumed("fifo", "packed-sticky", running("a", "big"))
-    with pytest.raises(HandoverError, match="GPU 0 is still held by job number 0"):
+    with pytest.raises(GpuOwnershipError, match="GPU 0 is still held by job number 0"):
         resume(world.engine, 100, *running("b", "small"))
 
 

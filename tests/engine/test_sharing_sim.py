@@ -30,8 +30,8 @@ class Pairs(Policy):
 
     def rank(self, view: View) -> Selection:
         order = np.arange(len(view))
-        partners = np.where(order ^ 1 < len(view), order ^ 1, -1)
-        return Selection.of(view.slots, partners=partners)
+        co_runners = np.where(order ^ 1 < len(view), order ^ 1, -1)
+        return Selection.of(view.job_indices, co_runners=co_runners)
 
 
 class Told(Engine):
@@ -68,7 +68,7 @@ def small(name: str, steps: float, submit_s: float = 0) -> Job:
 
 def started(out: Outcome) -> list[str]:
     assert isinstance(out.engine, Told)
-    return [out.engine.table.jobs[start.slot].id for start in out.engine.starts]
+    return [out.engine.table.jobs[start.job_index].id for start in out.engine.starts]
 
 
 @pytest.mark.parametrize("placement", ["packed", "packed-sticky"])

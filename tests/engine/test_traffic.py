@@ -93,22 +93,22 @@ def test_work_done_so_far_is_the_same_before_and_after() -> None:
 
 def test_a_job_that_runs_part_of_its_time_next_to_another_loses_no_work() -> None:
     """300 steps of ``long`` are done next to ``short``, the others alone."""
-    beside, alone = speed(1), speed(0)
+    co_runner_of, alone = speed(1), speed(0)
     run = simulate([wide("long"), wide("short", 300)], PAIRS, event_driven=True)
-    shared_s = 300 / beside.steps_per_s
+    shared_s = 300 / co_runner_of.steps_per_s
     assert run.finish("short") == pytest.approx(shared_s, rel=1e-12)
     assert run.finish("long") == pytest.approx(shared_s + 700 / alone.steps_per_s, rel=1e-12)
 
 
 def test_a_changed_speed_is_no_move_and_the_one_segment_has_the_mean_slowdown() -> None:
-    beside, alone = speed(1), speed(0)
+    co_runner_of, alone = speed(1), speed(0)
     run = simulate([wide("long"), wide("short", 300)], PAIRS, event_driven=True)
     assert (run.summary.migrations, run.summary.preemptions) == (0, 0)
     (segment,) = [s for s in run.segments if s.job_id == "long"]
     shared_s = run.finish("short")
-    mean = (shared_s * beside.network + (segment.end_s - shared_s) * alone.network) / segment.end_s
+    mean = (shared_s * co_runner_of.network + (segment.end_s - shared_s) * alone.network) / segment.end_s
     assert segment.slowdown == pytest.approx(mean)
-    assert alone.network < mean < beside.network
+    assert alone.network < mean < co_runner_of.network
 
 
 def test_communication_is_counted_inside_nodes_too() -> None:
@@ -159,4 +159,4 @@ def test_a_place_that_was_not_better_is_looked_at_again_when_traffic_left_it() -
         engine.handle(Submitted(50_010.0, Job(f"t{i}", 50_010.0, 1, 1e6)))
     decisions = engine.handle(Tick(50_010.0))
     assert sorted(d.gpus for d in decisions if isinstance(d, Start)) == [(10,), (11,), (12,), (13,)]
-    assert [(d.slot, d.moves) for d in decisions if isinstance(d, Stop)] == [(0, True)]
+    assert [(d.job_index, d.moves) for d in decisions if isinstance(d, Stop)] == [(0, True)]

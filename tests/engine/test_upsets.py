@@ -31,11 +31,11 @@ def test_nothing_new_starts_on_gpus_that_were_withheld_while_the_start_waited() 
     live.start_all(0)
     live.submit(Job("new", 1, 2, 10, priority=1))
     assert live.tick(60) == ["stop old"]
-    withheld = live.engine.assigned[live.slots["new"]]
-    assert handle(live, ev.Withheld(61, withheld)) == []
+    cordoned = live.engine.assigned[live.job_indices["new"]]
+    assert handle(live, ev.GpusCordoned(61, cordoned)) == []
     assert live.confirm_stop("old", now=62) == []
     (start,) = live.tick(63)
-    assert start.startswith("start new") and not {str(g) for g in withheld} & set(start.split()[2].split(","))
+    assert start.startswith("start new") and not {str(g) for g in cordoned} & set(start.split()[2].split(","))
 
 
 def moving(live: LiveWorld) -> None:
@@ -49,16 +49,16 @@ def moving(live: LiveWorld) -> None:
 def test_a_moving_job_whose_new_gpus_were_withheld_stops_and_is_placed_again() -> None:
     live = world("fifo", "packed")
     moving(live)
-    handle(live, ev.Withheld(7, (0, 1)))
+    handle(live, ev.GpusCordoned(7, (0, 1)))
     assert live.state("mover") == "STOPPING"
     assert live.confirm_stop("mover", now=8) == []
     assert live.state("mover") == "WAITING"
     assert live.tick(9) == ["start mover 2"]
 
 
-@pytest.mark.parametrize("event", [ev.Stopped, ev.Lost])
+@pytest.mark.parametrize("event", [ev.Stopped, ev.Interrupted])
 def test_a_job_that_claims_more_than_all_its_steps_is_taken_to_have_all(
-    event: type[ev.Stopped] | type[ev.Lost],
+    event: type[ev.Stopped] | type[ev.Interrupted],
 ) -> None:
     live = world()
     live.submit(Job("a", 0, 1, 100))
@@ -100,14 +100,14 @@ def test_a_withdrawn_job_leaves_at_once_if_it_holds_nothing_and_else_when_its_pr
     live = world()
     live.submit(Job("runs", 0, 4, 100), Job("waits", 0, 4, 100))
     live.start_all(0)
-    handle(live, ev.Withdrawn(1, 1))
+    handle(live, ev.CancelRequested(1, 1))
     assert live.state("waits") == "FINISHED"
-    assert handle(live, ev.Withdrawn(2, 0)) == ["stop runs"]
-    assert handle(live, ev.Withdrawn(3, 0)) == [], "told once is enough"
+    assert handle(live, ev.CancelRequested(2, 0)) == ["stop runs"]
+    assert handle(live, ev.CancelRequested(3, 0)) == [], "told once is enough"
     live.held.clear()
-    handle(live, ev.Left(4, 0))
+    handle(live, ev.Terminated(4, 0))
     assert live.engine.free.total == 4 and live.engine.waiting_count == 0
-    assert handle(live, ev.Left(5, 0)) == [], "leaving twice changes nothing"
+    assert handle(live, ev.Terminated(5, 0)) == [], "leaving twice changes nothing"
 
 
 def test_a_job_held_while_it_moves_does_not_start_again() -> None:
@@ -139,15 +139,15 @@ def test_gpus_come_back_free_or_to_whoever_still_has_them() -> None:
     live.start_all(0)
     gpus = live.held["a"]
     for _ in range(2):  # twice is once
-        handle(live, ev.Withheld(1, (0, 1, 2, 3)))
+        handle(live, ev.GpusCordoned(1, (0, 1, 2, 3)))
     assert live.engine.free.total == 0
     for _ in range(2):
-        handle(live, ev.Restored(2, (0, 1, 2, 3)))
+        handle(live, ev.GpusUncordoned(2, (0, 1, 2, 3)))
     assert live.engine.free.total == 2
-    handle(live, ev.Withheld(3, gpus))
+    handle(live, ev.GpusCordoned(3, gpus))
     live.finish("a", now=4)
     assert live.engine.free.total == 2, "what was withheld does not come free by itself"
-    handle(live, ev.Restored(5, gpus))
+    handle(live, ev.GpusUncordoned(5, gpus))
     assert live.engine.free.total == 4
 
 
@@ -156,7 +156,7 @@ def test_a_job_lost_before_it_was_seen_to_run_waits_again_and_a_late_confirmatio
     live.submit(Job("a", 0, 1, 100))
     live.tick(0)
     live.held.clear()
-    handle(live, ev.Lost(1, 0, 0.0))
+    handle(live, ev.Interrupted(1, 0, 0.0))
     assert live.engine.table.state[0] is State.WAITING
     with pytest.raises(Exception, match=r"job a: is waiting where starting was expected\. Its story: .*lost"):
         live.engine.handle(ev.Started(2, 0, 1.0, 2))
@@ -167,8 +167,8 @@ def test_excluded_gpus_stay_out_whatever_is_withheld_and_restored() -> None:
     cluster = Cluster(tuple(Node(f"n{i}", 4) for i in range(3)), scores={"A": (6.0, *(1.0,) * 11)})
     live = world(placement="exclude-outliers-sticky", cluster=cluster)
     assert live.engine.excluded == {0} and live.engine.free.total == 11
-    handle(live, ev.Withheld(0, (0, 1, 2, 3)))
-    handle(live, ev.Restored(1, (0, 1, 2, 3)))
+    handle(live, ev.GpusCordoned(0, (0, 1, 2, 3)))
+    handle(live, ev.GpusUncordoned(1, (0, 1, 2, 3)))
     assert live.engine.free.total == 11
     live.submit(Job("a", 0, 11, 100))
     assert live.start_all(2) == ["start a 1,2,3,4,5,6,7,8,9,10,11"]

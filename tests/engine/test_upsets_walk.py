@@ -48,7 +48,7 @@ class Gang:
     """A job as the world knows it."""
 
     job: Job
-    slot: int
+    job_index: int
     gpus: tuple[int, ...] = ()
     epoch: int = 0
     confirmed: bool = False
@@ -67,7 +67,7 @@ class Walk:
         self.rng = random.Random(f"{policy}/{placement}/{seed}")
         self.now = 100.0
         self.gangs: dict[str, Gang] = {}
-        self.withheld: set[int] = set()
+        self.cordoned: set[int] = set()
         self.log: list[str] = []
         self.decided: list[str] = []
         self.filling = False
@@ -84,7 +84,7 @@ class Walk:
         self.log.append(f"{self.now:g}: {note}")
         self.filling = isinstance(event, ev.Fill)
         for decision in self.engine.handle(event):
-            gang = next(g for g in self.gangs.values() if g.slot == decision.slot and not g.over)
+            gang = next(g for g in self.gangs.values() if g.job_index == decision.job_index and not g.over)
             line = self._started(gang, decision) if isinstance(decision, ev.Start) else self._stop(gang, decision)
             self.log.append(line)
             self.decided.append(line)
@@ -96,7 +96,7 @@ class Walk:
         assert not gang.gpus, f"{line}: it still holds {gang.gpus}"
         assert not taken.keys() & set(start.gpus), f"{line}: held are {taken}"
         assert not (gang.held or gang.withdrawn), f"{line}: it is held or withdrawn"
-        assert not self.withheld & set(start.gpus), f"{line}: out of service are {sorted(self.withheld)}"
+        assert not self.cordoned & set(start.gpus), f"{line}: out of service are {sorted(self.cordoned)}"
         assert not self.engine.excluded & set(start.gpus), f"{line}: on excluded GPUs"
         assert start.epoch == gang.epoch + 1, f"{line}: the last epoch was {gang.epoch}"
         assert not job.gpu_types or CLUSTER.type_of(start.gpus[0]) in job.gpu_types, f"{line}: wants {job.gpu_types}"
@@ -150,7 +150,7 @@ class Walk:
             (2, self.withdraw),
             (2, self.hold),
             (2, self.release),
-            (2, self.withhold),
+            (2, self.cordon),
             (2, self.restore),
             (1, self.restart),
         ]
@@ -184,7 +184,7 @@ class Walk:
             return  # what has no room without the excluded GPU is not this test's business
         self.gangs[job.id] = Gang(job, len(self.engine.table))
         self.tell(ev.Submitted(self.now, job), f"submit {job.id}: {job.gpus} GPUs, {job.shape or 'any shape'}")
-        self.engine.reported.add(self.gangs[job.id].slot)  # live jobs may come back with less than they told
+        self.engine.reported.add(self.gangs[job.id].job_index)  # live jobs may come back with less than they told
 
     def _shape(self) -> Shape | None:
         rng = self.rng
@@ -207,7 +207,7 @@ class Walk:
         gang = self.pick(lambda g: bool(g.gpus) and not g.confirmed)
         if gang is not None:
             gang.confirmed = True
-            self.tell(ev.Started(self.now, gang.slot, 1.0, self.now), f"{gang.job.id} runs")
+            self.tell(ev.Started(self.now, gang.job_index, 1.0, self.now), f"{gang.job.id} runs")
 
     def confirm_stop(self) -> None:
         gang = self.pick(lambda g: g.told_to_stop)
@@ -226,10 +226,10 @@ class Walk:
         gang.over = how in ("finished", "left")
         gang.done = self.rng.choice((gang.done, gang.done * self.rng.random()))
         events: dict[str, ev.Event] = {
-            "stopped": ev.Stopped(self.now, gang.slot, gang.done),
-            "lost": ev.Lost(self.now, gang.slot, gang.done),
-            "finished": ev.Finished(self.now, gang.slot),
-            "left": ev.Left(self.now, gang.slot),
+            "stopped": ev.Stopped(self.now, gang.job_index, gang.done),
+            "lost": ev.Interrupted(self.now, gang.job_index, gang.done),
+            "finished": ev.Finished(self.now, gang.job_index),
+            "left": ev.Terminated(self.now, gang.job_index),
         }
         was_over, gang.over = gang.over, False
         try:
@@ -239,43 +239,43 @@ class Walk:
 
     def progress(self) -> None:
         table = self.engine.table
-        gang = self.pick(lambda g: table.state[g.slot] is State.RUNNING)
+        gang = self.pick(lambda g: table.state[g.job_index] is State.RUNNING)
         if gang is None:
             return
         total = self.rng.choice((None, None, float(self.rng.randrange(1, 800))))
-        gang.done = self.rng.random() * (total or float(table.steps[gang.slot])) * 1.2
+        gang.done = self.rng.random() * (total or float(table.steps[gang.job_index])) * 1.2
         rate = self.rng.choice((0.0, 0.1, 1.0, 30.0))
-        self.tell(ev.Progressed(self.now, gang.slot, gang.done, total, rate), f"{gang.job.id} at {gang.done:.1f}")
+        self.tell(ev.Progressed(self.now, gang.job_index, gang.done, total, rate), f"{gang.job.id} at {gang.done:.1f}")
 
     def withdraw(self) -> None:
         gang = self.pick(lambda g: not g.withdrawn)
         if gang is not None:
             gang.withdrawn = True
-            self.tell(ev.Withdrawn(self.now, gang.slot), f"withdraw {gang.job.id}")
+            self.tell(ev.CancelRequested(self.now, gang.job_index), f"withdraw {gang.job.id}")
             gang.over = not gang.gpus
 
     def hold(self) -> None:
         gang = self.pick(lambda g: not g.withdrawn and not g.held)
         if gang is not None:
             gang.held = True
-            self.tell(ev.Held(self.now, gang.slot), f"hold {gang.job.id}")
+            self.tell(ev.Held(self.now, gang.job_index), f"hold {gang.job.id}")
 
     def release(self) -> None:
         gang = self.pick(lambda g: g.held and not g.withdrawn)
         if gang is not None:
             gang.held = False
-            self.tell(ev.Released(self.now, gang.slot), f"release {gang.job.id}")
+            self.tell(ev.Released(self.now, gang.job_index), f"release {gang.job.id}")
 
-    def withhold(self) -> None:
+    def cordon(self) -> None:
         node = self.rng.randrange(len(NODES))
         gpus = tuple(range(CLUSTER.first_gpu[node], CLUSTER.first_gpu[node] + NODES[node].gpus))
-        self.withheld |= set(gpus)
-        self.tell(ev.Withheld(self.now, gpus), f"withhold {NODES[node].name} {gpus}")
+        self.cordoned |= set(gpus)
+        self.tell(ev.GpusCordoned(self.now, gpus), f"withhold {NODES[node].name} {gpus}")
 
     def restore(self) -> None:
-        gpus = tuple(gpu for gpu in sorted(self.withheld) if self.rng.random() < 0.7)
-        self.withheld -= set(gpus)
-        self.tell(ev.Restored(self.now, gpus), f"restore {gpus}")
+        gpus = tuple(gpu for gpu in sorted(self.cordoned) if self.rng.random() < 0.7)
+        self.cordoned -= set(gpus)
+        self.tell(ev.GpusUncordoned(self.now, gpus), f"restore {gpus}")
 
     def restart(self) -> None:
         """The engine is lost and built again from what the world and the users know."""
@@ -286,15 +286,15 @@ class Walk:
             past = Past(
                 gang.epoch,
                 gang.done,
-                float(old.attained_s[gang.slot]),
+                float(old.attained_s[gang.job_index]),
                 self.now,
                 self.now,
                 gang.gpus,
                 state if gang.gpus else State.WAITING,
                 gang.held or gang.withdrawn,
             )
-            gang.slot = resume(self.engine, self.now, gang.job, past)
-        self.tell(ev.Withheld(self.now, tuple(sorted(self.withheld))), "built anew")
+            gang.job_index = resume(self.engine, self.now, gang.job, past)
+        self.tell(ev.GpusCordoned(self.now, tuple(sorted(self.cordoned))), "built anew")
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -302,23 +302,23 @@ class Walk:
         """Once everything is in service, released, and the world does as it is told, every job ends."""
         for gang in self.among(lambda g: g.held and not g.withdrawn):
             gang.held = False
-            self.tell(ev.Released(self.now, gang.slot), f"release {gang.job.id}")
-        gpus, self.withheld = tuple(sorted(self.withheld)), set()
-        self.tell(ev.Restored(self.now, gpus), "restore all")
+            self.tell(ev.Released(self.now, gang.job_index), f"release {gang.job.id}")
+        gpus, self.cordoned = tuple(sorted(self.cordoned)), set()
+        self.tell(ev.GpusUncordoned(self.now, gpus), "restore all")
         for _ in range(120):
             for gang in self.among(lambda g: g.told_to_stop):
                 self.let_go(gang, "stopped")
             for gang in self.among(lambda g: bool(g.gpus) and not g.confirmed):
                 gang.confirmed = True
-                self.tell(ev.Started(self.now, gang.slot, 1.0, self.now), f"{gang.job.id} runs")
+                self.tell(ev.Started(self.now, gang.job_index, 1.0, self.now), f"{gang.job.id} runs")
             for gang in self.among(lambda g: g.confirmed and not g.told_to_stop)[:1]:
                 self.let_go(gang, "finished")
             self.now += 30
             self.tell(ev.Tick(self.now), "tick")
-        left = {g.job.id: self.engine.explain(g.slot).sentence for g in self.among(lambda g: True)}
+        left = {g.job.id: self.engine.explain(g.job_index).sentence for g in self.among(lambda g: True)}
         assert not left, f"jobs that never end: {left}"
         assert self.engine.free.total == CLUSTER.gpu_count - len(self.engine.excluded)
-        assert not self.engine.handover.holding and not self.engine.assigned
+        assert not self.engine.ownership.holding and not self.engine.assigned
 
     def run(self) -> list[str]:
         try:
@@ -326,7 +326,7 @@ class Walk:
                 self.step()
                 if number % 10 == 0:
                     for gang in self.among(lambda g: True):
-                        assert gang.job.id in self.engine.explain(gang.slot).sentence
+                        assert gang.job.id in self.engine.explain(gang.job_index).sentence
             self.wind_up()
         except Exception as error:
             story = "\n".join(self.log[-45:])

@@ -125,7 +125,7 @@ def test_stops_say_for_which_job_and_why() -> None:
     world.start_all()
     world.submit(Job("new", 1, 1, 50))
     (stop,) = stops(world, 1)
-    assert (stop.slot, stop.for_job, stop.moves) == (0, 2, False)
+    assert (stop.job_index, stop.for_job, stop.moves) == (0, 2, False)
     assert str(world.engine.reason(stop)) == "job a is stopped for job new, which is more important."
     assert world.engine.reason(stop).code is Why.PREEMPTED
 
@@ -163,5 +163,5 @@ def test_a_column_of_the_wrong_length_is_a_bug_of_the_policy() -> None:
 def test_among_cuts_every_column() -> None:
     ranking = Ranking(np.arange(3), np.arange(3), level=np.arange(3.0), quantum_s=np.arange(3.0))
     cut = ranking.among(np.array([True, False, True]))
-    assert cut.order.tolist() == [0, 2] and cut.pools is not None and cut.pools.tolist() == [0, 2]
+    assert cut.order.tolist() == [0, 2] and cut.type_indices is not None and cut.type_indices.tolist() == [0, 2]
     assert cut.level is not None and cut.level.tolist() == [0, 2] and cut.victim_order is None

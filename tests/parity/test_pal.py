@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trine.config.preset import load_preset
 from trine.core.result import RunResult
+from trine.inputs.preset import load_preset
 from trine.perf.bins import authors_bins
 from trine.reproduce.pal import PalData, synergy_scenario
 from trine.sim.scenario import Scenario, run

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.perf.pairs import TYPES, made_up
-from trine.config.throughputs import load_throughputs
 from trine.core.errors import InputError
+from trine.inputs.throughputs import load_throughputs
 from trine.perf.estimate import EstimatedPairs, References
 from trine.perf.estimate_alone import estimated_rates
 from trine.perf.estimate_error import matches, pair_error

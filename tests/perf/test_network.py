@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trine.config.links import PRESETS
 from trine.core.cluster import Cluster, Links, Node, Tier
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.inputs.links import PRESETS
 from trine.perf.collectives import Algorithm, all_reduce, other_part, p_norm
 from trine.perf.model_families import FAMILIES
 from trine.perf.model_traffic import ModelTraffic, shipped_table

@@ -10,8 +10,8 @@ from statistics import median
 
 import pytest
 
-from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster, Links
+from trine.inputs.throughputs import load_throughputs
 from trine.perf.collectives import p_norm
 from trine.perf.model_traffic import ModelTraffic, shipped_table
 from trine.perf.network import Network

@@ -26,8 +26,8 @@ def lived(world: World, runs: int = 150) -> Observations:
     for piece in range(5):
         observe(seen, 1, 2.0, at_s=world.at_s + 60.0 * piece, model="resnet", run="job-1/1")
     for piece in range(4):
-        for model, partner in (("resnet", "lstm"), ("lstm", "resnet")):
-            observe(seen, 3, 1.0, at_s=world.at_s + 60.0 * piece, model=model, run=f"{model}/1", partner=partner)
+        for model, co_runner in (("resnet", "lstm"), ("lstm", "resnet")):
+            observe(seen, 3, 1.0, at_s=world.at_s + 60.0 * piece, model=model, run=f"{model}/1", co_runner=co_runner)
     seen.predicted("resnet", 100.0, 120.0)
     observe(seen, model="")
     return seen

@@ -14,8 +14,8 @@ GIVEN = ThroughputTable(
 
 
 def together(seen: Observations, a: float, b: float, run: int, seconds: float = 60.0) -> None:
-    observe(seen, 0, a, at_s=100.0 * run, model="a", run=f"a/{run}", partner="b", seconds=seconds)
-    observe(seen, 0, b, at_s=100.0 * run, model="b", run=f"b/{run}", partner="a", seconds=seconds)
+    observe(seen, 0, a, at_s=100.0 * run, model="a", run=f"a/{run}", co_runner="b", seconds=seconds)
+    observe(seen, 0, b, at_s=100.0 * run, model="b", run=f"b/{run}", co_runner="a", seconds=seconds)
 
 
 def pair_of(table: ThroughputTable) -> tuple[float, float]:
@@ -32,7 +32,7 @@ def test_a_pair_nobody_measured_is_known_once_it_ran() -> None:
 
 def test_one_side_says_nothing_of_the_other() -> None:
     seen = flat(1)
-    observe(seen, 0, 4.0, model="a", run="a/1", partner="b")
+    observe(seen, 0, 4.0, model="a", run="a/1", co_runner="b")
     assert seen.throughputs(ThroughputTable()).pair_rate("a", "b", 1, "v100") is None
     assert pair_of(seen.throughputs(GIVEN)) == pytest.approx(((6 * 4) ** 0.5, 8.0)), "what the table says stays"
 
@@ -66,13 +66,13 @@ def test_pieces_of_two_runs_on_one_gpu_are_told_apart() -> None:
     seen = flat(1)
     for piece in range(20):
         for model, other in ("ab", "ba"):
-            observe(seen, 0, 4.0, at_s=60.0 * piece, model=model, run=f"{model}/1", partner=other)
+            observe(seen, 0, 4.0, at_s=60.0 * piece, model=model, run=f"{model}/1", co_runner=other)
     assert [pace.runs for pace in seen.pairs.by_key.values()] == [1, 1]
 
 
 def test_a_partner_without_a_model_teaches_nothing() -> None:
     seen = flat(1)
-    assert not observe(seen, 0, 4.0, model="a", run="a/1", partner="")
+    assert not observe(seen, 0, 4.0, model="a", run="a/1", co_runner="")
     assert not seen.pairs.by_key and not seen.paces.by_key and seen.ignored == 1
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trine.config.links import PRESETS
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job
+from trine.inputs.links import PRESETS
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.network import Network
 from trine.perf.variability import VariabilityTable

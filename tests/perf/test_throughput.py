@@ -7,7 +7,7 @@ import pytest
 
 from tests.perf.pairs import TYPES, made_up
 from trine.perf.throughput import ThroughputTable, pair_kinds
-from trine.policy.lp.problem import KindPairs
+from trine.policy.shares.problem import KindPairs
 
 TABLE = ThroughputTable(
     {("a", 1): {"v100": 10.0, "k80": 2.0}, ("b", 1): {"v100": 4.0, "k80": 0.0}, ("a", 4): {"v100": 32.0}},

@@ -65,9 +65,9 @@ def test_the_refusal_says_what_it_waits_for_and_when_it_ends() -> None:
 def test_gpus_out_of_service_are_not_waited_for() -> None:
     """With a GPU of each node drained, two nodes are as few as it gets."""
     pool = FreePool(Cluster.uniform(2, 2), "gpu")
-    pool.withhold(0)
+    pool.cordon(0)
     assert Consolidate().place(asked(2), pool) == [2, 3]
-    pool.withhold(3)
+    pool.cordon(3)
     assert Consolidate().place(asked(2), pool) == [1, 2]
 
 

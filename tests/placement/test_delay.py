@@ -90,7 +90,7 @@ def test_gpus_out_of_service_are_nothing_to_wait_for() -> None:
     """With one GPU of each node withheld no node will ever hold two."""
     placement, pool = delay(**FIXED), FreePool(CLUSTER, "gpu")
     for gpu in (1, 3, 5, 7):
-        pool.withhold(gpu)
+        pool.cordon(gpu)
     assert placement.place(asked(2), pool) == [0, 2]
     pool.restore(1, in_use=False)
     assert placement.place(asked(2), pool) == [0, 1]
@@ -225,8 +225,12 @@ class Watched(Engine):
     def decide(self, now: float, fill: bool = False) -> list[Any]:
         decisions = super().decide(now, fill)
         since_s, jobs = self.table.idle_from_s, self.table.jobs
-        overdue = [s for s in self.roster.slots().tolist() if s not in self.assigned and now >= since_s[s] + LONGEST_S]
-        assert all(jobs[slot].gpus > self.free.total for slot in overdue)
+        overdue = [
+            s
+            for s in self.active_jobs.job_indices().tolist()
+            if s not in self.assigned and now >= since_s[s] + LONGEST_S
+        ]
+        assert all(jobs[job_index].gpus > self.free.total for job_index in overdue)
         return decisions
 
 

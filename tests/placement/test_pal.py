@@ -123,7 +123,7 @@ def start_all(engine: Engine, jobs: list[Job]) -> dict[str, tuple[Start, str]]:
     for each in jobs:
         engine.handle(Submitted(0.0, each))
     decisions: list[Decision] = engine.handle(Tick(0.0))
-    return {engine.table.jobs[d.slot].id: (d, str(engine.reason(d))) for d in decisions if isinstance(d, Start)}
+    return {engine.table.jobs[d.job_index].id: (d, str(engine.reason(d))) for d in decisions if isinstance(d, Start)}
 
 
 @pytest.mark.parametrize("placement", [Pal(), PmFirst()], ids=lambda p: p.name)

@@ -82,11 +82,11 @@ def test_best_gpus_come_from_the_nodes_that_the_gang_fills_best(cluster: Cluster
     index = shuffled(cluster, data)
     free, bin_of, node_of = index.pool.gpus(), index.bins.bin_of, cluster.node_of
 
-    def beside(gpu: int) -> int:
+    def co_runner_of(gpu: int) -> int:
         return sum(node_of[g] == node_of[gpu] and bin_of[g] == bin_of[gpu] for g in free)
 
     for count in range(1, len(free) + 1):
-        best = sorted(free, key=lambda g: (bin_of[g], abs(beside(g) - count), g))
+        best = sorted(free, key=lambda g: (bin_of[g], abs(co_runner_of(g) - count), g))
         assert index.by_score(count) == best[:count]
 
 

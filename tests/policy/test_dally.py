@@ -134,7 +134,7 @@ def test_the_least_sensitive_is_stopped_and_the_decision_says_for_which_job() ->
     world.start_all()
     world.submit(Job("new", 1, 2, 50))
     (stop,) = world.engine.handle(Tick(2 * HOUR_S))
-    assert isinstance(stop, Stop) and stop.slot == 1
+    assert isinstance(stop, Stop) and stop.job_index == 1
     assert world.engine.reason(stop).sentence == "job b is stopped for job new, which has had less service."
 
 

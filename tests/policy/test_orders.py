@@ -117,5 +117,5 @@ def test_a_move_does_not_wipe_out_the_service_a_job_has_had(policy: str) -> None
     out = simulate(jobs, Cluster.uniform(2, 2), policy, "packed", round_s=100)
     assert out.summary.migrations > 0
     for job in jobs:
-        slot = list(out.lives).index(job.id)
-        assert out.engine.table.attained_s[slot] == pytest.approx(out.lives[job.id].held_s)
+        job_index = list(out.lives).index(job.id)
+        assert out.engine.table.attained_s[job_index] == pytest.approx(out.lives[job.id].held_s)

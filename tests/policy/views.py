@@ -41,12 +41,12 @@ class Columns:
         self.steps = self.ideal_s.copy()
         self.attained_s = np.array([j.ran_s for j in jobs], dtype=np.float64)
         self.done = self.attained_s.copy()
-        self.running = np.array([j.running_since_s is not None for j in jobs], dtype=np.bool_)
-        self.rate = np.array([j.rate for j in jobs], dtype=np.float64) * self.running
+        self.assigned = np.array([j.running_since_s is not None for j in jobs], dtype=np.bool_)
+        self.rate = np.array([j.rate for j in jobs], dtype=np.float64) * self.assigned
         self.run_from_s = np.array([j.running_since_s or 0.0 for j in jobs], dtype=np.float64)
         self.work_from_s = self.run_from_s.copy()
         self.idle_from_s = np.array([j.submit_s if j.idle_since_s is None else j.idle_since_s for j in jobs])
-        self.pool = np.where(self.running, 0, -1)
+        self.type_index = np.where(self.assigned, 0, -1)
         self.types: list[tuple[int, ...]] = [(0,) for _ in jobs]
         self.step_s: list[tuple[float, ...]] = [(1.0,) for _ in jobs]
         self.revision = 0
@@ -55,8 +55,8 @@ class Columns:
 
 def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View:
     """One GPU type, all of it in use."""
-    slots, none_free, sixteen = np.arange(len(jobs), dtype=np.int64), np.array([0]), np.array([16])
-    return View(now, slots, Columns(jobs), none_free, sixteen, compat or Compat())
+    job_indices, none_free, sixteen = np.arange(len(jobs), dtype=np.int64), np.array([0]), np.array([16])
+    return View(now, job_indices, Columns(jobs), none_free, sixteen, compat or Compat())
 
 
 def order(policy: Policy, now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> str:

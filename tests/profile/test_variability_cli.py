@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from trine.cli.profile import app
-from trine.config.variability import load_variability
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
+from trine.inputs.variability import load_variability
 
 
 def run(*args: str) -> tuple[str, str]:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from trine.config.cluster import load_cluster
-from trine.config.variability import load_variability
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
+from trine.inputs.cluster import load_cluster
+from trine.inputs.variability import load_variability
 from trine.profile.draw import DRAWS, draw_table, write_table
 from trine.profile.records import MeasurementRecord, read_records
 

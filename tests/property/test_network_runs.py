@@ -29,9 +29,9 @@ class Watched(Engine):
         assert self.traffic is not None
         if self.perf.link_sharing == "max-min":
             assert all(share <= 1 + 1e-9 for share in self.traffic.load().values())
-        for slot in self.assigned:
-            if self.table.state[slot] is State.RUNNING:
-                assert float(self.table.rate[slot]) == pytest.approx(self.speed(slot).steps_per_s)
+        for job_index in self.assigned:
+            if self.table.state[job_index] is State.RUNNING:
+                assert float(self.table.rate[job_index]) == pytest.approx(self.speed(job_index).steps_per_s)
 
 
 class Patient(Watched):
@@ -40,10 +40,10 @@ class Patient(Watched):
     def decide(self, now: float, fill: bool = False) -> list[Any]:
         decisions = super().decide(now, fill)
         longest_s, table = sum(TIMERS.values()), self.table
-        for slot in self.roster.slots().tolist():
-            if slot not in self.assigned and now >= table.idle_from_s[slot] + longest_s:
-                free = [self.free.pools[index].total for index in table.types[slot]]
-                assert max(free) < table.jobs[slot].gpus
+        for job_index in self.active_jobs.job_indices().tolist():
+            if job_index not in self.assigned and now >= table.idle_from_s[job_index] + longest_s:
+                free = [self.free.pools[index].total for index in table.types[job_index]]
+                assert max(free) < table.jobs[job_index].gpus
         return decisions
 
 

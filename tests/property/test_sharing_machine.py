@@ -15,7 +15,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tests.engine.test_exact import PLACEMENTS, ChosenWorld
+from tests.engine.test_selection_planner import PLACEMENTS, ChosenWorld
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.engine import events as ev
@@ -48,7 +48,7 @@ class SharingWorld(RuleBasedStateMachine):
         self.out: set[str] = set()
         """Jobs held or withdrawn."""
         self.withdrawn: set[str] = set()
-        self.withheld: set[int] = set()
+        self.cordoned: set[int] = set()
         self.submitted = 0
         for gpus, model in ((1, "p"), (1, "q"), (2, "p"), (2, "q"), (1, "r")):
             self.submit(gpus, 300, model, (), None)
@@ -57,13 +57,13 @@ class SharingWorld(RuleBasedStateMachine):
 
     def jobs(self, *states: State) -> list[str]:
         table = self.world.engine.table
-        return [i for i, slot in self.world.slots.items() if table.state[slot] in states]
+        return [i for i, job_index in self.world.job_indices.items() if table.state[job_index] in states]
 
     def live(self) -> list[str]:
         return self.jobs(State.WAITING, State.STARTING, State.RUNNING, State.STOPPING)
 
     def job(self, job_id: str) -> Job:
-        return self.world.engine.table.jobs[self.world.slots[job_id]]
+        return self.world.engine.table.jobs[self.world.job_indices[job_id]]
 
     def unconfirmed(self) -> list[str]:
         return [i for i in self.jobs(State.STARTING) if i in self.world.held]
@@ -76,7 +76,7 @@ class SharingWorld(RuleBasedStateMachine):
         assert stops or len(started) == len(decided), f"filling stops nobody: {decided}"
         assert not started & self.out, f"held or withdrawn: {self.out}"
         for job_id in started:
-            assert not self.withheld & set(self.world.held[job_id]), f"{job_id} starts on GPUs out of service"
+            assert not self.cordoned & set(self.world.held[job_id]), f"{job_id} starts on GPUs out of service"
         kept = held.keys() & self.world.held.keys()
         assert all(held[i] == self.world.held[i] for i in kept), "who was not stopped did not move"
 
@@ -94,7 +94,7 @@ class SharingWorld(RuleBasedStateMachine):
         self.submitted += 1
         job = Job(f"j{self.submitted}", world.now, gpus, steps, None, model, gpu_types=kinds, shape=shape)
         if len(self.live()) < 9 and world.engine.perf.types_for(job) and not never_has_shape(job, world.engine.perf):
-            world.slots[job.id] = len(world.engine.table)
+            world.job_indices[job.id] = len(world.engine.table)
             self.tell(ev.Submitted(world.now, job))
 
     def selection(self, rng: random.Random) -> list[str]:
@@ -128,10 +128,10 @@ class SharingWorld(RuleBasedStateMachine):
     def only_the_chosen_run(self, lines: Sequence[str]) -> None:
         chosen = {name for line in lines for name in line.split("@")[0].split("+")}
         engine = self.world.engine
-        assert {engine.table.jobs[slot].id for slot in engine.assigned} <= chosen
+        assert {engine.table.jobs[job_index].id for job_index in engine.assigned} <= chosen
         together = {frozenset(line.split("@")[0].split("+")) for line in lines}
-        for slot, mate in engine.partners.items():
-            assert frozenset((engine.table.jobs[slot].id, engine.table.jobs[mate].id)) in together
+        for job_index, co_runner in engine.co_runners.items():
+            assert frozenset((engine.table.jobs[job_index].id, engine.table.jobs[co_runner].id)) in together
 
     @rule(rng=RANDOM)
     def fill(self, rng: random.Random) -> None:
@@ -155,9 +155,9 @@ class SharingWorld(RuleBasedStateMachine):
             self.confirm(job_id)
 
     def confirm(self, job_id: str) -> None:
-        slot = self.world.slots[job_id]
-        speed = self.world.engine.speed(slot).steps_per_s
-        self.tell(ev.Started(self.world.now, slot, speed, self.world.now))
+        job_index = self.world.job_indices[job_id]
+        speed = self.world.engine.speed(job_index).steps_per_s
+        self.tell(ev.Started(self.world.now, job_index, speed, self.world.now))
 
     @precondition(lambda self: self.world.told_to_stop)
     @rule(data=st.data(), how=st.sampled_from(("stopped", "stopped", "stopped", "finished", "left", "lost")))
@@ -170,15 +170,15 @@ class SharingWorld(RuleBasedStateMachine):
         self.let_go(data.draw(st.sampled_from(self.jobs(State.RUNNING))), how)
 
     def let_go(self, job_id: str, how: str) -> None:
-        world, slot, now = self.world, self.world.slots[job_id], self.world.now
+        world, job_index, now = self.world, self.world.job_indices[job_id], self.world.now
         if job_id in self.withdrawn and how in ("stopped", "lost"):
             how = "left"
-        done = float(world.engine.table.done[slot])
+        done = float(world.engine.table.done[job_index])
         news: dict[str, ev.Event] = {
-            "stopped": ev.Stopped(now, slot, done),
-            "lost": ev.Lost(now, slot, done),
-            "finished": ev.Finished(now, slot),
-            "left": ev.Left(now, slot),
+            "stopped": ev.Stopped(now, job_index, done),
+            "lost": ev.Interrupted(now, job_index, done),
+            "finished": ev.Finished(now, job_index),
+            "left": ev.Terminated(now, job_index),
         }
         world.held.pop(job_id)
         world.told_to_stop.discard(job_id)
@@ -187,19 +187,19 @@ class SharingWorld(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs(State.RUNNING))
     @rule(data=st.data(), steps_per_s=st.sampled_from((0.1, 1.0, 30.0)))
     def progress(self, data: st.DataObject, steps_per_s: float) -> None:
-        slot = self.world.slots[data.draw(st.sampled_from(self.jobs(State.RUNNING)))]
-        done = float(self.world.engine.view(self.world.now)._columns.done[slot])
-        self.tell(ev.Progressed(self.world.now, slot, done, None, steps_per_s))
+        job_index = self.world.job_indices[data.draw(st.sampled_from(self.jobs(State.RUNNING)))]
+        done = float(self.world.engine.view(self.world.now)._columns.done[job_index])
+        self.tell(ev.Progressed(self.world.now, job_index, done, None, steps_per_s))
 
     @precondition(lambda self: set(self.live()) - self.out)
     @rule(data=st.data(), withdraw=st.booleans())
     def take_out(self, data: st.DataObject, withdraw: bool) -> None:
         job_id = data.draw(st.sampled_from(sorted(set(self.live()) - self.out)))
         self.out.add(job_id)
-        slot = self.world.slots[job_id]
+        job_index = self.world.job_indices[job_id]
         if withdraw:
             self.withdrawn.add(job_id)
-        self.tell(ev.Withdrawn(self.world.now, slot) if withdraw else ev.Held(self.world.now, slot))
+        self.tell(ev.CancelRequested(self.world.now, job_index) if withdraw else ev.Held(self.world.now, job_index))
 
     @precondition(lambda self: self.out - self.withdrawn)
     @rule()
@@ -207,39 +207,41 @@ class SharingWorld(RuleBasedStateMachine):
         for job_id in sorted(self.out - self.withdrawn):
             self.out.discard(job_id)
             if job_id in self.live():
-                self.tell(ev.Released(self.world.now, self.world.slots[job_id]))
+                self.tell(ev.Released(self.world.now, self.world.job_indices[job_id]))
 
     @rule(node=st.integers(0, 3))
-    def withhold(self, node: int) -> None:
+    def cordon(self, node: int) -> None:
         gpus = tuple(range(CLUSTER.first_gpu[node], CLUSTER.first_gpu[node] + CLUSTER.nodes[node].gpus))
-        self.withheld |= set(gpus)
-        self.tell(ev.Withheld(self.world.now, gpus))
+        self.cordoned |= set(gpus)
+        self.tell(ev.GpusCordoned(self.world.now, gpus))
 
-    @precondition(lambda self: self.withheld)
+    @precondition(lambda self: self.cordoned)
     @rule()
     def restore(self) -> None:
-        gpus, self.withheld = tuple(sorted(self.withheld)), set()
-        self.tell(ev.Restored(self.world.now, gpus))
+        gpus, self.cordoned = tuple(sorted(self.cordoned)), set()
+        self.tell(ev.GpusUncordoned(self.world.now, gpus))
 
     @rule()
     def restart(self) -> None:
         """The engine is lost and built again from what the world knows."""
         world, old = self.world, self.world.engine
-        ends = [i for i in world.slots if i not in self.live()]
-        states = {i: old.table.state[slot] for i, slot in world.slots.items()}
-        jobs = {i: self.job(i) for i in world.slots}
+        ends = [i for i in world.job_indices if i not in self.live()]
+        states = {i: old.table.state[job_index] for i, job_index in world.job_indices.items()}
+        jobs = {i: self.job(i) for i in world.job_indices}
         world.restart(CLUSTER, self.placement, TABLE)
         for job_id in ends:
-            del world.slots[job_id]
+            del world.job_indices[job_id]
         back: dict[str, int] = {}
-        for job_id, slot in world.slots.items():
+        for job_id, job_index in world.job_indices.items():
             gpus = world.held.get(job_id, ())
             state = State.STOPPING if job_id in world.told_to_stop else states[job_id]
-            past = Past(old.table.epoch[slot], float(old.table.done[slot]), 0, 0, 0, gpus, state if gpus else State(0))
+            past = Past(
+                old.table.epoch[job_index], float(old.table.done[job_index]), 0, 0, 0, gpus, state if gpus else State(0)
+            )
             others = [new for i, new in back.items() if gpus and world.held.get(i) == gpus]
-            past = replace(past, held=job_id in self.out, partner=others[0] if others else -1)
-            back[job_id] = world.slots[job_id] = resume(world.engine, world.now, jobs[job_id], past)
-        self.tell(ev.Withheld(world.now, tuple(sorted(self.withheld))))
+            past = replace(past, held=job_id in self.out, co_runner=others[0] if others else -1)
+            back[job_id] = world.job_indices[job_id] = resume(world.engine, world.now, jobs[job_id], past)
+        self.tell(ev.GpusCordoned(world.now, tuple(sorted(self.cordoned))))
         check(world.engine)
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -261,7 +263,7 @@ class SharingWorld(RuleBasedStateMachine):
         assert not self.live() and not self.world.held
         engine = self.world.engine
         assert engine.free.total == CLUSTER.gpu_count - len(engine.excluded)
-        assert not engine.partners and not engine.assigned and not engine.handover.guests
+        assert not engine.co_runners and not engine.assigned and not engine.ownership.guests
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

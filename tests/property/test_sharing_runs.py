@@ -42,13 +42,13 @@ class AnyPairs(Policy):
     def rank(self, view: View) -> Selection:
         order = [i for i in range(len(view)) if self.rng.random() < 0.8]
         self.rng.shuffle(order)
-        partners = [-1] * len(order)
+        co_runners = [-1] * len(order)
         for i, job in enumerate(order):
-            alike = [k for k in range(i) if partners[k] < 0 and view.gpus[order[k]] == view.gpus[job]]
+            alike = [k for k in range(i) if co_runners[k] < 0 and view.gpus[order[k]] == view.gpus[job]]
             if alike and self.rng.random() < 0.7:
-                partners[i] = self.rng.choice(alike)
-                partners[partners[i]] = i
-        return Selection.of(view.slots[np.array(order, np.int64)], partners=np.array(partners, np.int64))
+                co_runners[i] = self.rng.choice(alike)
+                co_runners[co_runners[i]] = i
+        return Selection.of(view.job_indices[np.array(order, np.int64)], co_runners=np.array(co_runners, np.int64))
 
 
 def run(case: Case, placement: str, seed: int, patch: pytest.MonkeyPatch, **values: Any) -> Outcome:

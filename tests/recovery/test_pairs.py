@@ -19,14 +19,14 @@ def look_at_pairs(site: Site) -> int:
     """State, engine and world agree on who is next to whom (``FakeWorld`` refuses a third); returns the pairs."""
     assert site.daemon is not None
     state, engine = site.daemon.controller.state, site.daemon.controller.deciding
-    slots = site.daemon.controller.slots
+    job_indices = site.daemon.controller.job_indices
     holders = list(state.holders())
     for job in holders:
         others = [other for other in holders if other is not job and set(other.gpus) & set(job.gpus)]
-        mate = state.beside(job)
-        assert others == ([mate] if mate else [])
-        assert engine.handover.beside(slots[job.id]) == (slots[mate.id] if mate else -1)
-    return sum(1 for job in holders if state.beside(job)) // 2
+        co_runner = state.co_runner_of(job)
+        assert others == ([co_runner] if co_runner else [])
+        assert engine.ownership.co_runner_of(job_indices[job.id]) == (job_indices[co_runner.id] if co_runner else -1)
+    return sum(1 for job in holders if state.co_runner_of(job)) // 2
 
 
 async def scenario(site: Site, book: Book, seen: list[int]) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from trine.config.yaml_reader import read_mapping
 from trine.core.job import Job
+from trine.inputs.yaml_reader import read_mapping
 from trine.report.compare import estimate
 from trine.report.files import JOB_COLUMNS
 from trine.reproduce import dally_tuner

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError
 from trine.core.result import RunResult
+from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce import gavel_runs
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel import EXPERIMENTS, FIGURES, reproduce

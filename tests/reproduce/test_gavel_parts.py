@@ -27,8 +27,8 @@ def pairs(tmp_path: Path) -> str:
         lines += [f"{model},1,{t},,{rate},," for t, rate in zip(TYPES, rates, strict=True)]
     for one, other in combinations_with_replacement(MODELS, 2):
         for j, t in enumerate(TYPES):
-            beside = (MODELS[one][j] * SLOWED[one], MODELS[other][j] * SLOWED[other])
-            lines.append(f"{one},1,{t},,{beside[0]},{other},{beside[1]}")
+            co_runner_of = (MODELS[one][j] * SLOWED[one], MODELS[other][j] * SLOWED[other])
+            lines.append(f"{one},1,{t},,{co_runner_of[0]},{other},{co_runner_of[1]}")
     path = tmp_path / "pairs.csv"
     path.write_text("\n".join(lines) + "\n")
     return str(path)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError
 from trine.core.result import RunResult
+from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import Check, Curve, Reproduction
 from trine.reproduce.page import write_page
 from trine.reproduce.pal import FIGURES, PalData, _a1, _where_from

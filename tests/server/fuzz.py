@@ -28,7 +28,6 @@ import structlog
 from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN, FakeAuth
 from tests.server.fuzz_inputs import Call, Inputs, hostile_placement, hostile_policy
 from tests.server.site import OWNER, Attempt, FakeWorld, MortalStore, Site
-from trine.config.job_spec import JobSpec, parse_jobs, read_job_file
 from trine.core.errors import InputError
 from trine.core.plugins import discover
 from trine.engine.invariants import check
@@ -36,10 +35,11 @@ from trine.executor import rundir
 from trine.executor.attempt import Attempt as LocalAttempt
 from trine.executor.attempt import _progress
 from trine.executor.base import Exited, ExitKind, Handle, LaunchFailed, Lease, NodeDown, NodeUp, Progress, Started
+from trine.inputs.job_spec import JobSpec, parse_jobs, read_job_file
 from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement
 from trine.policy.base import Policy
-from trine.policy.lp.base import SharePolicy
+from trine.policy.shares.base import SharePolicy
 from trine.server import scheduler as scheduler_module
 from trine.server.access import Access, Queue, UserLimits
 from trine.server.api import watches
@@ -49,7 +49,7 @@ from trine.server.scheduler import Scheduler
 from trine.server.store import Store
 
 ORDERING = sorted(discover("trine.policy", Policy))
-SHARING = sorted(discover("trine.policy.lp", SharePolicy).keys() - set(ORDERING))
+SHARING = sorted(discover("trine.policy.shares", SharePolicy).keys() - set(ORDERING))
 POLICIES = [*ORDERING, *SHARING]
 PLACEMENTS = [name + suffix for name in sorted(discover("trine.placement", Placement)) for suffix in ("", "-sticky")]
 HOSTILE = "hostile"

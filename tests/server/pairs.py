@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.site import Site, spec
-from trine.config.job_spec import JobSpec
+from trine.inputs.job_spec import JobSpec
 from trine.perf.throughput import ThroughputTable
 from trine.server.build import Model
 

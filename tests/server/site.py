@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trine.config.cluster import load_cluster
-from trine.config.job_spec import JobSpec
 from trine.executor.base import (
     Capabilities,
     Event,
@@ -29,6 +27,8 @@ from trine.executor.base import (
     Started,
 )
 from trine.executor.inventory import nodes_of
+from trine.inputs.cluster import load_cluster
+from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.clock import JournalClock

@@ -13,13 +13,13 @@ from trine.core.cluster import Cluster, Node
 from trine.core.plugins import discover
 from trine.engine.invariants import check
 from trine.perf.throughput import ThroughputTable
-from trine.policy.lp.base import SharePolicy
+from trine.policy.shares.base import SharePolicy
 from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.state import LiveState
 
-POLICIES = sorted(discover("trine.policy.lp", SharePolicy))
+POLICIES = sorted(discover("trine.policy.shares", SharePolicy))
 CLUSTER = Cluster((Node("n0", 2, "v100"), Node("n1", 2, "k80")), prices_per_gpu_h={"v100": 3.0, "k80": 1.0})
 MODELS = {"p": (8.0, 2.0), "q": (6.0, 3.0), "r": (2.0, 1.9)}
 TABLE = ThroughputTable(
@@ -103,7 +103,7 @@ def chosen(record: rec.Ticked) -> list[Any]:
 def test_the_next_round_is_the_same_with_and_without_a_restart(policy: str, sharing: str) -> None:
     from trine.core.params import params_of
 
-    takes = "space_sharing" in params_of(discover("trine.policy.lp", SharePolicy)[policy])
+    takes = "space_sharing" in params_of(discover("trine.policy.shares", SharePolicy)[policy])
     if sharing == "true" and not takes:
         pytest.skip("it does not pair jobs, or always does")
     live = Live(policy, seed=3, **({"space_sharing": sharing} if takes else {}))
@@ -129,7 +129,7 @@ def _of_live(controller: Controller) -> dict[str, Any]:
     live, found = controller.state.live, dict(controller.state.accounts)
     for name in ("held", "partners", "isolated"):
         found[name] = {job: told for job, told in found.get(name, {}).items() if job in live}
-    found["partners"] = {job: mate for job, mate in found["partners"].items() if mate in live}
+    found["partners"] = {job: co_runner for job, co_runner in found["partners"].items() if co_runner in live}
     return found
 
 

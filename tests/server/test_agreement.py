@@ -10,8 +10,8 @@ import random
 import pytest
 
 from tests.server.site import spec
-from trine.config.cluster import load_cluster
 from trine.engine.invariants import check
+from trine.inputs.cluster import load_cluster
 from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
@@ -36,10 +36,10 @@ def standing(controller: Controller) -> tuple[set[str], dict[str, tuple[int, ...
     """Who is offered, who holds which GPUs in what state, and how many GPUs nobody may have now."""
     engine = controller.deciding
     ids = [job.id for job in engine.table.jobs]
-    held = {ids[slot]: tuple(sorted(gpus)) for slot, gpus in engine.handover.holding.items()}
-    found = {ids[slot]: engine.table.state[slot].name for slot in engine.handover.holding}
-    offered = {ids[int(slot)] for slot in engine.roster.slots()}
-    return offered, held, found, len(engine.withheld)
+    held = {ids[job_index]: tuple(sorted(gpus)) for job_index, gpus in engine.ownership.holding.items()}
+    found = {ids[job_index]: engine.table.state[job_index].name for job_index in engine.ownership.holding}
+    offered = {ids[int(job_index)] for job_index in engine.active_jobs.job_indices()}
+    return offered, held, found, len(engine.cordoned)
 
 
 def rebuilt(controller: Controller, now: float) -> Controller:

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from tests.server.site import OWNER, Site, run_site, spec
 from tests.server.test_scheduler import states, submit, view
-from trine.config.job_spec import JobSpec
 from trine.core.plugins import discover
+from trine.inputs.job_spec import JobSpec
 from trine.policy.base import Policy
 from trine.server import records as rec
 from trine.server.build import build_engine
@@ -265,7 +265,9 @@ def test_a_trial_is_not_slower_for_jobs_that_take_no_part_in_it(tmp_path: Path) 
         assert daemon is not None
         await submit(site, *[1] * 20)
         state = daemon.controller.state
-        engine, slots = build_engine(state, daemon.model, daemon.now(), {"15"})
-        assert set(slots) == {*(job.id for job in state.holders()), "15"} and len(engine.table) == len(slots)
+        engine, job_indices = build_engine(state, daemon.model, daemon.now(), {"15"})
+        assert set(job_indices) == {*(job.id for job in state.holders()), "15"} and len(engine.table) == len(
+            job_indices
+        )
 
     run_site(Site(tmp_path), script)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import OWNER, Site, spec
-from trine.config.job_spec import JobSpec
 from trine.core.errors import InputError
 from trine.executor.base import GpuInfo, NodeInfo
+from trine.inputs.job_spec import JobSpec
 from trine.profile.load import load_any
 from trine.profile.records import MeasurementRecord
 from trine.profile.variability import build_profile, save_profile

@@ -16,9 +16,9 @@ from tests.server.fuzz import HOSTILE, PLACEMENTS, POLICIES, inputs_of, read_job
 from tests.server.fuzz_inputs import PLACEMENT_FAULTS, POLICY_FAULTS, Inputs, hostile_placement, hostile_policy
 from tests.server.site import OWNER, Site, run_site, spec
 from tests.server.test_scheduler import states, submit, view
-from trine.config.job_spec import read_job_file
 from trine.core.errors import InputError
 from trine.executor.base import Handle, LaunchFailed, NodeDown
+from trine.inputs.job_spec import read_job_file
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -151,7 +151,7 @@ def test_what_was_heard_across_a_change_of_company_is_not_taken_for_a_speed(tmp_
         site.world.work("1", 100, rate=1.0)
         await site.tick(0)  # hears of 1, and puts 2 next to it
         state = daemon.controller.state
-        assert state.beside(state.jobs["1"]) is state.jobs["2"]
+        assert state.co_runner_of(state.jobs["1"]) is state.jobs["2"]
         assert state.jobs["1"].rate == 0.0, "what it did alone is not what it does now"
         assert state.observations is not None
         runs = sum(pace.runs for pace in state.observations.paces.by_key.values())

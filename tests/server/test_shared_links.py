@@ -91,15 +91,15 @@ def test_a_speed_measured_before_others_came_is_not_taken_for_the_present_one() 
     daemon = Daemon()
     first = daemon.submit(0.0)
     daemon.hear(60.0, first, 60.0, steps_per_s=2.0)
-    controller, slot = daemon.controller, daemon.controller.slots[first]
+    controller, job_index = daemon.controller, daemon.controller.job_indices[first]
     daemon.submit(70.0)
-    expected = float(controller.deciding.table.rate[slot])
+    expected = float(controller.deciding.table.rate[job_index])
     assert expected < 1.7, "the links are shared from now on"
     ticked = controller.tick(80.0, [rec.Heard(first, 1, 69.0, 138.0, None, 2.0, 9.0)])
     assert ticked.heard[0].links_changed
-    assert controller.deciding.table.rate[slot] == pytest.approx(expected)
+    assert controller.deciding.table.rate[job_index] == pytest.approx(expected)
     assert not daemon.hear(120.0, first, 40.0, steps_per_s=1.1).links_changed
-    assert controller.deciding.table.rate[slot] == pytest.approx(1.1)
+    assert controller.deciding.table.rate[job_index] == pytest.approx(1.1)
 
 
 def test_jobs_that_share_no_link_teach() -> None:
@@ -149,8 +149,8 @@ def test_a_start_expects_what_the_links_leave() -> None:
     daemon.submit(0.0)
     second = daemon.submit(1.0)
     engine, state = daemon.controller.deciding, daemon.controller.state
-    slot = daemon.controller.slots[second]
-    alone_s = 1e6 / engine.perf.speed(engine.table.jobs[slot], state.jobs[second].gpus).steps_per_s
+    job_index = daemon.controller.job_indices[second]
+    alone_s = 1e6 / engine.perf.speed(engine.table.jobs[job_index], state.jobs[second].gpus).steps_per_s
     expected_s = state.jobs[second].expected_s
     assert expected_s is not None and expected_s > 1.2 * alone_s
 
@@ -192,7 +192,7 @@ def test_a_running_job_says_what_it_spends_on_communication_and_what_others_leav
     second = daemon.submit(10.0)
     engine = daemon.controller.deciding
     assert engine.traffic is not None
-    left = engine.traffic.link_share(daemon.controller.slots[first])
+    left = engine.traffic.link_share(daemon.controller.job_indices[first])
     shared = views.explanation(daemon.controller, state.jobs[first])
     assert f"Its links are shared: {left:.2g} of the bandwidth it has alone." in shared.job.reason.sentence
     spent = [

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.server.site import OWNER, Site, spec
-from trine.config.cluster import load_cluster
 from trine.core.cluster import Cluster
 from trine.engine.invariants import check
+from trine.inputs.cluster import load_cluster
 from trine.server import records as rec
 from trine.server import scheduler
 from trine.server import state as live_state

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from trine.config.links import PRESETS
 from trine.core.cluster import Cluster, Links
 from trine.core.errors import InputError
+from trine.inputs.links import PRESETS
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from trine.config.throughputs import load_throughputs
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.inputs.throughputs import load_throughputs
 from trine.trace.gavel_workload import gavel_workloads, templates
 from trine.trace.generate import generate
 

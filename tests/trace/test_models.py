@@ -75,7 +75,7 @@ def test_weights_of_a_mix_are_kept_and_classes_come_with_it() -> None:
 def test_run_times_stay_and_steps_of_gavels_types_fit_its_throughput_table() -> None:
     drawn = draw_models([*gangs(50), *gangs(50, gpus=1), *gangs(50, gpus=12)], mix("gavel"), 0)
     assert all(job.ideal_s == pytest.approx(600.0) for job in drawn)
-    from trine.config.throughputs import load_throughputs
+    from trine.inputs.throughputs import load_throughputs
 
     table = load_throughputs("gavel-simulation")
     rates = [table.rate(job.model, job.gpus, "v100") for job in drawn]

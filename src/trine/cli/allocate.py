@@ -9,9 +9,9 @@ import typer
 from trine.core.errors import InputError
 
 if TYPE_CHECKING:
-    from trine.policy.lp.allocation import Allocation
-    from trine.policy.lp.base import SharePolicy
-    from trine.policy.lp.problem import Problem
+    from trine.policy.shares.allocation import Allocation
+    from trine.policy.shares.base import SharePolicy
+    from trine.policy.shares.problem import Problem
 
 WANTED = "a JSON file that states an allocation problem (workers, jobs)"
 
@@ -30,8 +30,8 @@ def allocate(
     """Compute each job's share of time on each GPU type."""
     from time import process_time
 
-    from trine.policy.lp.base import Memory
-    from trine.policy.lp.document import problem_from
+    from trine.policy.shares.base import Memory
+    from trine.policy.shares.document import problem_from
 
     chosen = _policy(policy, sets or [])
     problem, notes = problem_from(_document(path), path)
@@ -49,11 +49,11 @@ def allocate(
 def _policy(name: str, sets: list[str]) -> SharePolicy:
     from trine.core.params import build
     from trine.core.plugins import find
-    from trine.policy.lp.base import SharePolicy
+    from trine.policy.shares.base import SharePolicy
     from trine.sim.settings import parse_pairs
 
     found: SharePolicy = build(
-        find("trine.policy.lp", SharePolicy, "share policy", name, "--policy"), parse_pairs(sets)
+        find("trine.policy.shares", SharePolicy, "share policy", name, "--policy"), parse_pairs(sets)
     )
     return found
 
@@ -62,7 +62,7 @@ def _document(path: str) -> Any:
     import json
     import sys
 
-    from trine.config.text_file import read_text
+    from trine.inputs.text_file import read_text
 
     text = sys.stdin.read() if path == "-" else read_text(path, WANTED)
     try:

@@ -13,9 +13,9 @@ def policies(as_json: AsJson = False) -> None:
     """List the policies: who goes next, who gets which share."""
     from trine.core.plugins import discover
     from trine.policy.base import Policy
-    from trine.policy.lp.base import SharePolicy
+    from trine.policy.shares.base import SharePolicy
 
-    ordering, sharing = discover("trine.policy", Policy), discover("trine.policy.lp", SharePolicy)
+    ordering, sharing = discover("trine.policy", Policy), discover("trine.policy.shares", SharePolicy)
     if as_json:
         found = {name: _entry(cls) | {"computes": "order"} for name, cls in ordering.items()}
         shares = {name: _entry(cls) | {"computes": "shares"} for name, cls in sharing.items()}
@@ -40,7 +40,7 @@ def placements(as_json: AsJson = False) -> None:
 
 def presets(as_json: AsJson = False) -> None:
     """List the scenario presets."""
-    from trine.config.preset import load_preset, preset_names
+    from trine.inputs.preset import load_preset, preset_names
 
     found = [load_preset(name) for name in preset_names()]
     if as_json:

@@ -23,7 +23,7 @@ def info(
     spec: Spec, as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False
 ) -> None:
     """Show what SPEC was understood as."""
-    from trine.config.cluster import load_cluster
+    from trine.inputs.cluster import load_cluster
 
     cluster = load_cluster(spec)
     if as_json:
@@ -44,7 +44,7 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
     """Write SPEC as a YAML cluster file."""
-    from trine.config.cluster import dump_cluster, load_cluster
+    from trine.inputs.cluster import dump_cluster, load_cluster
 
     cluster = load_cluster(spec)
     text = dump_cluster(cluster)
@@ -111,7 +111,7 @@ def _links(links: Links) -> dict[str, float | None]:
 
 
 def _link_text(links: Links) -> str:
-    from trine.config.links import links_tree
+    from trine.inputs.links import links_tree
 
     known = [f"{name} {value:g} GB/s" for name, value in _bandwidths(links)]
     known += [_setting_text(name, value) for name, value in links_tree(links).items() if not isinstance(value, str)]

@@ -161,8 +161,8 @@ def _measurements(paths: Sequence[Path], class_files: Sequence[str], column: str
 
 
 def _drawn_cluster(gpus: int | None, spec: str | None) -> Cluster:
-    from trine.config.cluster import load_cluster
     from trine.core.cluster import Cluster, Node
+    from trine.inputs.cluster import load_cluster
 
     if (gpus is None) == (spec is None):
         raise InputError("--gpus", "both or neither of --gpus and --cluster", "one of them")
@@ -195,7 +195,7 @@ def _with_spreads(rows: list[AppFeatures], records: Sequence[str]) -> list[AppFe
 
 
 def _overrides(texts: Sequence[str]) -> dict[str, str]:
-    from trine.config.yaml_reader import read_mapping
+    from trine.inputs.yaml_reader import read_mapping
 
     found: dict[str, str] = {}
     for text in texts:

@@ -36,7 +36,7 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Estimate how fast jobs run together, or on GPU types they have not seen, and how far off that is."""
-    from trine.config.throughputs import load_throughputs
+    from trine.inputs.throughputs import load_throughputs
 
     table = load_throughputs(throughputs)
     if measured:
@@ -78,7 +78,7 @@ def _write_with(
     table: ThroughputTable, target: tuple[str, Path], gang: int, rates: dict[str, float], source: str
 ) -> None:
     """The table with the new model below the others, and where its rates come from."""
-    from trine.config.throughput_csv import table_csv
+    from trine.inputs.throughput_csv import table_csv
     from trine.perf.throughput import ThroughputTable
     from trine.profile.atomic import write_atomically
 
@@ -96,7 +96,7 @@ def _pairs(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from trine.config.throughput_csv import table_csv
+    from trine.inputs.throughput_csv import table_csv
     from trine.perf.estimate import EstimatedPairs, References
     from trine.perf.estimate_error import matches, pair_error
     from trine.profile.atomic import write_atomically

@@ -76,7 +76,7 @@ def _as_dict(fit: NetworkFit, rows: Sequence[StepRow], unseen: float | None) -> 
 def _write(out: Path, fit: NetworkFit) -> None:
     import yaml
 
-    from trine.config.links import links_tree
+    from trine.inputs.links import links_tree
     from trine.profile.atomic import write_atomically
 
     tree = {"links": links_tree(fit.links)}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from trine.config.preset import Preset
     from trine.core.result import RunResult
+    from trine.inputs.preset import Preset
     from trine.report.compare import Comparison
     from trine.sim.scenario import Scenario
     from trine.sim.sweep import Sweep
@@ -223,7 +223,7 @@ def _different(option: str, text: str) -> tuple[str, ...]:
 
 
 def _preset(name: str) -> Preset:
-    from trine.config.preset import Preset, load_preset
+    from trine.inputs.preset import Preset, load_preset
 
     return load_preset(name) if name else Preset("", "")
 

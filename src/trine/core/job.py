@@ -64,7 +64,7 @@ class Job:
     """How its GPUs must lie, where the user said so."""
     min_run_s: float = 0.0
     """A start is not stopped or moved for other jobs before it has run so long; infinity: never."""
-    circle: str = ""
+    sharing_domain: str = ""
     """Two jobs share GPUs only if this is the same for both."""
     open_ended: bool = False
     """Nobody said how long it takes: ``steps`` is a guess."""

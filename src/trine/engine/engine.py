@@ -19,14 +19,14 @@ from trine.core.costs import StopCosts
 from trine.core.errors import TrineError
 from trine.core.reason import Reason, Why
 from trine.engine import reasons, sharing, upsets
+from trine.engine.active_jobs import ActiveJobs
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
-from trine.engine.exact import ExactRound, runs_as_selected
-from trine.engine.handover import Handover, HandoverError
+from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.moves import Moves
 from trine.engine.plan import Gpus, Plan, Planner
 from trine.engine.quotas import Quotas
 from trine.engine.relocation import Relocations
-from trine.engine.roster import Roster
+from trine.engine.selection_planner import ExactRound, runs_as_selected
 from trine.engine.table import JobTable, State
 from trine.perf.model import PerfModel, Speed
 from trine.perf.traffic import Traffic
@@ -66,13 +66,13 @@ class Engine:
         self.free = FreeIndex(self.cluster)
         self.assigned: dict[int, Gpus] = {}
         """GPUs by job number, as planned."""
-        self.partners: dict[int, int] = {}
+        self.co_runners: dict[int, int] = {}
         """Who shares its GPUs with whom, both ways, as planned; a job that is not in it is alone."""
         self.traffic = Traffic.of(self.perf)
         """Which running gangs share links; ``None`` where the performance model knows no links."""
         self.rerated: dict[int, None] = {}
         """Running jobs whose speed changed because a job came to their GPUs or links, or left; the world empties it."""
-        self.handover = Handover(self.cluster.gpu_count)
+        self.ownership = GpuOwnership(self.cluster.gpu_count)
         """Who holds which GPUs, as the world last confirmed."""
         self.settled = False
         """The last round changed nothing, so that deciding again without an event would change nothing either."""
@@ -85,7 +85,7 @@ class Engine:
         self._decided_s, self._refusals_end_s = -math.inf, math.inf
         """When the last round was, and when the first refusal of it would be decided otherwise."""
         self.over_quota: set[int] = set()
-        self.withheld: set[int] = set()
+        self.cordoned: set[int] = set()
         """GPUs out of service."""
         self.resumed: dict[int, float] = {}
         """Observed rates (0: none) of jobs put back that may share links: ``resume.rate_resumed`` rates them."""
@@ -98,7 +98,7 @@ class Engine:
         self._ranks: tuple[Ints | Mapping[int, int], dict[int, int]] | None = None
         self.ranked = 0
         """Jobs from this number on arrived after the last round."""
-        self.roster = Roster(self.table)
+        self.active_jobs = ActiveJobs(self.table)
         self._finished = 0
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
         # An order that only events change, placed by a rule without chance: planning again gives the same plan.
@@ -111,7 +111,7 @@ class Engine:
         self._from_file = not type(self.policy).__module__.startswith("trine.")
         self.excluded = self.placement.excluded()
         for gpu in self.excluded:
-            self.free.withhold(gpu)
+            self.free.cordon(gpu)
         self._capacity = [p.total for p in self.free.pools]
         self._planner = self._make_planner()
         self._handlers = self._all_handlers()
@@ -127,7 +127,7 @@ class Engine:
             self.policy.is_preemptive,
             self.compat.keep_evictions,
             moves if self.placement.weighs_moves and not self.compat.free_moves else None,
-            self.partners,
+            self.co_runners,
             self.perf,
             relocations=Relocations(moves) if self.placement.relocates else None,
         )
@@ -154,10 +154,10 @@ class Engine:
         if not types:
             raise EngineError(f"job {job.id} can never run: {reasons.never_fits(job, self.perf)}")
         class_rank = self.perf.variability.rank_of(job.app_class)
-        slot = self.table.add(job, self.perf.ideal_s(job), types, self.perf.step_s_by_type(job), class_rank)
-        self.roster.arrive(slot)
+        job_index = self.table.add(job, self.perf.ideal_s(job), types, self.perf.step_s_by_type(job), class_rank)
+        self.active_jobs.arrive(job_index)
         self.settled = False
-        self.tell(event.now, slot, "submitted")
+        self.tell(event.now, job_index, "submitted")
         return []
 
     def _tick(self, event: Tick) -> list[Decision]:
@@ -168,13 +168,13 @@ class Engine:
 
         ``fill`` gives out only GPUs that nobody has: no job is stopped or moved.
         """
-        if not len(self.roster):
+        if not len(self.active_jobs):
             self.settled = True
             return []
         if self.traffic is not None:
             self.settle_traffic(now)
         view = self.view(now)
-        view.news = self.roster.news()
+        view.news = self.active_jobs.news()
         if self.quotas:
             view.within_quotas = self._within_quotas
         chosen = self.policy.rank(view)
@@ -190,7 +190,7 @@ class Engine:
         # After filling, a whole round may still stop or move jobs; protection ends by itself as time passes.
         passing = plan.provisional
         if protected:
-            passing = passing or any(slot not in self.aside for slot in protected)
+            passing = passing or any(job_index not in self.aside for job_index in protected)
         # A selection once realised by a sticky placement stays as it is.
         repeats = self._repeats
         if self.exact:
@@ -199,7 +199,7 @@ class Engine:
         self.settled = not fill and not passing and (repeats or (not plan.stops and not plan.starts))
         if passing or plan.wakes_s < math.inf:
             self._planner.forget()
-        if not plan.stops and not plan.starts and plan.partners is None:
+        if not plan.stops and not plan.starts and plan.co_runners is None:
             return []
         stops, elsewhere = self._stop_decisions(now, plan), sharing.adopt(self, plan)
         return stops + self._start_decisions(now, plan) + sharing.claim_again(self, now, elsewhere)
@@ -208,11 +208,11 @@ class Engine:
         """Jobs that may not be stopped or moved now, with their GPUs; pairs are the policy's to dissolve."""
         least_s, table = self.table.min_run_s, self.table
         return {
-            slot: gpus
-            for slot, gpus in self.assigned.items()
-            if (slot in self.aside or now - table.run_from_s[slot] < least_s.get(slot, 0.0))
-            and slot not in self.partners
-            and not self.handover.waits(slot)
+            job_index: gpus
+            for job_index, gpus in self.assigned.items()
+            if (job_index in self.aside or now - table.run_from_s[job_index] < least_s.get(job_index, 0.0))
+            and job_index not in self.co_runners
+            and not self.ownership.waits(job_index)
         }
 
     def _plan(
@@ -225,8 +225,8 @@ class Engine:
     def _plan_around(self, now: float, chosen: Ranking | Selection, fill: bool, protected: dict[int, Gpus]) -> Plan:
         """The plan for all jobs but those that are protected, whose GPUs count as taken."""
         self._planner.forget()  # what it remembers of the last round may be about other GPUs
-        for slot in protected:
-            del self.assigned[slot]
+        for job_index in protected:
+            del self.assigned[job_index]
         try:
             if isinstance(chosen, Selection) and not protected.keys().isdisjoint(chosen.wanted):
                 chosen = chosen.among(chosen.wanted.keys() - protected.keys())
@@ -236,22 +236,26 @@ class Engine:
 
     def _serve(self, now: float, ranking: Ranking, fill: bool, protected: Mapping[int, Gpus] | None = None) -> Plan:
         """GPUs in order of rank."""
-        slots = self.roster.slots()[ranking.order]
+        job_indices = self.active_jobs.job_indices()[ranking.order]
         if protected:
-            others = ~np.isin(slots, list(protected))
-            slots, ranking = slots[others], ranking.among(others)
+            others = ~np.isin(job_indices, list(protected))
+            job_indices, ranking = job_indices[others], ranking.among(others)
         if self.quotas:
-            kept = self._within_quotas(slots.tolist())
-            slots, ranking = slots[kept], ranking.among(kept)
-        self.exact, self.held_back, self._order = False, ranking.held_back, slots
+            kept = self._within_quotas(job_indices.tolist())
+            job_indices, ranking = job_indices[kept], ranking.among(kept)
+        self.exact, self.held_back, self._order = False, ranking.held_back, job_indices
         self.stop_reason = ranking.stop_reason
-        return self._planner.fill(now, slots, ranking.pools) if fill else self._planner.plan(now, slots, ranking)
+        return (
+            self._planner.fill(now, job_indices, ranking.type_indices)
+            if fill
+            else self._planner.plan(now, job_indices, ranking)
+        )
 
     def _realise(self, now: float, selection: Selection, fill: bool) -> Plan:
         """GPUs for exactly the jobs selected."""
         if self.quotas:
-            slots = list(selection.wanted)
-            allowed = {slots[at] for at in np.flatnonzero(self._within_quotas(slots)).tolist()}
+            job_indices = list(selection.wanted)
+            allowed = {job_indices[at] for at in np.flatnonzero(self._within_quotas(job_indices)).tolist()}
             selection = selection.among(allowed)
         self.exact, self.held_back, self._order = True, Why.NOT_DECIDED, selection.wanted
         self._planner.space_sharing = self.space_sharing
@@ -260,147 +264,147 @@ class Engine:
         realised = ExactRound(self._planner, now, selection)
         return realised.fill() if fill else realised.run()
 
-    def _within_quotas(self, slots: list[int]) -> Flags:
+    def _within_quotas(self, job_indices: list[int]) -> Flags:
         """Which of the jobs do not exceed a quota if served in this order; those that run do not."""
-        jobs, running = self.table.jobs, self.table.running
-        waits = [at for at, slot in enumerate(slots) if not running[slot]]
-        leaving = [slot for slot in self.handover.holding if slot not in self.assigned]
-        holding = [jobs[slot] for slot in [*(s for s in slots if running[s]), *leaving]]
-        over = self.quotas.exceeded(holding, [jobs[slots[at]] for at in waits])
-        kept = np.ones(len(slots), dtype=np.bool_)
+        jobs, running = self.table.jobs, self.table.assigned
+        waits = [at for at, job_index in enumerate(job_indices) if not running[job_index]]
+        leaving = [job_index for job_index in self.ownership.holding if job_index not in self.assigned]
+        holding = [jobs[job_index] for job_index in [*(s for s in job_indices if running[s]), *leaving]]
+        over = self.quotas.exceeded(holding, [jobs[job_indices[at]] for at in waits])
+        kept = np.ones(len(job_indices), dtype=np.bool_)
         kept[np.array(waits, np.int64)[over]] = False
-        self.over_quota = {slots[at] for at in np.flatnonzero(~kept).tolist()}
+        self.over_quota = {job_indices[at] for at in np.flatnonzero(~kept).tolist()}
         return kept
 
     def _started(self, event: Started) -> list[Decision]:
-        slot, table = event.slot, self.table
-        if table.state[slot] is State.STOPPING:
+        job_index, table = event.job_index, self.table
+        if table.state[job_index] is State.STOPPING:
             return []  # told to stop before the start was confirmed: the stop is still to come
-        self._expect(slot, State.STARTING)
-        if self.handover.waits(slot):
-            raise self._error(slot, "is said to run, but its GPUs were not handed over yet")
-        table.state[slot] = State.RUNNING
-        table.rate[slot] = event.rate
-        table.work_from_s[slot] = event.work_from_s
-        table.run_from_s[slot] = event.now
+        self._expect(job_index, State.STARTING)
+        if self.ownership.waits(job_index):
+            raise self._error(job_index, "is said to run, but its GPUs were not handed over yet")
+        table.state[job_index] = State.RUNNING
+        table.rate[job_index] = event.rate
+        table.work_from_s[job_index] = event.work_from_s
+        table.run_from_s[job_index] = event.now
         return []
 
     def _stopped(self, event: Stopped) -> list[Decision]:
-        slot, table = event.slot, self.table
-        self._expect(slot, State.STOPPING)
-        if event.done < table.done[slot] and slot not in self.reported:
-            raise self._error(slot, f"work shrank from {table.done[slot]} to {event.done} steps")
-        table.done[slot] = min(event.done, table.steps[slot])
-        self.book_service(event.now, slot)
-        table.rate[slot] = 0.0
-        table.state[slot] = State.STARTING if slot in self.assigned else State.WAITING
-        return self.release(event.now, slot)
+        job_index, table = event.job_index, self.table
+        self._expect(job_index, State.STOPPING)
+        if event.done < table.done[job_index] and job_index not in self.reported:
+            raise self._error(job_index, f"work shrank from {table.done[job_index]} to {event.done} steps")
+        table.done[job_index] = min(event.done, table.steps[job_index])
+        self.book_service(event.now, job_index)
+        table.rate[job_index] = 0.0
+        table.state[job_index] = State.STARTING if job_index in self.assigned else State.WAITING
+        return self.release(event.now, job_index)
 
     def _finished_job(self, event: Finished) -> list[Decision]:
-        slot, table = event.slot, self.table
-        self._expect(slot, State.RUNNING, State.STOPPING)  # it may end by itself while it is being stopped
-        table.state[slot] = State.FINISHED
-        table.done[slot] = table.steps[slot]
-        self.book_service(event.now, slot)
-        table.running[slot] = False
-        table.finished[slot] = True
-        if self.handover.waits(slot):
-            self.handover.cancel(slot)
-        sharing.drop(self, slot)
-        self.count_finished(slot)
+        job_index, table = event.job_index, self.table
+        self._expect(job_index, State.RUNNING, State.STOPPING)  # it may end by itself while it is being stopped
+        table.state[job_index] = State.FINISHED
+        table.done[job_index] = table.steps[job_index]
+        self.book_service(event.now, job_index)
+        table.assigned[job_index] = False
+        table.finished[job_index] = True
+        if self.ownership.waits(job_index):
+            self.ownership.cancel(job_index)
+        sharing.drop(self, job_index)
+        self.count_finished(job_index)
         self.settled = False
-        self.policy.finished(float(table.attained_s[slot] * table.gpus[slot]))
-        self.tell(event.now, slot, "finished")
-        return self.release(event.now, slot)
+        self.policy.finished(float(table.attained_s[job_index] * table.gpus[job_index]))
+        self.tell(event.now, job_index, "finished")
+        return self.release(event.now, job_index)
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
     def _stop_decisions(self, now: float, plan: Plan) -> list[Decision]:
         decisions: list[Decision] = []
-        going_on = {slot for slot, _ in plan.starts} if plan.stops else set()
-        for slot in plan.stops:
-            del self.assigned[slot]
-            self.table.running[slot] = False
-            if self.handover.waits(slot):
-                self._forget_start(slot)
+        going_on = {job_index for job_index, _ in plan.starts} if plan.stops else set()
+        for job_index in plan.stops:
+            del self.assigned[job_index]
+            self.table.assigned[job_index] = False
+            if self.ownership.waits(job_index):
+                self._forget_start(job_index)
                 continue
-            moves = slot in going_on
-            self.book_service(now, slot)
-            self.table.state[slot] = State.STOPPING
-            self.tell(now, slot, "told to move" if moves else "told to stop")
+            moves = job_index in going_on
+            self.book_service(now, job_index)
+            self.table.state[job_index] = State.STOPPING
+            self.tell(now, job_index, "told to move" if moves else "told to stop")
             why = Why.MOVED if moves else Why.PREEMPTED
-            for_job, gain_s = plan.stopped_for.get(slot, -1), plan.gains_s.get(slot, 0.0)
-            decisions.append(Stop(slot, self.table.epoch[slot], moves, why, for_job, gain_s))
+            for_job, gain_s = plan.stopped_for.get(job_index, -1), plan.gains_s.get(job_index, 0.0)
+            decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s))
         return decisions
 
-    def _forget_start(self, slot: int) -> None:
-        self.handover.cancel(slot)
-        self.table.state[slot] = State.STOPPING if slot in self.handover.holding else State.WAITING
+    def _forget_start(self, job_index: int) -> None:
+        self.ownership.cancel(job_index)
+        self.table.state[job_index] = State.STOPPING if job_index in self.ownership.holding else State.WAITING
 
     def _start_decisions(self, now: float, plan: Plan) -> list[Decision]:
         table = self.table
         decisions: list[Decision] = []
-        for slot, gpus in plan.starts:
+        for job_index, gpus in plan.starts:
             if self._tells_starts:
-                ask = Ask(table.jobs[slot], slot, now, type_index=self.free.type_of(gpus), columns=table)
+                ask = Ask(table.jobs[job_index], job_index, now, type_index=self.free.type_of(gpus), columns=table)
                 self.placement.started(ask, gpus)
-            self.assigned[slot] = gpus
-            table.running[slot] = True
-            if slot not in self.handover.holding:
-                table.run_from_s[slot] = now
-            table.pool[slot] = self.free.type_of(gpus)
-            if self.handover.claim(slot, gpus, self.partners.get(slot, -1)):
-                decisions.append(self.start(now, slot))
-            elif table.state[slot] is State.WAITING:
-                table.state[slot] = State.STARTING
+            self.assigned[job_index] = gpus
+            table.assigned[job_index] = True
+            if job_index not in self.ownership.holding:
+                table.run_from_s[job_index] = now
+            table.type_index[job_index] = self.free.type_of(gpus)
+            if self.ownership.claim(job_index, gpus, self.co_runners.get(job_index, -1)):
+                decisions.append(self.start(now, job_index))
+            elif table.state[job_index] is State.WAITING:
+                table.state[job_index] = State.STARTING
         return decisions
 
-    def start(self, now: float, slot: int) -> Start:
+    def start(self, now: float, job_index: int) -> Start:
         """Nobody is in the way any more: the job takes its GPUs."""
-        table, gpus, partner = self.table, self.assigned[slot], self.partners.get(slot, -1)
+        table, gpus, co_runner = self.table, self.assigned[job_index], self.co_runners.get(job_index, -1)
         try:
-            self.handover.take(slot, gpus, partner)
-        except HandoverError as error:
-            raise self._error(slot, str(error)) from error
-        table.state[slot] = State.STARTING
-        epoch = table.epoch[slot] = table.epoch[slot] + 1
-        self.tell(now, slot, "started on GPUs", gpus)
+            self.ownership.take(job_index, gpus, co_runner)
+        except GpuOwnershipError as error:
+            raise self._error(job_index, str(error)) from error
+        table.state[job_index] = State.STARTING
+        epoch = table.epoch[job_index] = table.epoch[job_index] + 1
+        self.tell(now, job_index, "started on GPUs", gpus)
         if self.traffic is not None:
-            self.traffic.join(slot, table.jobs[slot], gpus)
-        if partner >= 0:
-            sharing.partner_changed(self, now, self.handover.beside(slot), None, table.jobs[slot])
-        return Start(slot, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED, partner)
+            self.traffic.join(job_index, table.jobs[job_index], gpus)
+        if co_runner >= 0:
+            sharing.co_runner_changed(self, now, self.ownership.co_runner_of(job_index), None, table.jobs[job_index])
+        return Start(job_index, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED, co_runner)
 
-    def release(self, now: float, slot: int) -> list[Decision]:
+    def release(self, now: float, job_index: int) -> list[Decision]:
         """The job let go of its GPUs: start those that waited only for them."""
-        other = self.handover.beside(slot) if self.handover.guests else -1
-        waiters = self.handover.release(slot)
+        other = self.ownership.co_runner_of(job_index) if self.ownership.guests else -1
+        waiters = self.ownership.release(job_index)
         if self.traffic is not None:
-            self.traffic.leave(slot)
+            self.traffic.leave(job_index)
         if other >= 0:
-            sharing.partner_changed(self, now, other, self.table.jobs[slot], None)
+            sharing.co_runner_changed(self, now, other, self.table.jobs[job_index], None)
         return [self.start(now, waiter) for waiter in waiters]
 
     # -- queries -------------------------------------------------------------------------------------------------
 
     def view(self, now: float) -> View:
         """What a policy sees now."""
-        table, roster = self.table, self.roster
+        table, active_jobs = self.table, self.active_jobs
         free = [p.total for p in self.free.pools]
         aside = len(self.aside & self.assigned.keys()) if self.aside else 0
-        all_run = len(self.assigned) - aside == len(roster)
-        return View(now, roster.slots, table, free, self._capacity, self.compat, table.prioritised, all_run)
+        all_run = len(self.assigned) - aside == len(active_jobs)
+        return View(now, active_jobs.job_indices, table, free, self._capacity, self.compat, table.prioritised, all_run)
 
-    def speed(self, slot: int) -> Speed:
+    def speed(self, job_index: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to the jobs on its GPUs and links."""
-        partner = sharing.beside(self, slot) if self.handover.guests else None
-        bandwidth = None if self.traffic is None else self.traffic.bandwidth(slot)
-        return self.perf.speed(self.table.jobs[slot], self.handover.holding[slot], partner, bandwidth)
+        co_runner = sharing.co_runner_of(self, job_index) if self.ownership.guests else None
+        bandwidth = None if self.traffic is None else self.traffic.bandwidth(job_index)
+        return self.perf.speed(self.table.jobs[job_index], self.ownership.holding[job_index], co_runner, bandwidth)
 
-    def quote(self, slot: int, gpus: Gpus) -> Speed:
+    def quote(self, job_index: int, gpus: Gpus) -> Speed:
         """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now."""
-        job = self.table.jobs[slot]
-        return self.perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, slot)
+        job = self.table.jobs[job_index]
+        return self.perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, job_index)
 
     def settle_traffic(self, now: float) -> None:
         """Rate jobs anew whose links others came to or left: the world says when all of one moment is carried out."""
@@ -445,30 +449,30 @@ class Engine:
         """Job numbers in the order of the last round."""
         return list(self._order) if isinstance(self._order, Mapping) else self._order.tolist()
 
-    def rank_of(self, slot: int) -> int | None:
+    def rank_of(self, job_index: int) -> int | None:
         """Position of the job in the order of the last round, from 0; ``None`` if it was left out."""
         if self._ranks is None or self._ranks[0] is not self._order:
-            self._ranks = (self._order, {slot: i for i, slot in enumerate(self.considered)})
-        return self._ranks[1].get(slot)
+            self._ranks = (self._order, {job_index: i for i, job_index in enumerate(self.considered)})
+        return self._ranks[1].get(job_index)
 
     def reason(self, decision: Decision) -> Reason:
         """The sentence behind a decision."""
         return reasons.of_decision(self, decision)
 
-    def explain(self, slot: int) -> Reason:
+    def explain(self, job_index: int) -> Reason:
         """Why the job is in the state it is in, in words."""
-        return reasons.explain(self, slot)
+        return reasons.explain(self, job_index)
 
-    def story(self, slot: int) -> list[str]:
+    def story(self, job_index: int) -> list[str]:
         """What happened to the job, oldest first (the last transitions of the whole cluster are kept)."""
-        return [f"{now:g} s: {what} {gpus or ''}".rstrip() for now, who, what, gpus in self._story if who == slot]
+        return [f"{now:g} s: {what} {gpus or ''}".rstrip() for now, who, what, gpus in self._story if who == job_index]
 
     @property
     def wakes_s(self) -> float:
         """When deciding again changes something although nothing happens; infinity: never.
 
         With no job to decide about the policy is not asked: what it wakes for would stay due."""
-        if not len(self.roster):
+        if not len(self.active_jobs):
             return math.inf
         wakes_s = self.policy.wakes_s
         return min(wakes_s, self.placement_wakes_s) if self._timed or self._refusals_end_s < math.inf else wakes_s
@@ -476,7 +480,7 @@ class Engine:
     @property
     def placement_wakes_s(self) -> float:
         """The same for the placement alone: a job that it refused gets GPUs then, whether or not a round is due."""
-        if not len(self.roster):
+        if not len(self.active_jobs):
             return math.inf
         own_s = self.placement.wakes_s if self._timed else math.inf
         # What was due when it was last asked was taken into account then, and would only stay due.
@@ -484,24 +488,24 @@ class Engine:
 
     # -- what transitions elsewhere may touch --------------------------------------------------------------------
 
-    def set_aside(self, slot: int) -> None:
+    def set_aside(self, job_index: int) -> None:
         """Leave the job out of all decisions. What it holds it keeps until it ends by itself."""
-        self.stop_offering(slot)
-        self.aside.add(slot)
+        self.stop_offering(job_index)
+        self.aside.add(job_index)
 
-    def stop_offering(self, slot: int) -> None:
+    def stop_offering(self, job_index: int) -> None:
         """Leave the job out of the order until ``offer_again``."""
-        self.roster.take_out(slot)
+        self.active_jobs.take_out(job_index)
         self.settled = False
 
-    def offer_again(self, slot: int) -> None:
-        self.roster.put_back(slot)
+    def offer_again(self, job_index: int) -> None:
+        self.active_jobs.put_back(job_index)
         self.settled = False
 
-    def count_finished(self, slot: int) -> None:
+    def count_finished(self, job_index: int) -> None:
         """One more job is over, and stands in line no longer."""
         self._finished += 1
-        self.roster.end(slot)
+        self.active_jobs.end(job_index)
 
     def assignment_changed(self) -> None:
         """An assignment was undone outside a round: what the planner remembers of the last round no longer holds."""
@@ -518,22 +522,22 @@ class Engine:
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 
-    def book_service(self, now: float, slot: int) -> None:
+    def book_service(self, now: float, job_index: int) -> None:
         """Count the time since the last booking as attained; a job told to stop is idle from then on."""
         table = self.table
-        table.attained_s[slot] += now - table.run_from_s[slot]
-        table.run_from_s[slot] = now
-        table.idle_from_s[slot] = now
+        table.attained_s[job_index] += now - table.run_from_s[job_index]
+        table.run_from_s[job_index] = now
+        table.idle_from_s[job_index] = now
 
-    def tell(self, now: float, slot: int, what: str, gpus: Gpus = ()) -> None:
-        self._story.append((now, slot, what, gpus))
+    def tell(self, now: float, job_index: int, what: str, gpus: Gpus = ()) -> None:
+        self._story.append((now, job_index, what, gpus))
 
-    def _expect(self, slot: int, *states: State) -> None:
-        found = self.table.state[slot]
+    def _expect(self, job_index: int, *states: State) -> None:
+        found = self.table.state[job_index]
         if found not in states:
             expected = " or ".join(state.name.lower() for state in states)
-            raise self._error(slot, f"is {found.name.lower()} where {expected} was expected")
+            raise self._error(job_index, f"is {found.name.lower()} where {expected} was expected")
 
-    def _error(self, slot: int, what: str) -> EngineError:
-        story = "; ".join(self.story(slot)) or "no story kept"
-        return EngineError(f"job {self.table.jobs[slot].id}: {what}. Its story: {story}")
+    def _error(self, job_index: int, what: str) -> EngineError:
+        story = "; ".join(self.story(job_index)) or "no story kept"
+        return EngineError(f"job {self.table.jobs[job_index].id}: {what}. Its story: {story}")

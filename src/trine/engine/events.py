@@ -28,7 +28,7 @@ class Started(NamedTuple):
     """A start decision was carried out; work begins at ``work_from_s`` at the expected rate (steps/s)."""
 
     now: float
-    slot: int
+    job_index: int
     rate: float
     work_from_s: float
 
@@ -37,7 +37,7 @@ class Stopped(NamedTuple):
     """A stop decision was carried out, the GPUs are free, ``done`` steps are safe."""
 
     now: float
-    slot: int
+    job_index: int
     done: float
 
 
@@ -45,7 +45,7 @@ class Finished(NamedTuple):
     """A job has done all its work and released its GPUs."""
 
     now: float
-    slot: int
+    job_index: int
 
 
 class Fill(NamedTuple):
@@ -58,56 +58,56 @@ class Progressed(NamedTuple):
     """A running job said how far it is: ``done`` of ``total`` steps (``None`` = as known), at ``rate`` steps/s."""
 
     now: float
-    slot: int
+    job_index: int
     done: float
     total: float | None
     rate: float
 
 
-class Withdrawn(NamedTuple):
+class CancelRequested(NamedTuple):
     """A job is to leave unfinished; once its processes are gone, ``Left`` follows."""
 
     now: float
-    slot: int
+    job_index: int
 
 
 class Held(NamedTuple):
     """A job is to stay out of the order until ``Released``; if it runs it is stopped first."""
 
     now: float
-    slot: int
+    job_index: int
 
 
 class Released(NamedTuple):
     """A held job stands in line again."""
 
     now: float
-    slot: int
+    job_index: int
 
 
-class Left(NamedTuple):
+class Terminated(NamedTuple):
     """A job ended without finishing (failed, cancelled) and holds nothing any more."""
 
     now: float
-    slot: int
+    job_index: int
 
 
-class Lost(NamedTuple):
+class Interrupted(NamedTuple):
     """A job stopped without being told to and holds nothing any more; ``done`` steps are safe. It waits again."""
 
     now: float
-    slot: int
+    job_index: int
     done: float
 
 
-class Withheld(NamedTuple):
+class GpusCordoned(NamedTuple):
     """GPUs are out of service: nothing new starts there; what runs there may end there."""
 
     now: float
     gpus: tuple[int, ...]
 
 
-class Restored(NamedTuple):
+class GpusUncordoned(NamedTuple):
     """GPUs are in service again."""
 
     now: float
@@ -122,31 +122,31 @@ Event = (
     | Finished
     | Fill
     | Progressed
-    | Withdrawn
+    | CancelRequested
     | Held
     | Released
-    | Left
-    | Lost
-    | Withheld
-    | Restored
+    | Terminated
+    | Interrupted
+    | GpusCordoned
+    | GpusUncordoned
 )
 
 
 class Start(NamedTuple):
     """Run job ``slot`` on ``gpus``. Idempotent on (slot, epoch)."""
 
-    slot: int
+    job_index: int
     epoch: int
     gpus: tuple[int, ...]
     why: Why
-    partner: int = -1
+    co_runner: int = -1
     """The job that is to run on the same GPUs, or -1; it may be there already, or start later."""
 
 
 class Stop(NamedTuple):
     """Stop job ``slot``; ``moves`` tells that it goes on elsewhere at once (a migration, not a preemption)."""
 
-    slot: int
+    job_index: int
     epoch: int
     moves: bool
     why: Why

@@ -37,13 +37,13 @@ class Moves:
         job = table.jobs[job_index]
         return self.costs.migration(job) + self.costs.interval(job) / 2
 
-    def pays(self, table: JobTable, slot: int, now: float, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    def pays(self, table: JobTable, job_index: int, now: float, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
         """Predicted end after the move is earlier than the end without it."""
-        before, after = self.quote(slot, old), self.quote(slot, new)
+        before, after = self.quote(job_index, old), self.quote(job_index, new)
         if after <= before:
             return False
-        left = self.steps_left(table, slot, now)
-        return left / before - left / after > self.cost_s(table, slot)
+        left = self.steps_left(table, job_index, now)
+        return left / before - left / after > self.cost_s(table, job_index)
 
     def gain_s(
         self, table: JobTable, job_index: int, now: float, before: float, after: float, horizon_s: float = math.inf

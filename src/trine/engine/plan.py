@@ -48,7 +48,7 @@ class Plan:
     """The job at which a strict order ended, or -1."""
     refusals: dict[int, Reason] = field(default_factory=dict)
     """What the placement itself said, for jobs it refused although there were enough GPUs."""
-    partners: dict[int, int] | None = None
+    co_runners: dict[int, int] | None = None
     """Who shares GPUs with whom after this round, both ways; ``None``: as before."""
     stopped_for: dict[int, int] = field(default_factory=dict)
     """Job index of the job that gets the GPUs, by job index of the one that is stopped, where that is known."""
@@ -59,17 +59,17 @@ class Plan:
     wakes_s: float = inf
     """When the first refusal would be decided otherwise although nothing happens."""
 
-    def waits(self, slot: int) -> bool:
+    def waits(self, job_index: int) -> bool:
         """The job was refused GPUs that it could have: it waits by choice, and at nobody's cost."""
-        refusal = self.refusals.get(slot)
+        refusal = self.refusals.get(job_index)
         return refusal is not None and refusal.code is Why.WAITS
 
-    def put_back(self, slot: int, refusal: Reason | None) -> None:
+    def put_back(self, job_index: int, refusal: Reason | None) -> None:
         """What was said of the job before."""
         if refusal is None:
-            del self.refusals[slot]
+            del self.refusals[job_index]
         else:
-            self.refusals[slot] = refusal
+            self.refusals[job_index] = refusal
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Planner:
     keep_evictions: bool = False
     moves: Moves | None = None
     """Weighs a move against staying, for placements that do."""
-    partners: dict[int, int] = field(default_factory=dict)
+    co_runners: dict[int, int] = field(default_factory=dict)
     """Who shares GPUs with whom now, both ways; belongs to the engine."""
     perf: PerfModel | None = None
     """Knows which jobs can run on the same GPUs."""
@@ -107,47 +107,51 @@ class Planner:
         self._blocked_at = 0
         """Position at which the last round that placed everybody anew ended."""
 
-    def plan(self, now: float, slots: Ints, ranking: Ranking) -> Plan:
+    def plan(self, now: float, job_indices: Ints, ranking: Ranking) -> Plan:
         """``slots``: job numbers in order of rank, with which the columns of ``ranking`` are aligned."""
         self.now = now
-        if self.partners and (self.preemptive or not self.placement.sticky):
-            return self._without_pairs(slots, ranking)
-        return self._plan(slots, ranking)
+        if self.co_runners and (self.preemptive or not self.placement.sticky):
+            return self._without_pairs(job_indices, ranking)
+        return self._plan(job_indices, ranking)
 
-    def _plan(self, slots: Ints, ranking: Ranking) -> Plan:
+    def _plan(self, job_indices: Ints, ranking: Ranking) -> Plan:
         self.realised = None
         if not self.placement.sticky:
-            return self._replace_all(slots, ranking.pools)
+            return self._replace_all(job_indices, ranking.type_indices)
         if self.preemptive and ranking.names_victims:
-            plan = VictimRound(self, slots, ranking, Plan()).run()
+            plan = VictimRound(self, job_indices, ranking, Plan()).run()
         else:
-            plan = _StickyRound(self, slots, ranking.pools, self.preemptive).run()
+            plan = _StickyRound(self, job_indices, ranking.type_indices, self.preemptive).run()
         if ranking.relocation is not None and self.relocations is not None:
-            self.relocations.run(self, slots, ranking, plan)
+            self.relocations.run(self, job_indices, ranking, plan)
         return plan
 
-    def _without_pairs(self, slots: Ints, ranking: Ranking) -> Plan:
+    def _without_pairs(self, job_indices: Ints, ranking: Ranking) -> Plan:
         """An order that knows no pairs dissolves them: whoever ranks first keeps the GPUs, the other stands in line."""
         self.forget()
-        rank = {slot: i for i, slot in enumerate(slots.tolist())}
+        rank = {job_index: i for i, job_index in enumerate(job_indices.tolist())}
         last = len(rank)
-        second = [s for s, mate in self.partners.items() if (rank.get(s, last), s) > (rank.get(mate, last), mate)]
-        dropped = {slot: self.assigned.pop(slot) for slot in second}
-        self.table.running[second] = False
-        plan = self._plan(slots, ranking)
+        second = [
+            s
+            for s, co_runner in self.co_runners.items()
+            if (rank.get(s, last), s) > (rank.get(co_runner, last), co_runner)
+        ]
+        dropped = {job_index: self.assigned.pop(job_index) for job_index in second}
+        self.table.assigned[second] = False
+        plan = self._plan(job_indices, ranking)
         self.assigned.update(dropped)
-        self.table.running[second] = True
-        unchanged = {slot for slot, gpus in plan.starts if dropped.get(slot) == gpus}
-        plan.starts = [(slot, gpus) for slot, gpus in plan.starts if slot not in unchanged]
-        plan.stops += [slot for slot in dropped if slot not in unchanged]
-        plan.partners = {}
+        self.table.assigned[second] = True
+        unchanged = {job_index for job_index, gpus in plan.starts if dropped.get(job_index) == gpus}
+        plan.starts = [(job_index, gpus) for job_index, gpus in plan.starts if job_index not in unchanged]
+        plan.stops += [job_index for job_index in dropped if job_index not in unchanged]
+        plan.co_runners = {}
         return plan
 
-    def fill(self, now: float, slots: Ints, pools: Ints | None) -> Plan:
+    def fill(self, now: float, job_indices: Ints, pools: Ints | None) -> Plan:
         """Only what can be had without stopping or moving anybody."""
         self.now = now
         self.forget()
-        return _StickyRound(self, slots, pools, preemptive=False).run()
+        return _StickyRound(self, job_indices, pools, preemptive=False).run()
 
     def forget(self) -> None:
         """Assignments are no longer what the last round made them: nothing of it is taken over."""
@@ -160,20 +164,20 @@ class Planner:
         if self.relocations is not None:
             self.relocations.forget()
 
-    def pools_for(self, slot: int, wanted: int) -> Sequence[int]:
-        return (wanted,) if wanted >= 0 else self.table.types[slot]
+    def pools_for(self, job_index: int, wanted: int) -> Sequence[int]:
+        return (wanted,) if wanted >= 0 else self.table.types[job_index]
 
-    def try_place(self, job: Job, pools: Sequence[int], plan: Plan, slot: int) -> Gpus | None:
+    def try_place(self, job: Job, pools: Sequence[int], plan: Plan, job_index: int) -> Gpus | None:
         """GPUs from the first type that has room, ascending, marked as taken; ``None`` if there are none."""
         for index in pools:
             pool = self.free.pools[index]
             if pool.total < job.gpus:
                 continue
             ask = self._ask
-            ask.job, ask.job_index, ask.now, ask.type_index = job, slot, self.now, index
+            ask.job, ask.job_index, ask.now, ask.type_index = job, job_index, self.now, index
             found = self.placement.place(ask, pool) if job.shape is None else shaped(self.placement, ask, pool)
             if isinstance(found, Reason):
-                self._note_refusal(plan, slot, found)
+                self._note_refusal(plan, job_index, found)
                 continue
             self._take(job, pool, found)
             return tuple(sorted(found))
@@ -202,10 +206,10 @@ class Planner:
         finally:
             self._ask.relocating = False
 
-    def _note_refusal(self, plan: Plan, slot: int, refusal: Reason) -> None:
+    def _note_refusal(self, plan: Plan, job_index: int, refusal: Reason) -> None:
         """Of several types, the one that the job could have now is the one to tell about."""
-        if not plan.waits(slot):
-            plan.refusals[slot] = refusal
+        if not plan.waits(job_index):
+            plan.refusals[job_index] = refusal
         if self.now < refusal.wakes_s < plan.wakes_s:
             plan.wakes_s = refusal.wakes_s
 
@@ -222,24 +226,24 @@ class Planner:
                 f"placement {self.placement.chooses.name} gave job {job.id} the GPUs {found!r}: {error}"
             ) from error
 
-    def _replace_all(self, slots: Ints, pools: Ints | None) -> Plan:
+    def _replace_all(self, job_indices: Ints, pools: Ints | None) -> Plan:
         """Drop all assignments on paper, place everybody in order, and keep those whose GPUs came out the same.
 
         Placing is a function of the order: where the order begins as it did last time, so do the assignments.
         """
         plan = Plan()
-        order: list[int] = slots.tolist()
+        order: list[int] = job_indices.tolist()
         wanted: list[int] | None = None if pools is None else pools.tolist()
         if self.placement.by_class:
             order, wanted = self._by_class(order, wanted)
         same = self._same_as_last(order, wanted)
         kept = set(order[:same])
-        before = {slot: gpus for slot, gpus in self.assigned.items() if slot not in kept}
+        before = {job_index: gpus for job_index, gpus in self.assigned.items() if job_index not in kept}
         for gpus in before.values():
             self.free.give(gpus)
         after = self._place_in_order(order, wanted, same, before, plan)
-        plan.stops = [slot for slot, gpus in before.items() if after.get(slot) != gpus]
-        plan.starts = [(slot, gpus) for slot, gpus in after.items() if before.get(slot) != gpus]
+        plan.stops = [job_index for job_index, gpus in before.items() if after.get(job_index) != gpus]
+        plan.starts = [(job_index, gpus) for job_index, gpus in after.items() if before.get(job_index) != gpus]
         return plan
 
     def _same_as_last(self, order: list[int], wanted: list[int] | None) -> int:
@@ -261,8 +265,8 @@ class Planner:
     def _head_that_fits(self, order: list[int]) -> int:
         """How many jobs from the start fit an empty cluster together."""
         jobs, left = self.table.jobs, self._capacity
-        for position, slot in enumerate(order):
-            left -= jobs[slot].gpus
+        for position, job_index in enumerate(order):
+            left -= jobs[job_index].gpus
             if left < 0:
                 return position
         return len(order)
@@ -280,30 +284,32 @@ class Planner:
         jobs = self.table.jobs
         self._blocked_at = len(order)
         # A strict order ends at the first job that does not fit; otherwise smaller ones behind it may still fit.
-        smallest = [] if self.strict else _smallest_behind([jobs[slot].gpus for slot in order[same:]])
+        smallest = [] if self.strict else _smallest_behind([jobs[job_index].gpus for job_index in order[same:]])
         left = 0 if self.strict else self.free.total
         for position in range(same, len(order)):
-            slot = order[position]
+            job_index = order[position]
             if not self.strict and left < smallest[position - same]:
                 self._blocked_at = position
                 break
-            gpus = self.try_place(jobs[slot], self.pools_for(slot, wanted[position] if wanted else -1), plan, slot)
+            gpus = self.try_place(
+                jobs[job_index], self.pools_for(job_index, wanted[position] if wanted else -1), plan, job_index
+            )
             if gpus is not None:
-                old = before.get(slot)
-                if self.moves and old is not None and old != gpus and self.better_stay(slot, old, gpus):
+                old = before.get(job_index)
+                if self.moves and old is not None and old != gpus and self.better_stay(job_index, old, gpus):
                     gpus = old
-                after[slot] = gpus
+                after[job_index] = gpus
                 left -= len(gpus)
-            elif self.strict and not plan.waits(slot):
-                plan.blocked_by = slot
+            elif self.strict and not plan.waits(job_index):
+                plan.blocked_by = job_index
                 self._blocked_at = position
                 break
         return after
 
-    def better_stay(self, slot: int, old: Gpus, new: Gpus) -> bool:
+    def better_stay(self, job_index: int, old: Gpus, new: Gpus) -> bool:
         """The old GPUs are still free and moving does not pay; the index is changed to the old ones then."""
         assert self.moves is not None
-        if self.moves.pays(self.table, slot, self.now, old, new):
+        if self.moves.pays(self.table, job_index, self.now, old, new):
             return False
         self.free.give(new)
         if not self.free.all_free(old):
@@ -326,8 +332,8 @@ def _smallest_behind(gpus: list[int]) -> list[int]:
 class _StickyRound:
     """One round of a sticky placement: a walk down the order over the jobs that wait."""
 
-    def __init__(self, planner: Planner, slots: Ints, pools: Ints | None, preemptive: bool) -> None:
-        self.planner, self.slots, self.preemptive = planner, slots, preemptive
+    def __init__(self, planner: Planner, job_indices: Ints, pools: Ints | None, preemptive: bool) -> None:
+        self.planner, self.job_indices, self.preemptive = planner, job_indices, preemptive
         self.wanted = pools.tolist() if pools is not None else None
         self.plan = Plan()
         self.evicted: list[int] = []
@@ -342,15 +348,15 @@ class _StickyRound:
         self.victim_gpus: list[list[int]] = [[0] for _ in range(types)]
         if not self.preemptive:
             return
-        running = np.flatnonzero(table.running[self.slots])
+        running = np.flatnonzero(table.assigned[self.job_indices])
         for pool in range(types):
-            mine = running[table.pool[self.slots[running]] == pool] if types > 1 else running
+            mine = running[table.type_index[self.job_indices[running]] == pool] if types > 1 else running
             self.victims[pool] = mine.tolist()
-            self.victim_gpus[pool] = [0, *accumulate(table.gpus[self.slots[mine]].tolist())]
+            self.victim_gpus[pool] = [0, *accumulate(table.gpus[self.job_indices[mine]].tolist())]
 
     def run(self) -> Plan:
-        waiting = np.flatnonzero(~self.planner.table.running[self.slots])
-        gpus = self.planner.table.gpus[self.slots[waiting]]
+        waiting = np.flatnonzero(~self.planner.table.assigned[self.job_indices])
+        gpus = self.planner.table.gpus[self.job_indices[waiting]]
         at = 0
         while True:
             at = self._next_that_may_fit(gpus, waiting, at)
@@ -362,9 +368,9 @@ class _StickyRound:
             else:
                 self.evicted.pop()
             if not self._serve(position) and self.planner.strict:
-                slot = int(self.slots[position])
-                if not self.plan.refusals or not self.plan.waits(slot):
-                    self.plan.blocked_by = slot
+                job_index = int(self.job_indices[position])
+                if not self.plan.refusals or not self.plan.waits(job_index):
+                    self.plan.blocked_by = job_index
                     break
         return self._finish()
 
@@ -394,28 +400,28 @@ class _StickyRound:
 
     def _serve(self, position: int) -> bool:
         """Place the job at ``position``, stopping lower ranks if that is what it takes."""
-        planner, slot = self.planner, int(self.slots[position])
-        job = planner.table.jobs[slot]
-        pools = planner.pools_for(slot, self.wanted[position] if self.wanted else -1)
-        gpus = planner.try_place(job, pools, self.plan, slot)
+        planner, job_index = self.planner, int(self.job_indices[position])
+        job = planner.table.jobs[job_index]
+        pools = planner.pools_for(job_index, self.wanted[position] if self.wanted else -1)
+        gpus = planner.try_place(job, pools, self.plan, job_index)
         if gpus is None:
-            gpus = self._make_room_unless_it_waits(job, slot, position, pools)
+            gpus = self._make_room_unless_it_waits(job, job_index, position, pools)
             if gpus is None:
                 return False
-        self.plan.starts.append((slot, gpus))
+        self.plan.starts.append((job_index, gpus))
         return True
 
-    def _make_room_unless_it_waits(self, job: Job, slot: int, position: int, pools: Sequence[int]) -> Gpus | None:
+    def _make_room_unless_it_waits(self, job: Job, job_index: int, position: int, pools: Sequence[int]) -> Gpus | None:
         refusals = self.plan.refusals
-        if refusals and self.plan.waits(slot):
+        if refusals and self.plan.waits(job_index):
             return None
-        refusal = refusals.get(slot) if refusals else None
-        gpus = self._make_room(job, slot, position, pools)
-        if gpus is None and refusals and self.plan.waits(slot):  # its only offer would have been GPUs of others
-            self.plan.put_back(slot, refusal)
+        refusal = refusals.get(job_index) if refusals else None
+        gpus = self._make_room(job, job_index, position, pools)
+        if gpus is None and refusals and self.plan.waits(job_index):  # its only offer would have been GPUs of others
+            self.plan.put_back(job_index, refusal)
         return gpus
 
-    def _make_room(self, job: Job, slot: int, position: int, pools: Sequence[int]) -> Gpus | None:
+    def _make_room(self, job: Job, job_index: int, position: int, pools: Sequence[int]) -> Gpus | None:
         """Stop jobs from the end of the order until the gang fits; undo all of it if it never does."""
         for pool in pools:
             if self._obtainable(pool, position) < job.gpus and not self.planner.keep_evictions:
@@ -424,7 +430,7 @@ class _StickyRound:
             stack = self.victims[pool]
             while stack and stack[-1] > position:
                 stopped.append(self._evict(pool))
-                gpus = self.planner.try_place(job, (pool,), self.plan, slot)
+                gpus = self.planner.try_place(job, (pool,), self.plan, job_index)
                 if gpus is not None:
                     return gpus
             if not self.planner.keep_evictions:
@@ -433,24 +439,24 @@ class _StickyRound:
 
     def _evict(self, pool: int) -> int:
         position = self.victims[pool].pop()
-        slot = int(self.slots[position])
-        self.before[slot] = self.planner.assigned[slot]
-        self.planner.free.pools[pool].give(self.before[slot])
+        job_index = int(self.job_indices[position])
+        self.before[job_index] = self.planner.assigned[job_index]
+        self.planner.free.pools[pool].give(self.before[job_index])
         # The types' stacks interleave: keep the list of evicted positions descending.
         self.evicted.insert(bisect_right(self.evicted, -position, key=lambda p: -p), position)
         return position
 
     def _undo(self, pool: int, stopped: list[int]) -> None:
         for position in reversed(stopped):
-            slot = int(self.slots[position])
-            self.planner.free.pools[pool].take(self.before.pop(slot))
+            job_index = int(self.job_indices[position])
+            self.planner.free.pools[pool].take(self.before.pop(job_index))
             self.evicted.remove(position)
             self.victims[pool].append(position)
 
     def _finish(self) -> Plan:
         """A job that was stopped on paper and got the very same GPUs back simply goes on."""
         starts = dict(self.plan.starts)
-        unchanged = {slot for slot, gpus in self.before.items() if starts.get(slot) == gpus}
-        self.plan.starts = [(slot, gpus) for slot, gpus in self.plan.starts if slot not in unchanged]
-        self.plan.stops = [slot for slot in self.before if slot not in unchanged]
+        unchanged = {job_index for job_index, gpus in self.before.items() if starts.get(job_index) == gpus}
+        self.plan.starts = [(job_index, gpus) for job_index, gpus in self.plan.starts if job_index not in unchanged]
+        self.plan.stops = [job_index for job_index in self.before if job_index not in unchanged]
         return self.plan

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def of_decision(engine: Engine, decision: Decision) -> Reason:
     """The sentence behind a start or a stop."""
-    job = engine.table.jobs[decision.slot]
+    job = engine.table.jobs[decision.job_index]
     if isinstance(decision, Start):
-        return _start(engine, job, decision.epoch, decision.gpus, decision.partner)
+        return _start(engine, job, decision.epoch, decision.gpus, decision.co_runner)
     if decision.why is Why.CANCELLED:
         return Reason(Why.CANCELLED, f"job {job.id} is cancelled.")
     if decision.why is Why.HELD:
@@ -43,7 +43,7 @@ def _stopped_for(engine: Engine, job: Job, stop: Stop) -> Reason:
     return Reason(Why.PREEMPTED, f"job {job.id} is stopped for {other}.", {"gpus": job.gpus})
 
 
-def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], partner: int) -> Reason:
+def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], co_runner: int) -> Reason:
     cluster = engine.cluster
     nodes = len({cluster.node_of[g] for g in gpus})
     where = f"{nodes} nodes" if nodes > 1 else f"node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
@@ -52,9 +52,9 @@ def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], partner:
     why = engine.placement.explain(job, gpus, engine.free.pools[engine.free.type_of(gpus)])
     sentence = f"job {job.id} {verb} on {count} on {where}. {why}".rstrip()
     counts: dict[str, float] = {"gpus": len(gpus), "nodes": nodes}
-    if partner < 0:
+    if co_runner < 0:
         return Reason(code, sentence, counts)
-    other = engine.table.jobs[partner]
+    other = engine.table.jobs[co_runner]
     gain = engine.perf.gain(job, other, gpus)
     return Reason(code, f"{sentence} {shares(engine, job, other, gpus)}", counts | {"gain": gain})
 
@@ -78,16 +78,18 @@ def never_fits(job: Job, perf: PerfModel) -> str:
     return f"no type of the cluster ({pools}) can hold its {job.gpus} GPUs of model {job.model!r}"
 
 
-def explain(engine: Engine, slot: int) -> Reason:
+def explain(engine: Engine, job_index: int) -> Reason:
     """Why a job waits or runs where it does."""
-    job, state = engine.table.jobs[slot], engine.table.state[slot]
+    job, state = engine.table.jobs[job_index], engine.table.state[job_index]
     if state is State.FINISHED:
         return Reason(Why.FINISHED, f"job {job.id} has finished.")
-    if slot in engine.assigned:
-        if engine.handover.waits(slot):
+    if job_index in engine.assigned:
+        if engine.ownership.waits(job_index):
             return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
-        return _start(engine, job, engine.table.epoch[slot], engine.assigned[slot], engine.partners.get(slot, -1))
-    return _why_waiting(engine, slot, job)
+        return _start(
+            engine, job, engine.table.epoch[job_index], engine.assigned[job_index], engine.co_runners.get(job_index, -1)
+        )
+    return _why_waiting(engine, job_index, job)
 
 
 def _over_quota(engine: Engine, job: Job) -> Reason:
@@ -113,23 +115,25 @@ def _not_selected(engine: Engine, job: Job, counts: dict[str, float]) -> Reason:
     )
 
 
-def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
-    if slot in engine.refusals:
-        return engine.refusals[slot]
-    if slot in engine.over_quota:
+def _why_waiting(engine: Engine, job_index: int, job: Job) -> Reason:
+    if job_index in engine.refusals:
+        return engine.refusals[job_index]
+    if job_index in engine.over_quota:
         return _over_quota(engine, job)
-    if slot >= engine.ranked:
+    if job_index >= engine.ranked:
         return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", change="It is ranked then.")
     free = {pool.gpu_type: pool.total for pool in engine.free.pools}
     counts: dict[str, float] = {"needed": job.gpus, **{f"free_{t}": n for t, n in free.items()}}
     idle = ", ".join(f"{n} {t}" for t, n in free.items())
-    rank = engine.rank_of(slot)
+    rank = engine.rank_of(job_index)
     room = any(engine.free.pools[t].total >= job.gpus for t in engine.perf.types_for(job))
     if rank is None and engine.exact:
         return _not_selected(engine, job, counts)
     if rank is None and engine.held_back is Why.RESERVED and room:
         hint = (
-            " It states no duration; one with max_runtime may use such gaps." if engine.table.open_ended[slot] else ""
+            " It states no duration; one with max_runtime may use such gaps."
+            if engine.table.open_ended[job_index]
+            else ""
         )
         return Reason(
             Why.RESERVED,
@@ -137,7 +141,7 @@ def _why_waiting(engine: Engine, slot: int, job: Job) -> Reason:
             counts,
             f"It starts when it reaches the head of the queue, or when it would end before the reservation.{hint}",
         )
-    if engine.blocked_by >= 0 and engine.blocked_by != slot:
+    if engine.blocked_by >= 0 and engine.blocked_by != job_index:
         head = engine.table.jobs[engine.blocked_by]
         return Reason(
             Why.HEAD_OF_LINE,

@@ -32,20 +32,20 @@ class Relocations:
 
         What is left of their work only shrinks, and with it the gain."""
 
-    def run(self, planner: Planner, slots: Ints, ranking: Ranking, plan: Plan) -> None:
+    def run(self, planner: Planner, job_indices: Ints, ranking: Ranking, plan: Plan) -> None:
         """Add to ``plan`` the moves that pay; ``slots`` are the job indices of ``ranking``, in its order."""
         rule = ranking.relocation
         if rule is None or not planner.free.total:
             return
-        positions, young = self._candidates(planner, slots, rule, plan)
+        positions, young = self._candidates(planner, job_indices, rule, plan)
         plan.provisional = plan.provisional or young or len(positions) > rule.tries
         self._forget_if_changed(planner)
         for position in positions[: rule.tries]:
-            job_index = int(slots[position])
+            job_index = int(job_indices[position])
             old = planner.assigned[job_index]
             if self._failed.get(job_index) == old:
                 continue
-            wanted = -1 if ranking.pools is None else int(ranking.pools[position])
+            wanted = -1 if ranking.type_indices is None else int(ranking.type_indices[position])
             found = self._better_place(planner, job_index, old, planner.pools_for(job_index, wanted), rule)
             if found is None:
                 self._failed[job_index] = old
@@ -65,12 +65,12 @@ class Relocations:
             self._seen = [masks.copy() for masks in free]
             self._failed.clear()
 
-    def _candidates(self, planner: Planner, slots: Ints, rule: Relocation, plan: Plan) -> tuple[list[int], bool]:
+    def _candidates(self, planner: Planner, job_indices: Ints, rule: Relocation, plan: Plan) -> tuple[list[int], bool]:
         """Positions of the jobs that could gain in the best place of an empty cluster, largest gain first; and whether
         others could but for their quantum."""
         table, now = planner.table, planner.now
-        positions = np.flatnonzero(table.running[slots] & (table.rate[slots] > 0))
-        mine = slots[positions]
+        positions = np.flatnonzero(table.assigned[job_indices] & (table.rate[job_indices] > 0))
+        mine = job_indices[positions]
         slowdown = table.steps[mine] / table.ideal_s[mine] / table.rate[mine]
         slow = slowdown > rule.slower_than
         positions, mine, slowdown = positions[slow], mine[slow], slowdown[slow]
@@ -94,8 +94,8 @@ class Relocations:
 
     def _free_to_move(self, planner: Planner, mine: Ints, plan: Plan) -> Flags:
         """Those that run by themselves, and are not stopped for others in this round."""
-        state, partners, stopped = planner.table.state, planner.partners, set(plan.stops)
-        able = [state[i] is State.RUNNING and i not in partners and i not in stopped for i in mine.tolist()]
+        state, co_runners, stopped = planner.table.state, planner.co_runners, set(plan.stops)
+        able = [state[i] is State.RUNNING and i not in co_runners and i not in stopped for i in mine.tolist()]
         return np.array(able, dtype=np.bool_)
 
     def _better_place(

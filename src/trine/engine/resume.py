@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Held, Submitted
-from trine.engine.sharing import beside
+from trine.engine.sharing import co_runner_of
 from trine.engine.table import State
 from trine.engine.upsets import run_at
 
@@ -28,7 +28,7 @@ class Past:
     held: bool = False
     rate: float = 0.0
     work_from_s: float = 0.0
-    partner: int = -1
+    co_runner: int = -1
     """Number of the job, put back before, whose processes hold the same GPUs; -1: none does."""
 
 
@@ -37,17 +37,17 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
 
     Starts that waited for others to let go are not resumed: the next round decides them again.
     """
-    slot, table = _enter(engine, now, job), engine.table
-    table.epoch[slot] = past.epoch
-    engine.reported.add(slot)
-    table.done[slot] = min(past.done, table.steps[slot])
-    table.attained_s[slot] = past.attained_s
-    table.idle_from_s[slot] = past.idle_from_s
+    job_index, table = _enter(engine, now, job), engine.table
+    table.epoch[job_index] = past.epoch
+    engine.reported.add(job_index)
+    table.done[job_index] = min(past.done, table.steps[job_index])
+    table.attained_s[job_index] = past.attained_s
+    table.idle_from_s[job_index] = past.idle_from_s
     if past.gpus:
-        _put_back(engine, slot, past)
+        _put_back(engine, job_index, past)
     if past.held:
-        engine.handle(Held(now, slot))
-    return slot
+        engine.handle(Held(now, job_index))
+    return job_index
 
 
 def _enter(engine: Engine, now: float, job: Job) -> int:
@@ -61,30 +61,32 @@ def _enter(engine: Engine, now: float, job: Job) -> int:
     return len(engine.table) - 1
 
 
-def _put_back(engine: Engine, slot: int, past: Past) -> None:
-    table, other = engine.table, past.partner
-    engine.handover.take(slot, past.gpus, other)
-    table.state[slot] = past.state
-    table.run_from_s[slot] = past.run_from_s
-    table.pool[slot] = engine.free.type_of(past.gpus)
+def _put_back(engine: Engine, job_index: int, past: Past) -> None:
+    table, other = engine.table, past.co_runner
+    engine.ownership.take(job_index, past.gpus, other)
+    table.state[job_index] = past.state
+    table.run_from_s[job_index] = past.run_from_s
+    table.type_index[job_index] = engine.free.type_of(past.gpus)
     if engine.traffic is not None:
-        engine.traffic.join(slot, table.jobs[slot], past.gpus)
+        engine.traffic.join(job_index, table.jobs[job_index], past.gpus)
     if past.state is State.RUNNING:
-        table.rate[slot] = engine.perf.speed(table.jobs[slot], past.gpus, beside(engine, slot)).steps_per_s
-        table.work_from_s[slot] = past.work_from_s
+        table.rate[job_index] = engine.perf.speed(
+            table.jobs[job_index], past.gpus, co_runner_of(engine, job_index)
+        ).steps_per_s
+        table.work_from_s[job_index] = past.work_from_s
         if engine.traffic is not None:
-            engine.resumed[slot] = past.rate
+            engine.resumed[job_index] = past.rate
         elif past.rate > 0:
-            run_at(engine, slot, past.rate)
+            run_at(engine, job_index, past.rate)
     if other >= 0 and table.state[other] is State.RUNNING and engine.traffic is None:
-        _was_not_alone(engine, other, table.jobs[slot])
+        _was_not_alone(engine, other, table.jobs[job_index])
     if past.state is not State.STOPPING:
-        engine.assigned[slot] = past.gpus
+        engine.assigned[job_index] = past.gpus
         if other in engine.assigned:
-            engine.partners |= {slot: other, other: slot}
+            engine.co_runners |= {job_index: other, other: job_index}
         else:
             engine.free.take(past.gpus)
-        table.running[slot] = True
+        table.assigned[job_index] = True
 
 
 def rate_resumed(engine: Engine) -> None:
@@ -92,19 +94,19 @@ def rate_resumed(engine: Engine) -> None:
     if engine.traffic is None:
         return
     engine.traffic.settle()
-    for slot, observed in engine.resumed.items():
-        engine.table.rate[slot] = engine.speed(slot).steps_per_s
+    for job_index, observed in engine.resumed.items():
+        engine.table.rate[job_index] = engine.speed(job_index).steps_per_s
         if observed > 0:
-            run_at(engine, slot, observed)
+            run_at(engine, job_index, observed)
     engine.resumed.clear()
 
 
-def _was_not_alone(engine: Engine, slot: int, partner: Job) -> None:
+def _was_not_alone(engine: Engine, job_index: int, co_runner: Job) -> None:
     """The job was put back before its partner: the speed it has, or was seen to have, is that of two on the GPUs."""
-    table, job, gpus = engine.table, engine.table.jobs[slot], engine.handover.holding[slot]
-    alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, partner).steps_per_s
-    if table.rate[slot] == alone:
-        table.rate[slot] = shared
-    elif table.rate[slot] > 0:
-        table.ideal_s[slot] *= shared / alone
-        table.step_s[slot] = tuple(s * shared / alone for s in table.step_s[slot])
+    table, job, gpus = engine.table, engine.table.jobs[job_index], engine.ownership.holding[job_index]
+    alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, co_runner).steps_per_s
+    if table.rate[job_index] == alone:
+        table.rate[job_index] = shared
+    elif table.rate[job_index] > 0:
+        table.ideal_s[job_index] *= shared / alone
+        table.step_s[job_index] = tuple(s * shared / alone for s in table.step_s[job_index])

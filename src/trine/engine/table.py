@@ -47,12 +47,12 @@ class JobTable:
         self.attained_s: Floats = np.zeros(_START_CAPACITY)
         self.run_from_s: Floats = np.zeros(_START_CAPACITY)
         self.idle_from_s: Floats = np.zeros(_START_CAPACITY)
-        self.running: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
+        self.assigned: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
         """GPUs are assigned to the job (whether or not it got hold of them yet)."""
         self.finished: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
         self.open_ended: Flags = np.zeros(_START_CAPACITY, dtype=np.bool_)
         """How long the job takes was neither stated nor reported."""
-        self.pool: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
+        self.type_index: Ints = np.full(_START_CAPACITY, -1, dtype=np.int64)
         self.min_run_s: dict[int, float] = {}
         """Seconds that a start runs before it may be stopped or moved for others, for jobs that have such a time."""
         self.class_rank: list[int] = []
@@ -69,29 +69,29 @@ class JobTable:
         self, job: Job, ideal_s: float, types: tuple[int, ...], step_s: tuple[float, ...], class_rank: int = 0
     ) -> int:
         """A new waiting job; returns its number."""
-        slot = len(self.jobs)
-        if slot == len(self.gpus):
+        job_index = len(self.jobs)
+        if job_index == len(self.gpus):
             self._double()
         self.jobs.append(job)
         self.state.append(State.WAITING)
         self.epoch.append(0)
-        self.submit_s[slot] = job.submit_s
-        self.idle_from_s[slot] = job.submit_s
-        self.gpus[slot] = job.gpus
-        self.priority[slot] = job.priority
-        self.ideal_s[slot] = ideal_s
-        self.steps[slot] = job.steps
-        self.open_ended[slot] = job.open_ended
+        self.submit_s[job_index] = job.submit_s
+        self.idle_from_s[job_index] = job.submit_s
+        self.gpus[job_index] = job.gpus
+        self.priority[job_index] = job.priority
+        self.ideal_s[job_index] = ideal_s
+        self.steps[job_index] = job.steps
+        self.open_ended[job_index] = job.open_ended
         self.types.append(types)
         self.class_rank.append(class_rank)
         self.prioritised = self.prioritised or job.priority != 0
         self.step_s.append(step_s)
         if job.min_run_s > 0:
-            self.min_run_s[slot] = job.min_run_s
-        return slot
+            self.min_run_s[job_index] = job.min_run_s
+        return job_index
 
     def _double(self) -> None:
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):
-                fill = -1 if name == "pool" else 0
+                fill = -1 if name == "type_index" else 0
                 setattr(self, name, np.concatenate((column, np.full_like(column, fill))))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from trine.core.reason import Why
 from trine.engine import sharing
 from trine.engine.events import (
+    CancelRequested,
     Decision,
     Fill,
+    GpusCordoned,
+    GpusUncordoned,
     Held,
-    Left,
-    Lost,
+    Interrupted,
     Progressed,
     Released,
-    Restored,
     Stop,
-    Withdrawn,
-    Withheld,
+    Terminated,
 )
 from trine.engine.table import State
 
@@ -36,13 +36,13 @@ def handlers(engine: Engine) -> dict[type, Handler]:
     table: dict[type, Callable[[Engine, Any], list[Decision]]] = {
         Fill: _fill,
         Progressed: _progressed,
-        Withdrawn: _withdrawn,
+        CancelRequested: _withdrawn,
         Held: _held,
         Released: _released,
-        Left: _left,
-        Lost: _lost,
-        Withheld: _withheld,
-        Restored: _restored,
+        Terminated: _left,
+        Interrupted: _lost,
+        GpusCordoned: _withheld,
+        GpusUncordoned: _restored,
     }
     return {kind: _bound(engine, handler) for kind, handler in table.items()}
 
@@ -57,130 +57,130 @@ def _fill(engine: Engine, event: Fill) -> list[Decision]:
 
 def _progressed(engine: Engine, event: Progressed) -> list[Decision]:
     """What a job says of itself replaces what was guessed of it: length, speed, and so the time it needs anywhere."""
-    slot, table = event.slot, engine.table
+    job_index, table = event.job_index, engine.table
     if event.total is not None and event.total > 0:
-        table.ideal_s[slot] *= event.total / table.steps[slot]
-        table.steps[slot] = event.total
-        table.open_ended[slot] = False
-    table.done[slot] = min(event.done, table.steps[slot])
-    engine.reported.add(slot)
-    table.work_from_s[slot] = event.now
-    if event.rate > 0 and table.state[slot] is State.RUNNING:
-        run_at(engine, slot, event.rate)
+        table.ideal_s[job_index] *= event.total / table.steps[job_index]
+        table.steps[job_index] = event.total
+        table.open_ended[job_index] = False
+    table.done[job_index] = min(event.done, table.steps[job_index])
+    engine.reported.add(job_index)
+    table.work_from_s[job_index] = event.now
+    if event.rate > 0 and table.state[job_index] is State.RUNNING:
+        run_at(engine, job_index, event.rate)
     engine.settled = False
     return []
 
 
-def run_at(engine: Engine, slot: int, rate: float) -> None:
+def run_at(engine: Engine, job_index: int, rate: float) -> None:
     """The job runs at ``rate`` steps/s where another was expected: so much does it differ everywhere."""
     table = engine.table
-    guess = float(table.rate[slot])
+    guess = float(table.rate[job_index])
     if guess > 0:
-        table.ideal_s[slot] *= guess / rate
-        table.step_s[slot] = tuple(s * guess / rate for s in table.step_s[slot])
+        table.ideal_s[job_index] *= guess / rate
+        table.step_s[job_index] = tuple(s * guess / rate for s in table.step_s[job_index])
         table.revision += 1
-    table.rate[slot] = rate
+    table.rate[job_index] = rate
 
 
-def _withdrawn(engine: Engine, event: Withdrawn) -> list[Decision]:
-    engine.stop_offering(event.slot)
-    decisions = _take_back(engine, event.now, event.slot, Why.CANCELLED)
-    if event.slot not in engine.handover.holding:
-        _gone(engine, event.now, event.slot)
+def _withdrawn(engine: Engine, event: CancelRequested) -> list[Decision]:
+    engine.stop_offering(event.job_index)
+    decisions = _take_back(engine, event.now, event.job_index, Why.CANCELLED)
+    if event.job_index not in engine.ownership.holding:
+        _gone(engine, event.now, event.job_index)
     return decisions
 
 
 def _held(engine: Engine, event: Held) -> list[Decision]:
-    engine.stop_offering(event.slot)
-    engine.tell(event.now, event.slot, "held")
-    return _take_back(engine, event.now, event.slot, Why.HELD)
+    engine.stop_offering(event.job_index)
+    engine.tell(event.now, event.job_index, "held")
+    return _take_back(engine, event.now, event.job_index, Why.HELD)
 
 
 def _released(engine: Engine, event: Released) -> list[Decision]:
-    if engine.table.types[event.slot]:
-        engine.offer_again(event.slot)
-    engine.tell(event.now, event.slot, "released")
+    if engine.table.types[event.job_index]:
+        engine.offer_again(event.job_index)
+    engine.tell(event.now, event.job_index, "released")
     return []
 
 
-def _left(engine: Engine, event: Left) -> list[Decision]:
+def _left(engine: Engine, event: Terminated) -> list[Decision]:
     """Its processes are gone, for whatever reason: nothing of it stays behind."""
-    slot = event.slot
-    if engine.table.state[slot] is State.FINISHED:
+    job_index = event.job_index
+    if engine.table.state[job_index] is State.FINISHED:
         return []
-    engine.stop_offering(slot)
-    _unassign(engine, slot)
-    if slot not in engine.handover.holding:
-        _gone(engine, event.now, slot)
+    engine.stop_offering(job_index)
+    _unassign(engine, job_index)
+    if job_index not in engine.ownership.holding:
+        _gone(engine, event.now, job_index)
         return []
-    engine.book_service(event.now, slot)
-    decisions = engine.release(event.now, slot)
-    _gone(engine, event.now, slot)
+    engine.book_service(event.now, job_index)
+    decisions = engine.release(event.now, job_index)
+    _gone(engine, event.now, job_index)
     return decisions
 
 
-def _lost(engine: Engine, event: Lost) -> list[Decision]:
-    slot, table = event.slot, engine.table
-    if table.state[slot] is not State.STOPPING:
-        _unassign(engine, slot)
-    table.done[slot] = min(event.done, table.steps[slot])
-    engine.book_service(event.now, slot)
-    table.rate[slot] = 0.0
-    table.state[slot] = State.STARTING if slot in engine.assigned else State.WAITING
+def _lost(engine: Engine, event: Interrupted) -> list[Decision]:
+    job_index, table = event.job_index, engine.table
+    if table.state[job_index] is not State.STOPPING:
+        _unassign(engine, job_index)
+    table.done[job_index] = min(event.done, table.steps[job_index])
+    engine.book_service(event.now, job_index)
+    table.rate[job_index] = 0.0
+    table.state[job_index] = State.STARTING if job_index in engine.assigned else State.WAITING
     engine.settled = False
-    engine.tell(event.now, slot, "lost")
-    return engine.release(event.now, slot)
+    engine.tell(event.now, job_index, "lost")
+    return engine.release(event.now, job_index)
 
 
-def _withheld(engine: Engine, event: Withheld) -> list[Decision]:
+def _withheld(engine: Engine, event: GpusCordoned) -> list[Decision]:
     for gpu in event.gpus:
-        engine.free.withhold(gpu)
-        engine.withheld.add(gpu)
+        engine.free.cordon(gpu)
+        engine.cordoned.add(gpu)
     # A start that still waits for such a GPU would be a new one there: the next round decides it again.
-    for slot in [s for s in engine.assigned if engine.handover.waits(s)]:
-        if engine.withheld.intersection(engine.assigned[slot]):
-            _take_back(engine, event.now, slot, Why.PREEMPTED)
+    for job_index in [s for s in engine.assigned if engine.ownership.waits(s)]:
+        if engine.cordoned.intersection(engine.assigned[job_index]):
+            _take_back(engine, event.now, job_index, Why.PREEMPTED)
     engine.capacity_changed()
     return []
 
 
-def _restored(engine: Engine, event: Restored) -> list[Decision]:
+def _restored(engine: Engine, event: GpusUncordoned) -> list[Decision]:
     used = {gpu for gpus in engine.assigned.values() for gpu in gpus}
     for gpu in event.gpus:
         if gpu not in engine.excluded:
             engine.free.restore(gpu, in_use=gpu in used)
-        engine.withheld.discard(gpu)
+        engine.cordoned.discard(gpu)
     engine.capacity_changed()
     return []
 
 
-def _take_back(engine: Engine, now: float, slot: int, why: Why) -> list[Decision]:
+def _take_back(engine: Engine, now: float, job_index: int, why: Why) -> list[Decision]:
     """Undo an assignment; a job that holds its GPUs is told to stop, unless it has been told already."""
-    if slot not in engine.assigned:
+    if job_index not in engine.assigned:
         return []
-    waited = engine.handover.waits(slot)
-    _unassign(engine, slot)
+    waited = engine.ownership.waits(job_index)
+    _unassign(engine, job_index)
     if waited:
-        engine.table.state[slot] = State.STOPPING if slot in engine.handover.holding else State.WAITING
+        engine.table.state[job_index] = State.STOPPING if job_index in engine.ownership.holding else State.WAITING
         return []
-    engine.book_service(now, slot)
-    engine.table.state[slot] = State.STOPPING
-    engine.tell(now, slot, "told to stop")
-    return [Stop(slot, engine.table.epoch[slot], False, why)]
+    engine.book_service(now, job_index)
+    engine.table.state[job_index] = State.STOPPING
+    engine.tell(now, job_index, "told to stop")
+    return [Stop(job_index, engine.table.epoch[job_index], False, why)]
 
 
-def _unassign(engine: Engine, slot: int) -> None:
-    if engine.handover.waits(slot):
-        engine.handover.cancel(slot)
-    if sharing.drop(engine, slot):
-        engine.table.running[slot] = False
+def _unassign(engine: Engine, job_index: int) -> None:
+    if engine.ownership.waits(job_index):
+        engine.ownership.cancel(job_index)
+    if sharing.drop(engine, job_index):
+        engine.table.assigned[job_index] = False
         engine.settled = False
         engine.assignment_changed()
 
 
-def _gone(engine: Engine, now: float, slot: int) -> None:
-    engine.table.state[slot] = State.FINISHED
-    engine.table.finished[slot] = True
-    engine.table.running[slot] = False
-    engine.count_finished(slot)
-    engine.tell(now, slot, "left")
+def _gone(engine: Engine, now: float, job_index: int) -> None:
+    engine.table.state[job_index] = State.FINISHED
+    engine.table.finished[job_index] = True
+    engine.table.assigned[job_index] = False
+    engine.count_finished(job_index)
+    engine.tell(now, job_index, "left")

@@ -27,20 +27,20 @@ Room = dict[Tier, int]
 class Victims:
     """The running jobs that may be stopped in this round, in the policy's order."""
 
-    def __init__(self, planner: Planner, slots: Ints, ranking: Ranking) -> None:
+    def __init__(self, planner: Planner, job_indices: Ints, ranking: Ranking) -> None:
         table = planner.table
-        running = np.flatnonzero(table.running[slots])
+        running = np.flatnonzero(table.assigned[job_indices])
         self.young = False
         """Some running jobs may not be stopped yet."""
         if ranking.quantum_s is not None:
-            old_enough = planner.now - table.run_from_s[slots[running]] >= ranking.quantum_s[running]
+            old_enough = planner.now - table.run_from_s[job_indices[running]] >= ranking.quantum_s[running]
             self.young = not old_enough.all()
             running = running[old_enough]
         key: Floats | Ints = -running if ranking.victim_order is None else ranking.victim_order[running]
         self.positions = running[np.argsort(key, kind="stable")]
-        self.job_indices = slots[self.positions]
+        self.job_indices = job_indices[self.positions]
         self.levels = None if ranking.level is None else ranking.level[self.positions]
-        self.types = table.pool[self.job_indices]
+        self.types = table.type_index[self.job_indices]
         self.gpus = table.gpus[self.job_indices]
         self.left = np.ones(len(self.positions), dtype=np.bool_)
         """Not stopped yet in this round."""
@@ -63,11 +63,11 @@ class Victims:
 class VictimRound:
     """A walk down the order over the jobs that wait."""
 
-    def __init__(self, planner: Planner, slots: Ints, ranking: Ranking, plan: Plan) -> None:
-        self.planner, self.slots, self.plan = planner, slots, plan
-        self.wanted = None if ranking.pools is None else ranking.pools.tolist()
+    def __init__(self, planner: Planner, job_indices: Ints, ranking: Ranking, plan: Plan) -> None:
+        self.planner, self.job_indices, self.plan = planner, job_indices, plan
+        self.wanted = None if ranking.type_indices is None else ranking.type_indices.tolist()
         self.stops_for_better = ranking.stops_for_better
-        self.victims = Victims(planner, slots, ranking)
+        self.victims = Victims(planner, job_indices, ranking)
         self.evicted: list[int] = []
         """Heap of positions of the jobs stopped so far: they stand in line again, but nothing is stopped for them."""
         self.stopped: dict[int, Gpus] = {}
@@ -81,8 +81,8 @@ class VictimRound:
             if self._serve(position, may_stop):
                 continue
             unserved = True
-            if self.planner.strict and not self.plan.waits(int(self.slots[position])):
-                self.plan.blocked_by = int(self.slots[position])
+            if self.planner.strict and not self.plan.waits(int(self.job_indices[position])):
+                self.plan.blocked_by = int(self.job_indices[position])
                 break
         self.plan.stops = list(self.stopped)
         self.plan.provisional = unserved and self.victims.young
@@ -90,7 +90,7 @@ class VictimRound:
 
     def _line(self) -> Iterator[tuple[int, bool]]:
         """Positions in order, of jobs that wait and of those stopped for others; the latter may stop none."""
-        waiting = np.flatnonzero(~self.planner.table.running[self.slots]).tolist()
+        waiting = np.flatnonzero(~self.planner.table.assigned[self.job_indices]).tolist()
         for position in waiting:
             while self.evicted and self.evicted[0] < position:
                 yield heappop(self.evicted), False
@@ -99,40 +99,40 @@ class VictimRound:
             yield heappop(self.evicted), False
 
     def _serve(self, position: int, may_stop: bool) -> bool:
-        planner, slot = self.planner, int(self.slots[position])
-        types = planner.pools_for(slot, self.wanted[position] if self.wanted else -1)
-        gpus = planner.try_place(planner.table.jobs[slot], types, self.plan, slot)
-        if gpus is None and may_stop and (self.stops_for_better or not self.plan.waits(slot)):
-            refusal = self.plan.refusals.get(slot)
-            gpus = self._make_room(slot, position, types)
-            if gpus is None and self.plan.waits(slot):  # what it was offered on paper are the GPUs of others
-                self.plan.put_back(slot, refusal)
+        planner, job_index = self.planner, int(self.job_indices[position])
+        types = planner.pools_for(job_index, self.wanted[position] if self.wanted else -1)
+        gpus = planner.try_place(planner.table.jobs[job_index], types, self.plan, job_index)
+        if gpus is None and may_stop and (self.stops_for_better or not self.plan.waits(job_index)):
+            refusal = self.plan.refusals.get(job_index)
+            gpus = self._make_room(job_index, position, types)
+            if gpus is None and self.plan.waits(job_index):  # what it was offered on paper are the GPUs of others
+                self.plan.put_back(job_index, refusal)
         if gpus is None:
             return False
         self._rooms.clear()
-        self.plan.refusals.pop(slot, None)
-        self.plan.starts.append((slot, gpus))
+        self.plan.refusals.pop(job_index, None)
+        self.plan.starts.append((job_index, gpus))
         return True
 
     # -- room for one job ----------------------------------------------------------------------------------------
 
-    def _make_room(self, slot: int, position: int, types: Sequence[int]) -> Gpus | None:
+    def _make_room(self, job_index: int, position: int, types: Sequence[int]) -> Gpus | None:
         """GPUs of free and stopped jobs in the best tier that can be had, on the first type that has one."""
-        needed = self.planner.table.jobs[slot].gpus
+        needed = self.planner.table.jobs[job_index].gpus
         for type_index in types:
             room = self._room(type_index, position)
             if room[Tier.NETWORK] < needed:  # then no tier has room, and most jobs are spared the rest
                 continue
-            for tier in self._tiers(slot, type_index):
+            for tier in self._tiers(job_index, type_index):
                 if room[tier] >= needed:
-                    gpus = self._stop_some(slot, position, type_index, tier)
+                    gpus = self._stop_some(job_index, position, type_index, tier)
                     if gpus is not None:
                         return gpus
         return None
 
-    def _tiers(self, slot: int, type_index: int) -> Sequence[Tier]:
+    def _tiers(self, job_index: int, type_index: int) -> Sequence[Tier]:
         """Tiers to make room in, the best one first; jobs that do not feel the network take what there is."""
-        job, perf = self.planner.table.jobs[slot], self.planner.perf
+        job, perf = self.planner.table.jobs[job_index], self.planner.perf
         if perf is None or perf.sensitivity(job) <= 1.0:
             return (Tier.NETWORK,)
         best = perf.best_tier(job.gpus, type_index)
@@ -156,21 +156,21 @@ class VictimRound:
         by_rack = np.bincount(cluster.rack_of, weights=free)
         return {Tier.NODE: int(free.max()), Tier.RACK: int(by_rack.max()), Tier.NETWORK: int(free.sum())}
 
-    def _stop_some(self, slot: int, position: int, type_index: int, tier: Tier) -> Gpus | None:
+    def _stop_some(self, job_index: int, position: int, type_index: int, tier: Tier) -> Gpus | None:
         """Stop victims in order until the gang fits within ``tier``; undo all of it if it never does."""
         chosen = np.flatnonzero(self.victims.for_job(position, type_index))
         if not len(chosen):
             return None
-        search = _Search(self, slot, type_index, tier, self.victims.job_indices[chosen].tolist())
-        missing = self.planner.table.gpus[slot] - self.planner.free.pools[type_index].total
+        search = _Search(self, job_index, type_index, tier, self.victims.job_indices[chosen].tolist())
+        missing = self.planner.table.gpus[job_index] - self.planner.free.pools[type_index].total
         fewest = int(np.searchsorted(np.cumsum(self.victims.gpus[chosen]), missing)) + 1
         gpus = search.place(fewest)
         if gpus is None:
             return None
         gpus = search.give_back(gpus)
-        for at, job_index in zip(chosen.tolist(), search.victims, strict=True):
-            if job_index in search.stopped:
-                self._stop(at, job_index, slot)
+        for at, victim in zip(chosen.tolist(), search.victims, strict=True):
+            if victim in search.stopped:
+                self._stop(at, victim, job_index)
         return gpus
 
     def _stop(self, at: int, job_index: int, for_job: int) -> None:
@@ -183,9 +183,9 @@ class VictimRound:
 class _Search:
     """Which of ``victims`` have to go so that one gang fits; works on the index of free GPUs."""
 
-    def __init__(self, round_: VictimRound, slot: int, type_index: int, tier: Tier, victims: list[int]) -> None:
+    def __init__(self, round_: VictimRound, job_index: int, type_index: int, tier: Tier, victims: list[int]) -> None:
         self.planner, self.plan = round_.planner, round_.plan
-        self.slot, self.type_index, self.tier, self.victims = slot, type_index, tier, victims
+        self.job_index, self.type_index, self.tier, self.victims = job_index, type_index, tier, victims
         self.pool = round_.planner.free.pools[type_index]
         self.stopped: dict[int, Gpus] = {}
 
@@ -252,4 +252,4 @@ class _Search:
 
     def _try(self) -> Gpus | None:
         """GPUs for the gang within the tier, taken."""
-        return self.planner.place_within(self.slot, self.type_index, self.tier, self.plan)
+        return self.planner.place_within(self.job_index, self.type_index, self.tier, self.plan)

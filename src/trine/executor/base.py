@@ -198,7 +198,7 @@ class Executor(Protocol):
     def renew(self, handle: Handle, lease_s: float | None) -> None:
         """Let a lease hold for another ``lease_s`` seconds from when the job sees this, without a restart."""
 
-    def pair(self, handle: Handle, partner: str) -> None:
+    def pair(self, handle: Handle, co_runner: str) -> None:
         """Let the job ``partner``, launched next, onto the GPUs of a running attempt; not while another is there."""
 
     def preempt(self, handle: Handle, grace_s: float) -> None:

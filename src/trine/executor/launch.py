@@ -23,12 +23,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trine.config.launchers import launcher_of
 from trine.executor import rundir
 from trine.executor.base import Handle, Lease
 from trine.executor.rank import find_user
 from trine.executor.removal import BackgroundRemoval
 from trine.executor.supervisor import READY_FD, SIGNALS
+from trine.inputs.launchers import launcher_of
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 INHERITED = (

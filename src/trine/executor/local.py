@@ -161,14 +161,14 @@ class LocalExecutor:
                 with suppress(OSError):
                     attempt.renew_lease(lease_s, self._clock())
 
-    def pair(self, handle: Handle, partner: str) -> None:
+    def pair(self, handle: Handle, co_runner: str) -> None:
         with self._lock:
             attempt = self._running_one(handle)
-            if attempt is not None and may_pair(attempt, partner, self._running()):
+            if attempt is not None and may_pair(attempt, co_runner, self._running()):
                 # On a full disk nobody is let in; the launch of the partner fails there as well.
                 with suppress(OSError):
-                    attempt.change_lease(shares_with=partner)
-                    attempt.shares_with = partner
+                    attempt.change_lease(shares_with=co_runner)
+                    attempt.shares_with = co_runner
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         with self._lock:

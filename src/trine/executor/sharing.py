@@ -28,11 +28,11 @@ def check_holders(lease: Lease, running: Sequence[Attempt]) -> None:
         raise Refused(f"GPU {gpu} of {node} is still held by {names}", host_fault=True)
 
 
-def may_pair(attempt: Attempt, partner: str, running: Sequence[Attempt]) -> bool:
+def may_pair(attempt: Attempt, co_runner: str, running: Sequence[Attempt]) -> bool:
     """Nobody but ``partner`` is on the GPUs of the attempt besides itself."""
     mine = set(attempt.gpus)
     others = {other.handle.job_id for other in running if other is not attempt and mine.intersection(other.gpus)}
-    return others <= {partner}
+    return others <= {co_runner}
 
 
 def _name_each_other(lease: Lease, holder: Attempt) -> bool:

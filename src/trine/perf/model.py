@@ -99,14 +99,16 @@ class PerfModel:
         type_index = {t: i for i, t in enumerate(self.cluster.types)}
         self._type_of_node = [type_index[n.gpu_type] for n in self.cluster.nodes]
 
-    def speed(self, job: Job, gpus: Sequence[int], partner: Job | None = None, bandwidth: float | None = None) -> Speed:
+    def speed(
+        self, job: Job, gpus: Sequence[int], co_runner: Job | None = None, bandwidth: float | None = None
+    ) -> Speed:
         """Speed on ``gpus``, next to ``partner`` if that runs there too.
 
         ``bandwidth`` is what other jobs leave of its links, bytes/s; ``None``: all. A gang over several types runs at
         the pace of the slowest.
         """
-        if partner is not None:
-            return self._shared_speed(job, gpus, partner, bandwidth)
+        if co_runner is not None:
+            return self._shared_speed(job, gpus, co_runner, bandwidth)
         node_of = self.cluster.node_of
         slowdowns = self.variability.slowdown(job.app_class)
         step_s = self.step_s_by_type(job)
@@ -225,23 +227,23 @@ class PerfModel:
 
     # -- pairs ---------------------------------------------------------------------------------------------------
 
-    def _shared_speed(self, job: Job, gpus: Sequence[int], partner: Job, bandwidth: float | None) -> Speed:
+    def _shared_speed(self, job: Job, gpus: Sequence[int], co_runner: Job, bandwidth: float | None) -> Speed:
         """Chip and network slow a job next to another as they slow it alone."""
         alone = self.speed(job, gpus, None, bandwidth)
-        rate = self.rate_next_to(job, partner, self._type_of_node[self.cluster.node_of[gpus[0]]])
+        rate = self.rate_next_to(job, co_runner, self._type_of_node[self.cluster.node_of[gpus[0]]])
         steps_per_s = rate / (alone.chip * alone.network)
         sharing = alone.steps_per_s / steps_per_s if steps_per_s > 0 else float("inf")
         return alone._replace(steps_per_s=steps_per_s, sharing=sharing)
 
-    def rate_next_to(self, job: Job, partner: Job, pool: int) -> float:
+    def rate_next_to(self, job: Job, co_runner: Job, pool: int) -> float:
         """Steps/s on median GPUs of the type with index ``pool`` while ``partner`` runs there too; 0 = does not fit.
 
         Two jobs of which nobody measured the pair are taken to take turns: half the speed each.
         """
-        key = (job.model, job.gpus, job.step_s, partner.model, pool)
+        key = (job.model, job.gpus, job.step_s, co_runner.model, pool)
         known = self._next_to.get(key)
         if known is None:
-            pair = self.throughputs.pair_rate(job.model, partner.model, job.gpus, self.cluster.types[pool])
+            pair = self.throughputs.pair_rate(job.model, co_runner.model, job.gpus, self.cluster.types[pool])
             known = self._next_to[key] = 0.5 / self.step_s_by_type(job)[pool] if pair is None else pair[0]
         return known
 

@@ -57,7 +57,7 @@ class Observations:
         steps_per_s: float,
         seconds: float,
         run: str = "",
-        partner: str | None = None,
+        co_runner: str | None = None,
     ) -> bool:
         """During the ``seconds`` before ``at_s`` a job of ``model`` ran at ``steps_per_s`` on ``gpus``.
 
@@ -67,12 +67,12 @@ class Observations:
         False if it could not be used: jobs without a model name are comparable with nothing.
         """
         members = self._checked(gpus)
-        usable = model and partner != "" and isfinite(at_s) and _positive(steps_per_s) and _positive(seconds)
+        usable = model and co_runner != "" and isfinite(at_s) and _positive(steps_per_s) and _positive(seconds)
         if not usable:
             self.ignored += 1
             return False
-        if partner is not None:
-            beside = PairKey(model, partner, len(members), gpu_type.lower(), Tier(tier))
+        if co_runner is not None:
+            beside = PairKey(model, co_runner, len(members), gpu_type.lower(), Tier(tier))
             kind, steps = self.chips.class_of(app_class), steps_per_s * seconds
             chip = max(self.chips.believed(kind, gpu) for gpu in members)
             changed = self.pairs.observe(at_s, beside, kind, run, members, steps, seconds, chip)

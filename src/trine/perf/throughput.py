@@ -1,6 +1,6 @@
 """Steps per second of a model by GPU type and gang size, alone or sharing its GPUs with another job, as measured.
 
-Values are not monotone: never assume it. Files are read in ``trine.config.throughputs``.
+Values are not monotone: never assume it. Files are read in ``trine.inputs.throughputs``.
 """
 
 from __future__ import annotations

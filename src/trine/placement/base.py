@@ -36,7 +36,7 @@ class JobColumns(Protocol):
     attained_s: Floats
     run_from_s: Floats
     idle_from_s: Floats
-    running: Flags
+    assigned: Flags
     open_ended: Flags
 
 
@@ -64,7 +64,7 @@ class Ask:
         """Since when the job waits: its submission or its last stop; now, while it runs."""
         if self.columns is None:
             return min(self.now, self.job.submit_s)
-        if self.columns.running[self.job_index]:
+        if self.columns.assigned[self.job_index]:
             return self.now
         return min(self.now, float(self.columns.idle_from_s[self.job_index]))
 
@@ -79,7 +79,7 @@ class Ask:
         columns, index = self.columns, self.job_index
         if columns is None:
             return 0.0
-        current_s = self.now - float(columns.run_from_s[index]) if columns.running[index] else 0.0
+        current_s = self.now - float(columns.run_from_s[index]) if columns.assigned[index] else 0.0
         return float(columns.attained_s[index]) + max(0.0, current_s)
 
     @property

@@ -51,7 +51,7 @@ class Consolidate(Packed):
 
     def _fewest_for(self, gpus: int, pool: FreePool) -> Extent | None:
         """What a gang of ``gpus`` gets if all GPUs in service are free; ``None``: there are too few of them."""
-        key = pool.gpu_type, gpus, tuple(sorted(pool.withheld.items()))
+        key = pool.gpu_type, gpus, tuple(sorted(pool.cordoned.items()))
         if key not in self._fewest:
             found = super().place(Ask(_gang(gpus)), _emptied(pool))
             self._fewest[key] = None if isinstance(found, Reason) else extent(found, pool)
@@ -83,7 +83,7 @@ def _gang(gpus: int) -> Job:
 def _emptied(pool: FreePool) -> FreePool:
     """The same GPUs, those in service all free."""
     empty = FreePool(pool.cluster, pool.gpu_type)
-    for node, mask in pool.withheld.items():
+    for node, mask in pool.cordoned.items():
         for i in bits(mask):
-            empty.withhold(pool.first_gpu[node] + i)
+            empty.cordon(pool.first_gpu[node] + i)
     return empty

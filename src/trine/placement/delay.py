@@ -118,9 +118,9 @@ class Delay(Placement):
     def _best_tier(self, ask: Ask, pool: FreePool) -> Tier:
         """The lowest tier at which the GPUs of this type that are in service, all of them free, hold the gang."""
         known = self._largest.get(ask.type_index)
-        if known is None or known[0] != pool.withheld:
-            withheld = {node: mask.bit_count() for node, mask in pool.withheld.items()}
-            known = dict(pool.withheld), pool.cluster.largest(pool.gpu_type, withheld)
+        if known is None or known[0] != pool.cordoned:
+            cordoned = {node: mask.bit_count() for node, mask in pool.cordoned.items()}
+            known = dict(pool.cordoned), pool.cluster.largest(pool.gpu_type, cordoned)
             self._largest[ask.type_index] = known
         return known[1].tier_of(ask.job.gpus)
 

@@ -52,7 +52,7 @@ class FreePool:
                 self.nodes_with[0] |= 1 << i
                 self._set(i, 0, (1 << node.gpus) - 1)
         self.capacity = self.total
-        self.withheld: dict[int, int] = {}
+        self.cordoned: dict[int, int] = {}
         """Masks by node of GPUs out of service: neither taking nor giving them changes anything."""
 
     def _set(self, node: int, before: int, after: int) -> None:
@@ -91,8 +91,8 @@ class FreePool:
         """Mark ``gpus`` as used; taking one twice is a bug."""
         for node, mask in self._touch(gpus):
             free = self.free_on[node]
-            if self.withheld:
-                mask &= ~self.withheld.get(node, 0)
+            if self.cordoned:
+                mask &= ~self.cordoned.get(node, 0)
             if free & mask != mask:
                 raise AssertionError(f"GPU taken twice on node {node}: free {free:b}, wanted {mask:b}")
             self._set(node, free, free ^ mask)
@@ -101,8 +101,8 @@ class FreePool:
         """Mark ``gpus`` as free again; giving one twice is a bug."""
         for node, mask in self._touch(gpus):
             free = self.free_on[node]
-            if self.withheld:
-                mask &= ~self.withheld.get(node, 0)
+            if self.cordoned:
+                mask &= ~self.cordoned.get(node, 0)
             if free & mask:
                 raise AssertionError(f"GPU freed twice on node {node}: free {free:b}, given {mask:b}")
             self._set(node, free, free | mask)
@@ -110,20 +110,20 @@ class FreePool:
     def all_free(self, gpus: Sequence[int]) -> bool:
         return all(self.free_on[node] & mask == mask for node, mask in self._by_node(gpus).items())
 
-    def withhold(self, gpu: int) -> None:
+    def cordon(self, gpu: int) -> None:
         """Take a GPU out of service; whoever has it may keep it and give it back later."""
         for node, mask in self._touch((gpu,)):
-            if self.withheld.get(node, 0) & mask:
+            if self.cordoned.get(node, 0) & mask:
                 return
             self._set(node, self.free_on[node], self.free_on[node] & ~mask)
-            self.withheld[node] = self.withheld.get(node, 0) | mask
+            self.cordoned[node] = self.cordoned.get(node, 0) | mask
 
     def restore(self, gpu: int, in_use: bool) -> None:
         """Put a GPU back into service; free at once unless somebody still has it."""
         for node, mask in self._touch((gpu,)):
-            if not self.withheld.get(node, 0) & mask:
+            if not self.cordoned.get(node, 0) & mask:
                 return
-            self.withheld[node] &= ~mask
+            self.cordoned[node] &= ~mask
             if not in_use:
                 self._set(node, self.free_on[node], self.free_on[node] | mask)
 
@@ -172,11 +172,11 @@ class FreeIndex:
     def __init__(self, cluster: Cluster) -> None:
         self.pools = [FreePool(cluster, t) for t in cluster.types]
         position = {t: i for i, t in enumerate(cluster.types)}
-        self.pool_of_gpu = [position[n.gpu_type] for n in cluster.nodes for _ in range(n.gpus)]
+        self.type_of_gpu = [position[n.gpu_type] for n in cluster.nodes for _ in range(n.gpus)]
 
     def type_of(self, gpus: Sequence[int]) -> int:
         """Pool index of a gang, which keeps to one type."""
-        return self.pool_of_gpu[gpus[0]]
+        return self.type_of_gpu[gpus[0]]
 
     def take(self, gpus: Sequence[int]) -> None:
         self.pools[self.type_of(gpus)].take(gpus)
@@ -184,8 +184,8 @@ class FreeIndex:
     def give(self, gpus: Sequence[int]) -> None:
         self.pools[self.type_of(gpus)].give(gpus)
 
-    def withhold(self, gpu: int) -> None:
-        self.pools[self.type_of((gpu,))].withhold(gpu)
+    def cordon(self, gpu: int) -> None:
+        self.pools[self.type_of((gpu,))].cordon(gpu)
 
     def restore(self, gpu: int, in_use: bool) -> None:
         self.pools[self.type_of((gpu,))].restore(gpu, in_use)

@@ -45,7 +45,7 @@ class Ranking:
     """Positions in the view, first served first. Waiting jobs that are left out are not offered anything."""
 
     order: Ints
-    pools: Ints | None = None
+    type_indices: Ints | None = None
     """Index of the wanted GPU type, aligned with ``order``; -1 or ``None`` leaves it to the performance model."""
     held_back: Why = Why.NOT_DECIDED
     """Why the jobs that are left out wait."""
@@ -73,7 +73,7 @@ class Ranking:
 
     def among(self, kept: Flags) -> Ranking:
         """Only the jobs at the positions of ``order`` that are set in ``kept``."""
-        columns = ("order", "pools", "level", "victim_order", "quantum_s")
+        columns = ("order", "type_indices", "level", "victim_order", "quantum_s")
         found = {name: getattr(self, name) for name in columns}
         cut: dict[str, Any] = {name: None if column is None else column[kept] for name, column in found.items()}
         return replace(self, **cut)
@@ -85,28 +85,36 @@ class Selection:
 
     wanted: Mapping[int, int]
     """Index of the GPU type by job number, -1 for any that suits; in the order in which equal gangs are placed."""
-    partners: Mapping[int, int] = field(default_factory=dict)
+    co_runners: Mapping[int, int] = field(default_factory=dict)
     """The job on the same GPUs by job number, both ways."""
     changed: Collection[int] | None = field(default=None, compare=False)
     """Job numbers that may stand otherwise here than in the selection this policy gave before; ``None`` = any."""
 
     @classmethod
-    def of(cls, slots: Ints, pools: Ints | None = None, partners: Ints | None = None) -> Selection:
+    def of(cls, job_indices: Ints, pools: Ints | None = None, co_runners: Ints | None = None) -> Selection:
         """From columns: job numbers, types, and the position in ``slots`` of each partner or -1."""
-        order: list[int] = slots.tolist()
+        order: list[int] = job_indices.tolist()
         wanted = dict.fromkeys(order, -1) if pools is None else dict(zip(order, pools.tolist(), strict=True))
         if len(wanted) != len(order):
             raise PolicyError("a policy selected the same job twice for one round")
-        if partners is None:
+        if co_runners is None:
             return cls(wanted)
-        if len(partners) != len(order) or (partners >= len(order)).any():
+        if len(co_runners) != len(order) or (co_runners >= len(order)).any():
             raise PolicyError("a policy names partners that it did not select")
-        return cls(wanted, {order[at]: order[mate] for at, mate in enumerate(partners.tolist()) if mate >= 0})
+        return cls(
+            wanted, {order[at]: order[co_runner] for at, co_runner in enumerate(co_runners.tolist()) if co_runner >= 0}
+        )
 
-    def among(self, slots: Collection[int]) -> Selection:
+    def among(self, job_indices: Collection[int]) -> Selection:
         """Only the jobs in ``slots``, and only the pairs of which both are."""
-        pairs = {slot: mate for slot, mate in self.partners.items() if slot in slots and mate in slots}
-        return Selection({slot: pool for slot, pool in self.wanted.items() if slot in slots}, pairs)
+        pairs = {
+            job_index: co_runner
+            for job_index, co_runner in self.co_runners.items()
+            if job_index in job_indices and co_runner in job_indices
+        }
+        return Selection(
+            {job_index: pool for job_index, pool in self.wanted.items() if job_index in job_indices}, pairs
+        )
 
 
 def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: int) -> None:
@@ -117,7 +125,7 @@ def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: in
     whole = len(order) == 0 or (order.dtype.kind in "iu" and order.min() >= 0 and order.max() < jobs)
     if not whole or len(np.unique(order)) != len(order):
         raise PolicyError(f"policy {policy}: its order must name each of the {jobs} jobs once at most, by position")
-    pools = chosen.pools
+    pools = chosen.type_indices
     if pools is not None and (len(pools) != len(order) or ((pools < -1) | (pools >= types)).any()):
         raise PolicyError(f"policy {policy}: it must name one of the {types} GPU types, or -1, for each job it ranks")
     for name in ("level", "victim_order", "quantum_s"):
@@ -163,7 +171,7 @@ class Policy(ABC):
     def rank(self, view: View) -> Ranking | Selection:
         """The order in which jobs are offered GPUs now, or exactly who runs where."""
 
-    def ran(self, slot: int, seconds: float) -> None:  # noqa: B027 - most count from the view
+    def ran(self, job_index: int, seconds: float) -> None:  # noqa: B027 - most count from the view
         """The world's own count of the time a job ran since the last round, where it keeps one; 0 = it failed."""
 
     def state(self, view: View) -> dict[str, Any]:  # noqa: ARG002 - most keep nothing

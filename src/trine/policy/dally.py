@@ -97,14 +97,14 @@ class Dally(Policy):
 
     def _sensitivities(self, view: View) -> Floats:
         """From the performance model, looked up once for each job."""
-        slots = view.slots
+        job_indices = view.job_indices
         known = len(self._sensitivity)
-        if len(slots) and slots[-1] >= known:
-            self._sensitivity = np.pad(self._sensitivity, (0, max(1024, int(slots[-1]) + 1 - known)))
-        found = self._sensitivity[slots]
-        for job_index in slots[found == 0].tolist():
+        if len(job_indices) and job_indices[-1] >= known:
+            self._sensitivity = np.pad(self._sensitivity, (0, max(1024, int(job_indices[-1]) + 1 - known)))
+        found = self._sensitivity[job_indices]
+        for job_index in job_indices[found == 0].tolist():
             self._sensitivity[job_index] = self._perf.sensitivity(view.job_of(job_index)) if self._perf else 1.0
-        return self._sensitivity[slots]
+        return self._sensitivity[job_indices]
 
     def state(self, view: View) -> dict[str, Any]:
         return self._promotion.state(view)

@@ -41,7 +41,7 @@ class Fifo(KeyPolicy):
 
     def _rank_running_first(self, view: View) -> Ranking:
         """Placements that place every job anew must not stop running jobs either."""
-        return Ranking(np.lexsort((view.submit_s, -view.priority, ~view.running)))
+        return Ranking(np.lexsort((view.submit_s, -view.priority, ~view.assigned)))
 
     def key(self, view: View) -> Floats:
         return view.submit_s

@@ -31,12 +31,14 @@ class FifoBackfill(Policy):
 
     def rank(self, view: View) -> Ranking:
         order = view.allowed(np.lexsort((view.submit_s, -view.priority)))
-        running = order[view.running[order]]
-        waiting = order[~view.running[order]]
+        running = order[view.assigned[order]]
+        waiting = order[~view.assigned[order]]
         admitted = _admit(view, waiting)
         chosen = np.array([position for position, _ in admitted], dtype=np.int64)
         pools = np.array([pool for _, pool in admitted], dtype=np.int64)
-        return Ranking(np.concatenate((running, chosen)), np.concatenate((view.pool[running], pools)), Why.RESERVED)
+        return Ranking(
+            np.concatenate((running, chosen)), np.concatenate((view.type_index[running], pools)), Why.RESERVED
+        )
 
 
 def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
@@ -45,7 +47,7 @@ def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
     started: list[tuple[int, int]] = []
     for position in waiting.tolist():
         need = int(view.gpus[position])
-        pool = next((pool for pool in view.pools_of(position) if free[pool] >= need), -1)
+        pool = next((pool for pool in view.types_of(position) if free[pool] >= need), -1)
         if pool < 0:
             break
         free[pool] -= need
@@ -54,14 +56,14 @@ def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
     if not len(rest):
         return started
     head = int(rest[0])
-    reservation = min(_reserve(view, started, head, pool, free[pool]) for pool in view.pools_of(head))
+    reservation = min(_reserve(view, started, head, pool, free[pool]) for pool in view.types_of(head))
     # The head does not fit, but it is considered: whoever asks is told so, not that it waits for itself.
     return [*started, (head, -1), *_backfill(view, rest[1:], free, reservation)]
 
 
 def _reserve(view: View, started: list[tuple[int, int]], head: int, pool: int, free: int) -> tuple[float, int, int]:
     """Earliest time the head can start on ``pool``, that pool, and how many GPUs will then be left over."""
-    running = np.flatnonzero(view.running & (view.pool == pool))
+    running = np.flatnonzero(view.assigned & (view.type_index == pool))
     just = [position for position, where in started if where == pool]
     ends = np.concatenate((_ends(view, running), [_end(view, position, pool) for position in just]))
     gpus = np.concatenate((view.gpus[running], view.gpus[just]))
@@ -95,7 +97,7 @@ def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[floa
     chosen: list[tuple[int, int]] = []
     for position in behind[view.gpus[behind] <= max(free)].tolist():
         gpus = int(view.gpus[position])
-        for pool in view.pools_of(position):
+        for pool in view.types_of(position):
             late = pool == reserved_pool and _end(view, position, pool) > reserved_s
             if gpus <= (min(free[pool], spare) if late else free[pool]):
                 spare -= gpus if late else 0

@@ -32,16 +32,16 @@ class GandivaSlices(Policy):
     pack: bool = param(True, "running gangs move to better GPUs if they gain more than the move costs")
 
     def rank(self, view: View) -> Ranking:
-        since_turn_s = np.where(view.running, -view.run_s, view.idle_s)
+        since_turn_s = np.where(view.assigned, -view.run_s, view.idle_s)
         ranks_below = -view.priority
         order = np.lexsort((view.submit_s, -since_turn_s, ranks_below))
         # A waiting job may stop any running one that has had its slice, of its own priority or a lower one.
         _, below = np.unique(ranks_below, return_inverse=True)
-        level = (view.running + 2.0 * below)[order]
+        level = (view.assigned + 2.0 * below)[order]
         return Ranking(
             order,
             level=level,
-            victim_order=np.where(view.running, -view.run_s - 1e12 * below, 0.0)[order],
+            victim_order=np.where(view.assigned, -view.run_s - 1e12 * below, 0.0)[order],
             quantum_s=np.full(len(view), self.slice_s),
             stop_reason="whose turn it is",
             relocation=Relocation(cost_factor=1.0, quantum_s=self.slice_s) if self.pack else None,

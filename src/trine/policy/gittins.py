@@ -43,7 +43,7 @@ class Gittins(KeyPolicy):
     def key(self, view: View) -> tuple[Floats, ...]:
         self._refit()
         at = np.searchsorted(self._ages, view.attained_gpu_s, side="right") - 1
-        return -self._index[at], (~view.running).astype(np.float64), view.submit_s
+        return -self._index[at], (~view.assigned).astype(np.float64), view.submit_s
 
     def _refit(self) -> None:
         """Fit again when the number of finished jobs has grown by a tenth, so that the cost stays small."""

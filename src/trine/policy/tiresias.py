@@ -40,7 +40,7 @@ class Tiresias(KeyPolicy):
 
     def key(self, view: View) -> tuple[Floats, ...]:
         service = self._promotion.service_gpu_s(view)
-        return self._queue(service), (~view.running).astype(np.float64), view.submit_s
+        return self._queue(service), (~view.assigned).astype(np.float64), view.submit_s
 
     def _queue(self, service_gpu_s: Floats) -> Floats:
         if self.queues == "log2":

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trine.core.compat import Compat
+from trine.core.errors import nearest
 from trine.core.job import Job
 
 Floats = NDArray[np.float64]
@@ -32,9 +34,9 @@ class JobColumns(Protocol):
     attained_s: Floats
     run_from_s: Floats
     idle_from_s: Floats
-    running: Flags
+    assigned: Flags
     open_ended: Flags
-    pool: Ints
+    type_index: Ints
     types: list[tuple[int, ...]]
     step_s: list[tuple[float, ...]]
     revision: int
@@ -46,7 +48,7 @@ class View:
     def __init__(
         self,
         now: float,
-        slots: Ints | Callable[[], Ints],
+        job_indices: Ints | Callable[[], Ints],
         columns: JobColumns,
         free: Sequence[int] | Ints,
         capacity: Sequence[int] | Ints,
@@ -55,7 +57,7 @@ class View:
         all_run: bool = False,
     ) -> None:
         self.now = now
-        self._slots = slots
+        self._job_indices = job_indices
         self.compat = compat
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
@@ -72,18 +74,18 @@ class View:
         self.gpus_by_type: list[int] = capacity if isinstance(capacity, list) else list(map(int, capacity))
         """All GPUs by type, as plain numbers."""
 
-    def of(self, slot: int) -> tuple[int, tuple[int, ...], tuple[float, ...]]:
+    def of(self, job_index: int) -> tuple[int, tuple[int, ...], tuple[float, ...]]:
         """GPUs, types that can hold it (fastest first) and seconds per step by type, of a job by its number."""
         columns = self._columns
-        return int(columns.gpus[slot]), columns.types[slot], columns.step_s[slot]
+        return int(columns.gpus[job_index]), columns.types[job_index], columns.step_s[job_index]
 
     @cached_property
-    def slots(self) -> Ints:
+    def job_indices(self) -> Ints:
         """Job numbers, ascending; the same object from round to round while the same jobs are present."""
-        return self._slots() if callable(self._slots) else self._slots
+        return self._job_indices() if callable(self._job_indices) else self._job_indices
 
     def __len__(self) -> int:
-        return len(self.slots)
+        return len(self.job_indices)
 
     @cached_property
     def free(self) -> Ints:
@@ -97,20 +99,20 @@ class View:
 
     def job(self, position: int) -> Job:
         """The job itself; for what has no column."""
-        return self._columns.jobs[int(self.slots[position])]
+        return self._columns.jobs[int(self.job_indices[position])]
 
     @property
     def revision(self) -> int:
         """The same as long as no job present has another speed than was thought."""
         return self._columns.revision
 
-    def job_of(self, slot: int) -> Job:
+    def job_of(self, job_index: int) -> Job:
         """The job with this number."""
-        return self._columns.jobs[slot]
+        return self._columns.jobs[job_index]
 
-    def name(self, slot: int) -> str:
+    def name(self, job_index: int) -> str:
         """Id of the job with this number, active or not."""
-        return self._columns.jobs[slot].id
+        return self._columns.jobs[job_index].id
 
     @property
     def beyond(self) -> int:
@@ -120,67 +122,68 @@ class View:
     def step_s(self) -> list[tuple[float, ...]]:
         """Seconds per step by GPU type, for each job."""
         known = self._columns.step_s
-        return [known[slot] for slot in self.slots.tolist()]
+        return [known[job_index] for job_index in self.job_indices.tolist()]
 
     @cached_property
     def submit_s(self) -> Floats:
-        return self._columns.submit_s[self.slots]
+        return self._columns.submit_s[self.job_indices]
 
     @cached_property
     def gpus(self) -> Ints:
-        return self._columns.gpus[self.slots]
+        return self._columns.gpus[self.job_indices]
 
     @cached_property
     def priority(self) -> Floats:
-        return self._columns.priority[self.slots]
+        return self._columns.priority[self.job_indices]
 
     @cached_property
     def ideal_s(self) -> Floats:
         """Run time on median GPUs of the best type, seconds."""
-        return self._columns.ideal_s[self.slots]
+        return self._columns.ideal_s[self.job_indices]
 
     @cached_property
-    def running(self) -> Flags:
-        return self._columns.running[self.slots]
+    def assigned(self) -> Flags:
+        """The job has GPUs, or gets them as soon as those before it have left."""
+        return self._columns.assigned[self.job_indices]
 
     @cached_property
     def open_ended(self) -> Flags:
         """How long the job takes was neither stated nor reported: its remaining time is a guess."""
-        return self._columns.open_ended[self.slots]
+        return self._columns.open_ended[self.job_indices]
 
     def allowed(self, order: Ints) -> Ints:
         """``order`` without the waiting jobs that would exceed a quota, for policies that count on who starts."""
         if self.within_quotas is None:
             return order
-        kept = self.within_quotas(self.slots[order].tolist())
-        self.over_quota = (self.over_quota or set()) | set(self.slots[order[~kept]].tolist())
+        kept = self.within_quotas(self.job_indices[order].tolist())
+        self.over_quota = (self.over_quota or set()) | set(self.job_indices[order[~kept]].tolist())
         return order[kept]
 
     @cached_property
-    def pool(self) -> Ints:
-        """Index of the GPU type a running job holds."""
-        return self._columns.pool[self.slots]
+    def type_index(self) -> Ints:
+        """Index of the type of the GPUs that a job has, in the order of ``gpus_by_type``; -1 if it has none."""
+        return self._columns.type_index[self.job_indices]
 
-    def pools_of(self, position: int) -> tuple[int, ...]:
+    def types_of(self, position: int) -> tuple[int, ...]:
         """Indices of the GPU types that can hold the job at ``position``, fastest first."""
-        return self._columns.types[int(self.slots[position])]
+        return self._columns.types[int(self.job_indices[position])]
 
-    def remaining_on(self, position: int, pool: int) -> float:
-        """Seconds of work left on median GPUs of the type ``pool``."""
-        step_s = self._columns.step_s[int(self.slots[position])]
-        return float(self.remaining_s[position]) * step_s[pool] / step_s[self.pools_of(position)[0]]
+    def remaining_on(self, position: int, type_index: int) -> float:
+        """Seconds of work left on median GPUs of this type."""
+        step_s = self._columns.step_s[int(self.job_indices[position])]
+        return float(self.remaining_s[position]) * step_s[type_index] / step_s[self.types_of(position)[0]]
 
     @cached_property
     def attained_s(self) -> Floats:
         """Wall seconds the job has held its GPUs."""
-        before = self._columns.attained_s[self.slots]
-        since = self.now - self._columns.run_from_s[self.slots]
-        return np.where(self.running, before + since, before)
+        before = self._columns.attained_s[self.job_indices]
+        since = self.now - self._columns.run_from_s[self.job_indices]
+        return np.where(self.assigned, before + since, before)
 
     @cached_property
     def run_s(self) -> Floats:
         """Seconds that the present run has lasted; 0 while the job waits."""
-        return np.where(self.running, self.now - self._columns.run_from_s[self.slots], 0.0)
+        return np.where(self.assigned, self.now - self._columns.run_from_s[self.job_indices], 0.0)
 
     @cached_property
     def attained_gpu_s(self) -> Floats:
@@ -191,32 +194,43 @@ class View:
     def done(self) -> Floats:
         """Steps done, extrapolated from the last report at the present rate, which is 0 for jobs that hold no GPUs."""
         c = self._columns
-        since = np.maximum(self.now - c.work_from_s[self.slots], 0.0)
-        return np.minimum(c.done[self.slots] + since * c.rate[self.slots], c.steps[self.slots])
+        since = np.maximum(self.now - c.work_from_s[self.job_indices], 0.0)
+        return np.minimum(c.done[self.job_indices] + since * c.rate[self.job_indices], c.steps[self.job_indices])
 
     @cached_property
     def steps_left(self) -> Floats:
-        return self._columns.steps[self.slots] - self.done
+        return self._columns.steps[self.job_indices] - self.done
 
     @cached_property
     def remaining_s(self) -> Floats:
         """Seconds of work left on median GPUs of the best type."""
         if self.compat.wall_attained:
             return self.ideal_s - self.attained_s
-        return self.ideal_s * (1.0 - self.done / self._columns.steps[self.slots])
+        return self.ideal_s * (1.0 - self.done / self._columns.steps[self.job_indices])
 
     @cached_property
     def ends_s(self) -> Floats:
         """When a job that has GPUs will end if it stays where it is (a guess until it runs); ``inf`` for the others."""
         c = self._columns
-        left = c.steps[self.slots] - self.done
-        rate = c.rate[self.slots]
-        ready = np.maximum(self.now, c.work_from_s[self.slots])
-        known = self.running & (rate > 0)
-        guess = np.where(self.running, self.now + self.remaining_s, np.inf)
+        left = c.steps[self.job_indices] - self.done
+        rate = c.rate[self.job_indices]
+        ready = np.maximum(self.now, c.work_from_s[self.job_indices])
+        known = self.assigned & (rate > 0)
+        guess = np.where(self.assigned, self.now + self.remaining_s, np.inf)
         return np.where(known, ready + left / np.where(known, rate, 1.0), guess)
 
     @cached_property
     def idle_s(self) -> Floats:
         """Seconds since the job last held GPUs (or was submitted); 0 while it runs."""
-        return np.where(self.running, 0.0, self.now - self._columns.idle_from_s[self.slots])
+        return np.where(self.assigned, 0.0, self.now - self._columns.idle_from_s[self.job_indices])
+
+    def __getattr__(self, name: str) -> Any:
+        """Names of earlier versions, which policy files of users may still read."""
+        new = _RENAMED.get(name)
+        if new is None:
+            raise AttributeError(f"a view of the jobs has no {name!r}{nearest(name, dir(self))}")
+        warnings.warn(f"view.{name} is called view.{new} now", FutureWarning, stacklevel=2)
+        return getattr(self, new)
+
+
+_RENAMED = {"slots": "job_indices", "running": "assigned", "pool": "type_index", "pools_of": "types_of"}

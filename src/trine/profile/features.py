@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from trine.config.yaml_reader import Mapping, parse_mapping, read_mapping
 from trine.core.errors import InputError
+from trine.inputs.yaml_reader import Mapping, parse_mapping, read_mapping
 
 ASSUMED = "assumed"
 WHAT = "a table of features (YAML with the key applications) or one measured row (JSON, by trine profile app)"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trine.config.text_file import read_text
 from trine.core.errors import InputError
+from trine.inputs.text_file import read_text
 from trine.profile.atomic import write_atomically
 from trine.profile.records import COLUMNS, MeasurementRecord, read_records
 

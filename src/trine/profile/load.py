@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trine.config.text_file import read_text
-from trine.config.variability import WHAT as CSV_WHAT
-from trine.config.variability import load_variability
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
+from trine.inputs.text_file import read_text
+from trine.inputs.variability import WHAT as CSV_WHAT
+from trine.inputs.variability import load_variability
 from trine.perf.variability import VariabilityTable
 from trine.profile.variability import load_profile
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trine.config.text_file import read_text
 from trine.core.errors import InputError, unknown_name
+from trine.inputs.text_file import read_text
 from trine.perf.network_fit import StepRow
 
 REQUIRED = ("model", "gpus", "nodes", "racks", "step_s")

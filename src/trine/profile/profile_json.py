@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trine.config.text_file import read_text
 from trine.core.errors import InputError, unknown_name
+from trine.inputs.text_file import read_text
 from trine.profile.atomic import write_atomically
 from trine.profile.variability import (
     FLAGS,

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trine.config.text_file import read_text
 from trine.core.errors import InputError, nearest
+from trine.inputs.text_file import read_text
 from trine.profile.atomic import write_atomically
 
 WHAT = "a CSV file of measurements with the columns gpu (or uuid) and perf_s (or perf, perf_ms)"

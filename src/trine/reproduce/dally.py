@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from trine.config.yaml_reader import read_mapping
+from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce import dally_sweep, dally_tuner
 from trine.reproduce.dally_bands import Results, bands, check, gains_of, table_of, without_embeddings_of
 from trine.reproduce.dally_runs import ALWAYS, AUTO, CONTENDERS, SKEW, Ask, Contender, measure

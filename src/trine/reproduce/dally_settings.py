@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trine.config.cluster import load_cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.inputs.cluster import load_cluster
 from trine.reproduce.dally_runs import Ask, Contender
 from trine.reproduce.dally_workload import DENSE, MIX, generated_jobs
 from trine.sim.scenario import Scenario

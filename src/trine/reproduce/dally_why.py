@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trine.config.cluster import load_cluster
 from trine.core.job import Job
+from trine.inputs.cluster import load_cluster
 from trine.perf.model import PerfModel
 from trine.perf.model_traffic import shipped_table
 from trine.perf.throughput import ThroughputTable

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from trine.config.yaml_reader import read_mapping
+from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.gavel_bill import Bill
 from trine.reproduce.gavel_causes import Ideal, Quirks
 from trine.reproduce.gavel_cost import Cost

@@ -7,8 +7,8 @@ import gzip
 from dataclasses import dataclass
 from pathlib import Path
 
-from trine.config.prices import PUBLISHED
 from trine.core.errors import InputError
+from trine.inputs.prices import PUBLISHED
 
 PHYSICAL = "traces/philly_vc_gavel/physical_cluster"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trine.config.throughputs import load_throughputs
+from trine.inputs.throughputs import load_throughputs
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_runs import ALONE, Asks, Contender, Keep, Key, Outcome, Outcomes, scenario
@@ -15,7 +15,7 @@ from trine.trace.generate import generate
 
 if TYPE_CHECKING:
     from trine.core.job import Job
-    from trine.policy.lp.problem import Problem
+    from trine.policy.shares.problem import Problem
 
 PRESET = "gavel-hierarchical"
 RATES = "gavel-simulation"
@@ -52,7 +52,7 @@ class Entities:
         return Found([*checks, *self._received(lines)], [_panel(lines)])
 
     def _level(self, rule: str, frozen: bool, table: dict[str, float]) -> Check:
-        from trine.policy.lp.hierarchical import Hierarchical
+        from trine.policy.shares.hierarchical import Hierarchical
 
         found = Hierarchical(finalise_all=frozen).allocate(example(rule))
         expected = table["published" if frozen else "bottlenecks"]
@@ -61,7 +61,7 @@ class Entities:
         return self._sum(what, float(found.levels.sum()), expected, told)
 
     def _blind(self, expected: float) -> Check:
-        from trine.policy.lp.hierarchical import Hierarchical
+        from trine.policy.shares.hierarchical import Hierarchical
 
         found = Hierarchical(aware=False).allocate(example("fairness"))
         told = f"{expected:g} (notebook)"
@@ -73,7 +73,7 @@ class Entities:
 
     def _received(self, lines: dict[str, tuple[list[float], list[float]]]) -> list[Check]:
         """Once all 18 jobs are there, before the first of them ends."""
-        from trine.policy.lp.hierarchical import Hierarchical
+        from trine.policy.shares.hierarchical import Hierarchical
 
         found = Hierarchical().allocate(example("fairness"))
         checks = []
@@ -95,7 +95,7 @@ def jobs_of_example() -> list[Job]:
 
 def example(rule: str) -> Problem:
     """The 18 jobs at once."""
-    from trine.policy.lp.problem import Entity, Problem
+    from trine.policy.shares.problem import Entity, Problem
 
     jobs, table = jobs_of_example(), load_throughputs(RATES)
     rates = [[table.rate(job.model, 1, t) or 0.0 for t in TYPES] for job in jobs]

@@ -13,10 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from trine.config.preset import load_preset
 from trine.core.errors import InputError
 from trine.core.reason import Why
 from trine.core.result import JobRecord, RunResult, Segment, Summary
+from trine.inputs.preset import load_preset
 from trine.sim.scenario import Scenario, run
 
 Key = tuple[Any, ...]

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trine.config.throughputs import load_throughputs
+from trine.inputs.throughputs import load_throughputs
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_runs import Asks, Keep, Key, Outcomes
@@ -14,8 +14,8 @@ from trine.reproduce.panels import Found, Panel
 from trine.trace.generate import generate
 
 if TYPE_CHECKING:
-    from trine.policy.lp.base import SharePolicy
-    from trine.policy.lp.problem import Problem
+    from trine.policy.shares.base import SharePolicy
+    from trine.policy.shares.problem import Problem
 
 TYPES = ("k80", "p100", "v100")
 SEED = 2
@@ -77,8 +77,8 @@ class SolveTime:
 
 
 def policies() -> dict[str, SharePolicy]:
-    from trine.policy.lp.hierarchical import Hierarchical
-    from trine.policy.lp.max_min_fairness import MaxMinFairness
+    from trine.policy.shares.hierarchical import Hierarchical
+    from trine.policy.shares.max_min_fairness import MaxMinFairness
 
     return {
         "max-min-fairness": MaxMinFairness(space_sharing=False),
@@ -92,7 +92,7 @@ def drawn(rates: str, count: int, sharing: bool) -> Problem:
     import numpy as np
 
     from trine.perf.throughput import pair_kinds
-    from trine.policy.lp.problem import KindPairs, Problem
+    from trine.policy.shares.problem import KindPairs, Problem
 
     table = load_throughputs(rates)
     jobs = generate("gavel-static", jobs=count, seed=SEED, gpus=count)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trine.config.preset import load_preset
-from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError
 from trine.core.result import RunResult
+from trine.inputs.preset import load_preset
+from trine.inputs.yaml_reader import read_mapping
 from trine.report.compare import Estimate, estimate
 from trine.report.text import with_interval
 from trine.reproduce.checks import Check, Curve, Reproduction

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trine.config.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
-from trine.config.yaml_reader import Mapping as Keys
-from trine.config.yaml_reader import read_mapping
 from trine.core.errors import InputError, nearest, unknown_name
 from trine.executor.faults import describe
 from trine.executor.rank import find_user
+from trine.inputs.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
+from trine.inputs.yaml_reader import Mapping as Keys
+from trine.inputs.yaml_reader import read_mapping
 from trine.server.service import Caller, Refused, Unavailable
 
 DEFAULT_QUEUE = "default"

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
-from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster, Tier
 from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
-from trine.engine.events import Withheld
+from trine.engine.events import GpusCordoned
 from trine.engine.quotas import Quotas
 from trine.engine.reasons import never_fits
 from trine.engine.resume import Past, rate_resumed, resume
 from trine.engine.table import State
+from trine.inputs.job_spec import JobSpec
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
@@ -101,21 +101,21 @@ def build_engine(
     for job in state.jobs.values():
         if job.state == "done":
             settings.policy.finished(job.attained_s * job.spec.gpus.count)
-    slots: dict[str, int] = {}
+    job_indices: dict[str, int] = {}
     for job in state.live.values():
         if only is not None and job.id not in only and not job.holds_gpus:
             continue
-        mate = state.beside(job)
-        partner = -1 if mate is None else slots.get(mate.id, -1)
+        co_runner = state.co_runner_of(job)
+        partner = -1 if co_runner is None else job_indices.get(co_runner.id, -1)
         known = sound_job(job, engine.perf, state.sharing)
-        slots[job.id] = slot = resume(engine, now, known or _stand_in(job), past(job, partner))
+        job_indices[job.id] = job_index = resume(engine, now, known or _stand_in(job), past(job, partner))
         if job.aside or known is None or (only is not None and job.id not in only):
-            engine.set_aside(slot)
+            engine.set_aside(job_index)
     rate_resumed(engine)
     for name, node in state.nodes.items():
-        engine.handle(Withheld(now, withheld_gpus(engine.cluster, name, node)))
+        engine.handle(GpusCordoned(now, withheld_gpus(engine.cluster, name, node)))
     _restore(state, settings, engine.view(now), known_speeds(state, model))
-    return engine, slots
+    return engine, job_indices
 
 
 def _restore(state: LiveState, settings: Settings, view: View, speeds: list[int]) -> None:
@@ -206,7 +206,7 @@ def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
         deadline_s=_deadline_s(job),
         gpu_types=spec.gpus.types,
         shape=_shape(job),
-        circle=job.user if sharing == "user" else "",
+        sharing_domain=job.user if sharing == "user" else "",
         min_run_s=min_run_s(job),
         open_ended=spec.max_runtime is None and not (job.total and job.rate) and not (steps and measured),
     )

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, TrineError
 from trine.core.reason import Reason, Why
 from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.table import State
+from trine.inputs.job_spec import JobSpec
 from trine.server import containment
 from trine.server import records as rec
 from trine.server.build import (
@@ -46,7 +46,7 @@ class Controller:
         self.state = state
         self.model = model
         self.engine: Engine | None = None
-        self.slots: dict[str, int] = {}
+        self.job_indices: dict[str, int] = {}
         self.problems: list[str] = []
         """Errors of ours, or of a policy's, that were contained; whoever reports them empties it."""
         self._speeds = [0, 0]
@@ -128,8 +128,8 @@ class Controller:
             return []
         return [
             job_id
-            for job_id, slot in self.slots.items()
-            if slot in engine.aside and (job := live.get(job_id)) is not None and not job.aside
+            for job_id, job_index in self.job_indices.items()
+            if job_index in engine.aside and (job := live.get(job_id)) is not None and not job.aside
         ]
 
     def _remedy(self, now: float, heard: Sequence[rec.Heard], fill: bool, error: BaseException) -> rec.Record | None:
@@ -152,7 +152,7 @@ class Controller:
     ) -> BaseException | None:
         copy = Controller(self.state, self.model)
         try:
-            copy.engine, copy.slots = build_engine(self.state, self.model, now, only)
+            copy.engine, copy.job_indices = build_engine(self.state, self.model, now, only)
             if harmless:
                 containment.submit_harmless(copy.deciding, now)
             news = [each for each in heard if each.job in only]
@@ -198,21 +198,23 @@ class Controller:
         engine = self.deciding
         if engine.traffic is None:
             return
-        for slot in engine.traffic.slowed_jobs():
-            self._links_shared_s[engine.table.jobs[slot].id] = now
+        for job_index in engine.traffic.slowed_jobs():
+            self._links_shared_s[engine.table.jobs[job_index].id] = now
 
     def _doubt_links(self, now: float) -> None:
         """Of the time before the daemon started it is not known which links were shared."""
         engine = self.deciding
         if engine.traffic is not None:
-            self._links_shared_s = {job_id: now for job_id, slot in self.slots.items() if slot in engine.traffic}
+            self._links_shared_s = {
+                job_id: now for job_id, job_index in self.job_indices.items() if job_index in engine.traffic
+            }
 
     def _note_changed_links(self, now: float) -> None:
         """Some jobs have more or less bandwidth from now on. Rates are in the table: nothing here counts work."""
         engine = self.deciding
         if engine.traffic is not None:
-            changed = [slot for slot in engine.rerated if slot in engine.traffic]
-            self._links_changed_s |= {engine.table.jobs[slot].id: now for slot in changed}
+            changed = [job_index for job_index in engine.rerated if job_index in engine.traffic]
+            self._links_changed_s |= {engine.table.jobs[job_index].id: now for job_index in changed}
         engine.rerated.clear()
 
     def _marked(self, heard: rec.Heard) -> rec.Heard:
@@ -268,7 +270,7 @@ class Controller:
         no sense, in a sentence; later on, a plug-in file that was changed meanwhile is one more that cannot begin."""
         while True:
             try:
-                self.engine, self.slots = build_engine(self.state, self.model, now)
+                self.engine, self.job_indices = build_engine(self.state, self.model, now)
                 break
             except containment.FAULTS as error:
                 if refuses and isinstance(error, InputError):
@@ -332,11 +334,11 @@ class Controller:
 
     def _protect(self, job: LiveJob) -> None:
         """How long the next start may not be stopped for others, after one that was in vain."""
-        slot, table, least_s = self.slots[job.id], self.deciding.table, min_run_s(job)
+        job_index, table, least_s = self.job_indices[job.id], self.deciding.table, min_run_s(job)
         if least_s > 0:
-            table.min_run_s[slot] = least_s
+            table.min_run_s[job_index] = least_s
         else:
-            table.min_run_s.pop(slot, None)
+            table.min_run_s.pop(job_index, None)
 
     def _complete(self, record: rec.Ticked) -> rec.Ticked:
         """The round with what it changed in the accounts; fails if a plug-in made it unfit for the journal."""
@@ -371,8 +373,8 @@ class Controller:
             self.rebuild(record.at_s)
             return
         self.deciding.handle(ev.Submitted(record.at_s, known))
-        self.slots[record.job] = slot = len(self.deciding.table) - 1
-        self.deciding.reported.add(slot)  # a live job may come back with less than it once told
+        self.job_indices[record.job] = job_index = len(self.deciding.table) - 1
+        self.deciding.reported.add(job_index)  # a live job may come back with less than it once told
 
     def _told(self, record: rec.Record) -> list[ev.Event]:
         """The record in the engine's words; the state is still as it was before the record."""
@@ -384,7 +386,7 @@ class Controller:
             return self._told_node(now, record.node, before, node_after(before, record))
         if isinstance(record, rec.Ticked):
             news: list[ev.Event] = [
-                ev.Released(now, self.slots[job.id]) for job in self.state.due(now) if job.id in self.slots
+                ev.Released(now, self.job_indices[job.id]) for job in self.state.due(now) if job.id in self.job_indices
             ]
             news += [event for heard in record.heard for event in self._told_progress(heard)]
             return [*news, ev.Fill(now) if record.fill else ev.Tick(now)]
@@ -395,61 +397,61 @@ class Controller:
         raise AssertionError(f"no words for {record}")
 
     def _told_ask(self, now: float, record: rec.Asked) -> list[ev.Event]:
-        slot = self.slots[record.job]
+        job_index = self.job_indices[record.job]
         if record.verb in ("cancel", "timeout"):
-            return [ev.Withdrawn(now, slot)]
-        self.deciding.aside.discard(slot)
-        return [ev.Held(now, slot) if record.verb == "hold" else ev.Released(now, slot)]
+            return [ev.CancelRequested(now, job_index)]
+        self.deciding.aside.discard(job_index)
+        return [ev.Held(now, job_index) if record.verb == "hold" else ev.Released(now, job_index)]
 
     def _told_node(self, now: float, name: str, before: NodeState | None, after: NodeState | None) -> list[ev.Event]:
         assert self.state.cluster is not None
         out = withheld_gpus(self.state.cluster, name, before)
         stay_out = withheld_gpus(self.state.cluster, name, after)
         restored = tuple(gpu for gpu in out if gpu not in stay_out)
-        withheld = tuple(gpu for gpu in stay_out if gpu not in out)
-        news: list[ev.Event] = [ev.Restored(now, restored)] if restored else []
-        return [*news, ev.Withheld(now, withheld)] if withheld else news
+        cordoned = tuple(gpu for gpu in stay_out if gpu not in out)
+        news: list[ev.Event] = [ev.GpusUncordoned(now, restored)] if restored else []
+        return [*news, ev.GpusCordoned(now, cordoned)] if cordoned else news
 
     def _told_progress(self, heard: rec.Heard) -> list[ev.Event]:
         job = self.state.live.get(heard.job)
         if job is None or job.epoch != heard.epoch or not self._runs(job):
             return []
-        return [ev.Progressed(heard.at_s, self.slots[job.id], heard.step, heard.total, pace_now(job, heard))]
+        return [ev.Progressed(heard.at_s, self.job_indices[job.id], heard.step, heard.total, pace_now(job, heard))]
 
     def _told_exit(self, now: float, record: rec.Exited) -> list[ev.Event]:
         job = self.state.live[record.job]
-        slot = self.slots[job.id]
+        job_index = self.job_indices[job.id]
         news: list[ev.Event] = []
-        if self.deciding.table.state[slot] is State.STARTING and job.state == "starting":
+        if self.deciding.table.state[job_index] is State.STARTING and job.state == "starting":
             news.append(self._running(now, job))  # it ended before its start was reported
         after = after_exit(job, record)
         if after.state == "done":
-            return [*news, ev.Finished(now, slot)]
+            return [*news, ev.Finished(now, job_index)]
         if after.state not in LIVE_STATES:
-            return [*news, ev.Left(now, slot)]
+            return [*news, ev.Terminated(now, job_index)]
         safe = record.step if record.step is not None else job.safe
         pauses = after.pause_s or (after.state == "held" and job.wish != "hold")
-        held: list[ev.Event] = [ev.Held(now, slot)] if pauses else []
+        held: list[ev.Event] = [ev.Held(now, job_index)] if pauses else []
         if job.state == "stopping":
             # Held first: a job that was to move has new GPUs already and would be started there at once.
-            return [*news, *held, ev.Stopped(now, slot, safe)]
-        return [*news, ev.Lost(now, slot, safe), *held]
+            return [*news, *held, ev.Stopped(now, job_index, safe)]
+        return [*news, ev.Interrupted(now, job_index, safe), *held]
 
     def _running(self, now: float, job: LiveJob) -> ev.Started:
-        slot = self.slots[job.id]
-        return ev.Started(now, slot, self.deciding.speed(slot).steps_per_s, now)
+        job_index = self.job_indices[job.id]
+        return ev.Started(now, job_index, self.deciding.speed(job_index).steps_per_s, now)
 
     def _runs(self, job: LiveJob) -> bool:
-        return self.deciding.table.state[self.slots[job.id]] is State.RUNNING
+        return self.deciding.table.state[self.job_indices[job.id]] is State.RUNNING
 
     def _orders(self, decided: list[ev.Decision], record: rec.Record) -> rec.Orders:
         starts, stops = [], []
         over = isinstance(record, rec.Asked) and record.verb == "timeout"
         for decision in decided:
-            job_id = self.deciding.table.jobs[decision.slot].id
+            job_id = self.deciding.table.jobs[decision.job_index].id
             if isinstance(decision, ev.Start):
                 # Who is next to it changes; whoever asks is told by ``views``.
-                reason = self.deciding.reason(decision if decision.partner < 0 else decision._replace(partner=-1))
+                reason = self.deciding.reason(decision if decision.co_runner < 0 else decision._replace(co_runner=-1))
                 starts.append(self._start_order(job_id, decision, reason))
             else:
                 reason = self.deciding.reason(decision)
@@ -467,10 +469,10 @@ class Controller:
     def _start_order(self, job_id: str, start: ev.Start, reason: Reason) -> rec.StartOrder:
         job, table = self.state.live[job_id], self.deciding.table
         expected_s = None
-        if (job.total or job.spec.steps) and start.partner < 0:
-            left = float(table.steps[start.slot]) - job.safe
-            expected_s = left / self.deciding.quote(start.slot, start.gpus).steps_per_s
-        partner = "" if start.partner < 0 else table.jobs[start.partner].id
+        if (job.total or job.spec.steps) and start.co_runner < 0:
+            left = float(table.steps[start.job_index]) - job.safe
+            expected_s = left / self.deciding.quote(start.job_index, start.gpus).steps_per_s
+        partner = "" if start.co_runner < 0 else table.jobs[start.co_runner].id
         gpus = start.gpus  # a placement may have taken them from a column of numpy's
         if type(gpus[0]) is not int:
             gpus = tuple(map(int, gpus))

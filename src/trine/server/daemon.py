@@ -27,9 +27,6 @@ import structlog
 import uvloop
 
 from trine import __version__
-from trine.config.cluster import load_cluster
-from trine.config.prices import load_prices
-from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, TrineError
 from trine.engine.quotas import Quotas
@@ -37,6 +34,9 @@ from trine.executor.base import NodeInfo
 from trine.executor.faults import describe, is_host_fault
 from trine.executor.inventory import discover, nodes_of
 from trine.executor.local import LocalExecutor
+from trine.inputs.cluster import load_cluster
+from trine.inputs.prices import load_prices
+from trine.inputs.throughputs import load_throughputs
 from trine.profile.load import load_any
 from trine.server.access import Access, blocking_directory, is_system_user, read_access
 from trine.server.api.app import build_app

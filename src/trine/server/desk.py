@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from trine.config.job_spec import JobSpec
 from trine.core.cluster import Cluster
+from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, Load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trine.config.job_spec import JobSpec
+from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server.service import LIVE_STATES, JobState, StoryLine
 

@@ -12,8 +12,8 @@ import zlib
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from trine.config.job_spec import JobSpec, recorded_job
 from trine.core.errors import TrineError
+from trine.inputs.job_spec import JobSpec, recorded_job
 
 Sharing = Literal["off", "user", "all"]
 """Who may be two on the same GPUs: nobody, jobs of one user, or any two jobs."""

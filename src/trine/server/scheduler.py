@@ -219,9 +219,9 @@ class Scheduler(Desk):
             self._deferred.append((job_id, epoch))
             return
         lease = self.leases.lease(job, placement)
-        mate = self.controller.state.beside(job)
-        if mate is not None:
-            self.executor.pair(Handle(mate.id, mate.epoch), job.id)
+        co_runner = self.controller.state.co_runner_of(job)
+        if co_runner is not None:
+            self.executor.pair(Handle(co_runner.id, co_runner.epoch), job.id)
         self.executor.launch(lease)
 
     def _must_wait(self, job_id: str, places: set[tuple[str, int]]) -> bool:

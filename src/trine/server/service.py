@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from trine.config.job_spec import JobSpec
 from trine.core.errors import TrineError
+from trine.inputs.job_spec import JobSpec
 
 JobState = Literal[
     "waiting", "held", "set aside", "starting", "running", "stopping", "done", "failed", "cancelled", "timed out"

@@ -13,7 +13,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from trine.config.job_spec import JobSpec
+from trine.inputs.job_spec import JobSpec
 from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec

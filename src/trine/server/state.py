@@ -243,8 +243,8 @@ class LiveState:
             return
         if heard.links_shared:
             return
-        mate = self.beside(job)
-        if mate is not None and mate.state == "starting":
+        co_runner = self.co_runner_of(job)
+        if co_runner is not None and co_runner.state == "starting":
             return
         # What a job reports is no more than evidence: a report that nothing can be learnt from is passed over.
         with contextlib.suppress(ArithmeticError, ValueError):
@@ -258,7 +258,7 @@ class LiveState:
                 steps_per_s=heard.steps_per_s,
                 seconds=heard.seconds,
                 run=f"{job.id}/{job.epoch}",
-                partner=None if mate is None else mate.spec.model,
+                co_runner=None if co_runner is None else co_runner.spec.model,
             )
 
     def _started(self, record: rec.Started) -> None:
@@ -345,41 +345,41 @@ class LiveState:
         job.heard_s, job.done = 0.0, job.safe
         job.partner, job.company_s = order.partner, 0.0
         job.tell(at_s, "started", order.sentence)
-        mate = self.live.get(order.partner)
-        if mate is not None and mate.holds_gpus and mate.gpus == job.gpus:
-            self._join(job, mate, at_s)
+        co_runner = self.live.get(order.partner)
+        if co_runner is not None and co_runner.holds_gpus and co_runner.gpus == job.gpus:
+            self._join(job, co_runner, at_s)
 
     # -- two on the same GPUs ------------------------------------------------------------------------------------
 
-    def beside(self, job: LiveJob) -> LiveJob | None:
+    def co_runner_of(self, job: LiveJob) -> LiveJob | None:
         """The job that holds the same GPUs now; both were declared to share them."""
-        mate = self.live.get(job.partner)
-        if mate is None or not (job.holds_gpus and mate.holds_gpus):
+        co_runner = self.live.get(job.partner)
+        if co_runner is None or not (job.holds_gpus and co_runner.holds_gpus):
             return None
-        return mate if mate.partner == job.id and mate.gpus == job.gpus else None
+        return co_runner if co_runner.partner == job.id and co_runner.gpus == job.gpus else None
 
-    def _join(self, job: LiveJob, mate: LiveJob, at_s: float) -> None:
-        mate.partner = job.id
-        mate.tell(at_s, "shares its GPUs", f"job {job.id} starts there, too.")
+    def _join(self, job: LiveJob, co_runner: LiveJob, at_s: float) -> None:
+        co_runner.partner = job.id
+        co_runner.tell(at_s, "shares its GPUs", f"job {job.id} starts there, too.")
         # How long it takes depends on how long the other stays.
-        job.expected_s = mate.expected_s = None
+        job.expected_s = co_runner.expected_s = None
         self._company_changed(job, at_s)
 
     def _part(self, job: LiveJob, at_s: float) -> None:
         """The job leaves; its partner has the GPUs to itself."""
-        mate = self.beside(job)
-        if mate is not None:
+        co_runner = self.co_runner_of(job)
+        if co_runner is not None:
             self._company_changed(job, at_s)
-            mate.partner = ""
-            mate.tell(at_s, "has its GPUs to itself", f"job {job.id} left them.")
+            co_runner.partner = ""
+            co_runner.tell(at_s, "has its GPUs to itself", f"job {job.id} left them.")
         job.partner = ""
 
     def _company_changed(self, job: LiveJob, at_s: float) -> None:
         """The speeds of both are others from now on."""
-        mate = self.beside(job)
-        if mate is not None:
-            job.company_s = mate.company_s = at_s
-            job.rate = mate.rate = 0.0
+        co_runner = self.co_runner_of(job)
+        if co_runner is not None:
+            job.company_s = co_runner.company_s = at_s
+            job.rate = co_runner.rate = 0.0
 
     # -- queries and snapshots -----------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ _ORDER = {"running": 0, "starting": 0, "stopping": 0, "waiting": 1, "held": 2, "
 def job_view(controller: Controller, job: LiveJob, position: int | None = None) -> JobView:
     """One job; ``position`` is its rank among those that wait, if it is known."""
     spec, state = job.spec, controller.state
-    mate = state.beside(job)
+    co_runner = state.co_runner_of(job)
     waiting = job.state == "waiting"
     if waiting and position is None:
         position = positions(controller).get(job.id)
@@ -63,7 +63,7 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
         job.preemptions,
         job.migrations,
         expected_end_s(job),
-        mate.id if mate else None,
+        co_runner.id if co_runner else None,
         spec.max_runtime,
         run_from_s(job),
     )
@@ -73,7 +73,7 @@ def positions(controller: Controller) -> dict[str, int]:
     """Rank of every waiting job as of the last round, from 1; new arrivals stand at the end."""
     engine, live = controller.deciding, controller.state.live
     jobs = engine.table.jobs
-    ranked = [jobs[slot].id for slot in engine.considered]
+    ranked = [jobs[job_index].id for job_index in engine.considered]
     seen = set(ranked)
     order = [*ranked, *(job_id for job_id in live if job_id not in seen)]
     waiting = [job_id for job_id in order if (job := live.get(job_id)) is not None and job.state == "waiting"]
@@ -113,27 +113,27 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         last = job.story[-1].sentence if job.story else ""
         change = f"It may start from {_clock_time(job.not_before_s)} on, or at once after: trine release {job.id}"
         return Reason(Why.PAUSED, f"job {job.id} pauses. {last}".rstrip(), change=change)
-    return _why_waiting(controller.deciding, controller.slots[job.id])
+    return _why_waiting(controller.deciding, controller.job_indices[job.id])
 
 
 def _company(controller: Controller, job: LiveJob) -> str:
     """With which job it shares its GPUs, and what others leave of its links; empty if it has both to itself."""
-    mate, engine = controller.state.beside(job), controller.deciding
+    co_runner, engine = controller.state.co_runner_of(job), controller.deciding
     told = []
-    if mate is not None:
-        one, other = (engine.table.jobs[controller.slots[member.id]] for member in (job, mate))
+    if co_runner is not None:
+        one, other = (engine.table.jobs[controller.job_indices[member.id]] for member in (job, co_runner))
         told.append(shares(engine, one, other, job.gpus))
-    left = 1.0 if engine.traffic is None else engine.traffic.link_share(controller.slots[job.id])
+    left = 1.0 if engine.traffic is None else engine.traffic.link_share(controller.job_indices[job.id])
     if left < _ALL_BANDWIDTH:
         told.append(f"Its links are shared: {left:.2g} of the bandwidth it has alone.")
     return " ".join(told)
 
 
-def _why_waiting(engine: Engine, slot: int) -> Reason:
+def _why_waiting(engine: Engine, job_index: int) -> Reason:
     """The engine's reason, unless the cluster became too small for the job after it was accepted."""
-    if engine.table.types[slot]:
-        return engine.explain(slot)
-    job = engine.table.jobs[slot]
+    if engine.table.types[job_index]:
+        return engine.explain(job_index)
+    job = engine.table.jobs[job_index]
     return Reason(
         Why.TOO_LARGE,
         f"job {job.id} cannot run on the cluster as it is now: {never_fits(job, engine.perf)}.",
@@ -174,14 +174,14 @@ def _out_of_service(controller: Controller) -> list[str]:
 
 def _speed(controller: Controller, job: LiveJob) -> list[str]:
     engine = controller.deciding
-    speed = engine.speed(controller.slots[job.id])
+    speed = engine.speed(controller.job_indices[job.id])
     parts = []
     if speed.sharing != 1.0:
         parts.append(f"next to another job {speed.sharing:.2f}x as long as alone")
     if speed.chip != 1.0:
         parts.append(f"its slowest GPU counts {speed.chip:.2f}x the median for its class")
     if speed.network != 1.0:
-        alone = engine.traffic is None or engine.traffic.link_share(controller.slots[job.id]) >= _ALL_BANDWIDTH
+        alone = engine.traffic is None or engine.traffic.link_share(controller.job_indices[job.id]) >= _ALL_BANDWIDTH
         cause = f"spanning a {speed.tier.label} costs" if alone else "its place and the jobs on its links cost"
         parts.append(f"{cause} {speed.network:.2f}x")
     said = [f"Expected speed there: {', '.join(parts)}."] if parts else []

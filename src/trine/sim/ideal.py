@@ -14,7 +14,7 @@ from trine.core.job import Job
 from trine.core.prices import HOUR_S
 from trine.engine.engine import Engine
 from trine.engine.table import JobTable
-from trine.policy.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.policy.view import Floats, View
 from trine.sim.recorder import Life, Recorder
 
@@ -63,43 +63,45 @@ class _Fluid:
 
     def add(self, job: Job) -> None:
         perf = self.engine.perf
-        slot = self.table.add(job, perf.ideal_s(job), perf.types_for(job), perf.step_s_by_type(job))
-        self.recorder.lives.append(Life(job, float(self.table.ideal_s[slot])))
-        self.active.append(slot)
+        job_index = self.table.add(job, perf.ideal_s(job), perf.types_for(job), perf.step_s_by_type(job))
+        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index])))
+        self.active.append(job_index)
 
     def share(self) -> None:
         """Compute the shares for the jobs present."""
         self.rate: Floats = np.zeros(0)
         if self.active:
-            slots = np.array(self.active, np.int64)
-            view = View(self.now, slots, self.table, self.capacity, self.capacity, self.engine.compat)
+            job_indices = np.array(self.active, np.int64)
+            view = View(self.now, job_indices, self.table, self.capacity, self.capacity, self.engine.compat)
             self.rate, self.part = self.policy.fluid(view)
             self.solved += 1
 
     def advance(self, until_s: float) -> int:
         """On to the next arrival, completion or change of prices; returns how many tracked jobs ended."""
-        slots = np.array(self.active, np.int64)
-        left = self.table.steps[slots] - self.table.done[slots]
-        lasts = np.divide(left, self.rate, out=np.full(len(slots), np.inf), where=self.rate > 0)
+        job_indices = np.array(self.active, np.int64)
+        left = self.table.steps[job_indices] - self.table.done[job_indices]
+        lasts = np.divide(left, self.rate, out=np.full(len(job_indices), np.inf), where=self.rate > 0)
         until_s = min(until_s, self.policy.wakes_s if self.active else math.inf)
         wait_s = min(float(lasts.min(initial=np.inf)), until_s - self.now)
         if wait_s == math.inf:
             raise InputError("sim", "jobs that get no share although nothing else happens", "another policy", "ideal")
-        self.table.done[slots] += self.rate * wait_s
-        self._book(slots.tolist(), wait_s)
+        self.table.done[job_indices] += self.rate * wait_s
+        self._book(job_indices.tolist(), wait_s)
         self.now += wait_s
-        over = self.table.steps[slots] - self.table.done[slots] <= DONE * self.table.steps[slots]
-        return sum(self._finish(slot) for slot in slots[over].tolist())
+        over = self.table.steps[job_indices] - self.table.done[job_indices] <= DONE * self.table.steps[job_indices]
+        return sum(self._finish(job_index) for job_index in job_indices[over].tolist())
 
     def _prices_per_s(self, wait_s: float) -> Floats:
         """Per GPU and second by type, on average over the next ``wait_s`` seconds."""
         prices, types = self.engine.cluster.prices, self.engine.cluster.types
         return np.array([prices.mean(t, self.now, self.now + wait_s) or 0.0 for t in types]) / HOUR_S
 
-    def _book(self, slots: list[int], wait_s: float) -> None:
+    def _book(self, job_indices: list[int], wait_s: float) -> None:
         prices = self._prices_per_s(wait_s)
-        for slot, rate, part in zip(slots, self.rate.tolist(), self.part if slots else (), strict=True):
-            life = self.recorder.lives[slot]
+        for job_index, rate, part in zip(
+            job_indices, self.rate.tolist(), self.part if job_indices else (), strict=True
+        ):
+            life = self.recorder.lives[job_index]
             if rate > 0 and life.start_s < 0:
                 life.start_s = self.now
             held_s = float(part.sum()) * wait_s
@@ -109,8 +111,8 @@ class _Fluid:
             life.cost += cost
             self.recorder.cost += cost
 
-    def _finish(self, slot: int) -> bool:
-        life = self.recorder.lives[slot]
+    def _finish(self, job_index: int) -> bool:
+        life = self.recorder.lives[job_index]
         life.finish_s, life.done = self.now, life.job.steps
-        self.active.remove(slot)
+        self.active.remove(job_index)
         return life.job.tracked

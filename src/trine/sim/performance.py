@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trine.config.network import load_network
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError
+from trine.inputs.network import load_network
 from trine.perf.model import LinkSharing, LocalityPenalty, PerfModel
 from trine.perf.model_traffic import TrafficTable, shipped_table
 from trine.perf.network import Network

@@ -11,10 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trine.config.cluster import load_cluster
-from trine.config.prices import load_prices
-from trine.config.throughput_check import check_jobs
-from trine.config.throughputs import load_throughputs
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
@@ -22,13 +18,17 @@ from trine.core.result import RunResult, TimerChange
 from trine.engine import reasons
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
+from trine.inputs.cluster import load_cluster
+from trine.inputs.prices import load_prices
+from trine.inputs.throughput_check import check_jobs
+from trine.inputs.throughputs import load_throughputs
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Placement
 from trine.policy.base import Policy
-from trine.policy.rounds.problem import entities_of
-from trine.policy.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.problem import entities_of
+from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.sim import metrics
 from trine.sim.background import repeat
 from trine.sim.chips import chips
@@ -282,8 +282,8 @@ def _timer_entry(change: TimerChange) -> dict[str, Any]:
 
 def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     """One line of the decision log."""
-    job, reason = engine.table.jobs[decision.slot], engine.reason(decision)
-    gpus = list(decision.gpus) if isinstance(decision, Start) else list(engine.handover.holding[decision.slot])
+    job, reason = engine.table.jobs[decision.job_index], engine.reason(decision)
+    gpus = list(decision.gpus) if isinstance(decision, Start) else list(engine.ownership.holding[decision.job_index])
     action = type(decision).__name__.lower()
     entry = {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
     if isinstance(decision, Stop) and decision.for_job >= 0:

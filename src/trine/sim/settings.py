@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from trine.config.numbers import read_numbers
 from trine.core.compat import Compat
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.core.plugins import discover, find
+from trine.inputs.numbers import read_numbers
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
-from trine.policy.lp.base import SharePolicy
-from trine.policy.rounds.params import RoundParams
-from trine.policy.rounds.quirks import for_rounds
-from trine.policy.rounds.share_rounds import ShareRounds
+from trine.policy.shares.base import SharePolicy
+from trine.policy.shares.rounds.params import RoundParams
+from trine.policy.shares.rounds.quirks import for_rounds
+from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.sim.world import WorldSettings
 
 WHERE = "--set"
@@ -175,7 +175,7 @@ def _policy_type(name: str, values: Mapping[str, Any]) -> type[Any]:
     told = {key.removeprefix(f"{name}.").removeprefix("policy.") for key in values}
     if name.endswith(".py") or (name in ordering and told.isdisjoint(SHARE_WORDS)):
         return find("trine.policy", Policy, "policy", name, "--policy")
-    known: dict[str, type[Any]] = {**ordering, **discover("trine.policy.lp", SharePolicy)}
+    known: dict[str, type[Any]] = {**ordering, **discover("trine.policy.shares", SharePolicy)}
     if name not in known:
         raise unknown_name("--policy", "policy", name, known)
     return known[name]
@@ -247,7 +247,7 @@ def _called(name: str) -> list[type[Any]]:
     """All policies and placements of this name."""
     everything: tuple[dict[str, type[Any]], ...] = (
         dict(discover("trine.policy", Policy)),
-        dict(discover("trine.policy.lp", SharePolicy)),
+        dict(discover("trine.policy.shares", SharePolicy)),
         dict(discover("trine.placement", Placement)),
     )
     return [found[name] for found in everything if name in found]

@@ -21,7 +21,7 @@ LAST_FAILURE = 5
 class Slice:
     """What a job does in a round."""
 
-    slot: int
+    job_index: int
     steps: float
     end_s: float
     failed: bool
@@ -45,14 +45,16 @@ class Slices:
         """When the round ends; infinite if nothing runs."""
         return max((s.end_s for s in self._running), default=math.inf)
 
-    def begin(self, now: float, lives: Iterable[tuple[int, Life]], partners: dict[int, int]) -> None:
+    def begin(self, now: float, lives: Iterable[tuple[int, Life]], co_runners: dict[int, int]) -> None:
         """Every job that has GPUs gets its slice; the two jobs of a pair end theirs together, or fail together."""
-        made = {slot: self._slice(now, slot, life, life.run) for slot, life in lives if life.run is not None}
-        for slot, mate in partners.items():
-            if slot in made and mate in made:
-                made[slot].end_s = max(made[slot].end_s, made[mate].end_s)
-                made[slot].failed = made[slot].failed or made[mate].failed
-                made[slot].shared = True
+        made = {
+            job_index: self._slice(now, job_index, life, life.run) for job_index, life in lives if life.run is not None
+        }
+        for job_index, co_runner in co_runners.items():
+            if job_index in made and co_runner in made:
+                made[job_index].end_s = max(made[job_index].end_s, made[co_runner].end_s)
+                made[job_index].failed = made[job_index].failed or made[co_runner].failed
+                made[job_index].shared = True
         self._running = list(made.values())
         self._start_s = self._last_end_s if self._compat.charge_gap else now
 
@@ -62,17 +64,17 @@ class Slices:
         for s in done:
             s.seconds = 0.0 if s.failed else s.end_s - self._start_s
             if not s.shared:  # what fails or succeeds in a pair counts for neither
-                self.failures[s.slot] = self.failures.get(s.slot, 0) + 1 if s.failed else 0
+                self.failures[s.job_index] = self.failures.get(s.job_index, 0) + 1 if s.failed else 0
         if done:
             self._last_end_s = max(s.end_s for s in done)
         return done
 
-    def _slice(self, now: float, slot: int, life: Life, run: Run) -> Slice:
+    def _slice(self, now: float, job_index: int, life: Life, run: Run) -> Slice:
         rate = self._rate(life.job, run)
         steps = min(math.floor(rate * self._round_s), life.job.steps - life.done)
         # Every rank but the last gets an equal part of whole steps: too few leave some rank without any.
         failed = self._compat.remainder_failure and life.job.gpus > 1 and steps // life.job.gpus <= 0
-        return Slice(slot, steps, now + steps / rate, failed)
+        return Slice(job_index, steps, now + steps / rate, failed)
 
     def _rate(self, job: Job, run: Run) -> float:
         """The table's own number where nothing slows the job down: its inverse of an inverse may be a step less."""

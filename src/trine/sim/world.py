@@ -22,17 +22,17 @@ from trine.engine.events import (
     Decision,
     Fill,
     Finished,
-    Left,
     Progressed,
     Start,
     Started,
     Stop,
     Stopped,
     Submitted,
+    Terminated,
     Tick,
 )
 from trine.engine.invariants import check
-from trine.engine.sharing import beside
+from trine.engine.sharing import co_runner_of
 from trine.sim.link_loads import LinkLoads
 from trine.sim.recorder import Life, Recorder, Run
 from trine.sim.slices import LAST_FAILURE, Slice, Slices
@@ -135,7 +135,7 @@ class World:
                 if self.link_loads:
                     self.link_loads.look(self.now)
             if self._slices:
-                self._slices.begin(self.now, self._running(), self.engine.partners)
+                self._slices.begin(self.now, self._running(), self.engine.co_runners)
             if self.settings.validate:
                 check(self.engine)
             self.rounds += 1
@@ -234,42 +234,42 @@ class World:
 
     def _running(self) -> Iterator[tuple[int, Life]]:
         lives = self.recorder.lives
-        return ((slot, lives[slot]) for slot in self.engine.assigned)
+        return ((job_index, lives[job_index]) for job_index in self.engine.assigned)
 
     def _end_slices(self, done: list[Slice]) -> None:
         """Book whole steps; the policy is told the time that counts for each."""
         for s in done:
-            life = self.recorder.lives[s.slot]
-            self.engine.policy.ran(s.slot, s.seconds)
+            life = self.recorder.lives[s.job_index]
+            self.engine.policy.ran(s.job_index, s.seconds)
             life.done += 0.0 if s.failed else s.steps
             assert self._slices is not None
             if life.done >= life.job.steps:
-                self._finish(s.slot, life, s.end_s)
-            elif self._slices.failures.get(s.slot, 0) >= LAST_FAILURE:
-                self._drop(s.slot, life, s.end_s)
+                self._finish(s.job_index, life, s.end_s)
+            elif self._slices.failures.get(s.job_index, 0) >= LAST_FAILURE:
+                self._drop(s.job_index, life, s.end_s)
             else:
-                self.engine.handle(Progressed(self.now, s.slot, life.done, None, 0.0))
+                self.engine.handle(Progressed(self.now, s.job_index, life.done, None, 0.0))
 
-    def _drop(self, slot: int, life: Life, end_s: float) -> None:
+    def _drop(self, job_index: int, life: Life, end_s: float) -> None:
         """The job is given up; it counts as ended when it last failed."""
         life.finish_s = end_s
         self.recorder.end_run(life, end_s, Why.CANCELLED)
-        self._carry_out(self.engine.handle(Left(self.now, slot)))
+        self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
         self._tracked_left -= life.job.tracked
 
     def _finish_jobs(self) -> None:
         ends, lives, until_s = self._ends, self.recorder.lives, self.now + self._slack_s
         while ends and ends[0][0] <= until_s and self._tracked_left:
-            end_s, slot, leg = heapq.heappop(ends)
-            if lives[slot].leg == leg and lives[slot].run is not None:
-                self._finish(slot, lives[slot], min(end_s, self.now))
+            end_s, job_index, leg = heapq.heappop(ends)
+            if lives[job_index].leg == leg and lives[job_index].run is not None:
+                self._finish(job_index, lives[job_index], min(end_s, self.now))
 
-    def _finish(self, slot: int, life: Life, end_s: float) -> None:
+    def _finish(self, job_index: int, life: Life, end_s: float) -> None:
         self._fruitless = 0
         life.finish_s = self.now if self.settings.finish == "round" else end_s
         life.done = life.job.steps
         self.recorder.end_run(life, life.finish_s, Why.FINISHED)
-        self._carry_out(self.engine.handle(Finished(self.now, slot)))
+        self._carry_out(self.engine.handle(Finished(self.now, job_index)))
         if life.job.tracked:
             self._tracked_left -= 1
             if self._report:
@@ -293,36 +293,36 @@ class World:
 
     def _rerate(self) -> None:
         """Jobs that others came to, on their GPUs or links, or left, go on at another speed."""
-        for slot in self.engine.rerated:
-            life = self.recorder.lives[slot]
+        for job_index in self.engine.rerated:
+            life = self.recorder.lives[job_index]
             run = life.run
             if run is None or (not self._slices and self._end_s(life, run) <= self.now + self._slack_s):
                 continue  # it ends now as well, or did so earlier in the round
             if not self._slices:
                 worked_s = max(0.0, self.now - run.work_from_s)
                 life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
-            neighbour = beside(self.engine, slot)
-            self.recorder.change_speed(life, self.now, self.engine.speed(slot), neighbour is not None)
-            self._expect_end(slot, life)
+            neighbour = co_runner_of(self.engine, job_index)
+            self.recorder.change_speed(life, self.now, self.engine.speed(job_index), neighbour is not None)
+            self._expect_end(job_index, life)
         self.engine.rerated.clear()
 
-    def _expect_end(self, slot: int, life: Life) -> None:
+    def _expect_end(self, job_index: int, life: Life) -> None:
         """Note when the job will have done its work if it stays where it is."""
         run = life.run
         assert run is not None
         life.leg += 1
-        heapq.heappush(self._ends, (self._end_s(life, run), slot, life.leg))
+        heapq.heappush(self._ends, (self._end_s(life, run), job_index, life.leg))
 
     def _end_s(self, life: Life, run: Run) -> float:
         return run.work_from_s + (life.job.steps - life.done) / run.speed.steps_per_s
 
     def _start(self, decision: Start) -> None:
-        slot = decision.slot
-        life = self.recorder.lives[slot]
-        neighbour = beside(self.engine, slot) if self.engine.partners else None
+        job_index = decision.job_index
+        life = self.recorder.lives[job_index]
+        neighbour = co_runner_of(self.engine, job_index) if self.engine.co_runners else None
         # Starts are many: straight to the model where that is all there is to ask.
         perf = self.engine.perf
-        speed = self.engine.speed(slot) if self._traffic else perf.speed(life.job, decision.gpus, neighbour)
+        speed = self.engine.speed(job_index) if self._traffic else perf.speed(life.job, decision.gpus, neighbour)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
@@ -330,8 +330,8 @@ class World:
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
         life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, neighbour is not None)
-        self._expect_end(slot, life)
-        self.engine.handle(Started(self.now, slot, speed.steps_per_s, work_from_s))
+        self._expect_end(job_index, life)
+        self.engine.handle(Started(self.now, job_index, speed.steps_per_s, work_from_s))
 
     def _overhead_s(self, life: Life) -> float:
         """Seconds until work goes on: nothing at the first start."""
@@ -340,7 +340,7 @@ class World:
         return self._costs.migration(life.job) if life.moving else self._costs.restore(life.job)
 
     def _stop(self, decision: Stop) -> list[Decision]:
-        life = self.recorder.lives[decision.slot]
+        life = self.recorder.lives[decision.job_index]
         run = life.run
         assert run is not None
         before, life.done = life.done, self._safe_steps(life, run)
@@ -351,7 +351,7 @@ class World:
         else:
             life.preemptions += 1
         self.recorder.end_run(life, self.now, decision.why)
-        return self.engine.handle(Stopped(self.now, decision.slot, life.done))
+        return self.engine.handle(Stopped(self.now, decision.job_index, life.done))
 
     def _count_fruitless(self, saved: bool) -> None:
         """Stops more frequent than checkpoints, or than restores take, can keep all jobs from ever getting on."""

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.live.command import trine
 from tests.client.fake_daemon import FakeDaemon
 from trine.cli.live.export import DEFAULT
-from trine.config.job_spec import parse_jobs
+from trine.inputs.job_spec import parse_jobs
 
 MINE = {
     "PATH": "/my/env/bin:/usr/bin",

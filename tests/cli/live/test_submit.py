@@ -53,7 +53,7 @@ def test_every_option_reaches_the_daemon(daemon: FakeDaemon, tmp_path: Path, mon
 def test_the_daemon_understands_what_a_command_line_becomes(daemon: FakeDaemon) -> None:
     import json
 
-    from trine.config.job_spec import parse_jobs
+    from trine.inputs.job_spec import parse_jobs
 
     trine("submit", "--gpus", "2", "--class", "A", "--grace", "5", "--max-runtime", "90m", "--", "python", "x.py")
     [spec] = parse_jobs(json.dumps(daemon.specs["1"]))

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from trine.config.job_spec import JobSpec
+from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access, Load
 from trine.server.service import (
     LIVE_STATES,

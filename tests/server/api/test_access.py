@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trine.config.job_spec import JobSpec, from_command
 from trine.core.errors import InputError
+from trine.inputs.job_spec import JobSpec, from_command
 from trine.server.access import Access, Load, read_access
 from trine.server.service import Caller, Refused
 
@@ -136,7 +136,7 @@ def test_a_second_name_of_root_is_root() -> None:
 
 _WITHOUT_DESCRIPTORS = """
 import os, resource
-from trine.config.job_spec import from_command
+from trine.inputs.job_spec import from_command
 from trine.server.access import Access, Load
 from trine.server.service import Caller, Refused
 spec = from_command(["true"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from trine.config.job_spec import MAX_ENV_BYTES, MAX_ENV_ENTRIES, env_bytes, is_env_name, is_set_by_trine
 from trine.core.errors import InputError
+from trine.inputs.job_spec import MAX_ENV_BYTES, MAX_ENV_ENTRIES, env_bytes, is_env_name, is_set_by_trine
 
 DEFAULT = (
     *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONHASHSEED"),

@@ -23,8 +23,8 @@ def replay(
 ) -> None:
     """Decide a recorded run again, simulate it, and compare."""
     from trine.client.address import state_directory
-    from trine.config.throughputs import load_throughputs
     from trine.core.errors import InputError
+    from trine.inputs.throughputs import load_throughputs
     from trine.server.access import read_access
     from trine.server.build import Model
     from trine.server.daemon import quotas_of

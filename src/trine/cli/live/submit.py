@@ -144,8 +144,8 @@ def _specs(files: list[Path], command: list[str] | None, given: dict[str, Any]) 
 def _read(path: Path) -> list[dict[str, Any]]:
     import json
 
-    from trine.config.job_spec import read_job_file
     from trine.core.errors import InputError
+    from trine.inputs.job_spec import read_job_file
 
     if not path.exists() and path.suffix not in _JOB_FILES:
         raise InputError("submit", f"no file {str(path)!r}", "job files; a command goes after --")

@@ -28,8 +28,8 @@ def where(placement: Sequence[PlacementAnswer]) -> str:
 
 def place(job: JobAnswer) -> str:
     """Where a job runs, and next to whom: ``node0:0 with 7``."""
-    mate = job.get("shares_with")
-    return f"{where(job['placement'])} with {mate}" if mate else where(job["placement"])
+    co_runner = job.get("shares_with")
+    return f"{where(job['placement'])} with {co_runner}" if co_runner else where(job["placement"])
 
 
 def progress(made: ProgressAnswer | None) -> str:

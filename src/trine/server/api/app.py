@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import trine
-from trine.config.job_spec import JobSpec
+from trine.inputs.job_spec import JobSpec
 from trine.server.api import submit
 from trine.server.api.answers import known_query
 from trine.server.api.errors import ApiError, ErrorView, documented, error_response, refusal

@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trine.config.yaml_reader import Mapping as Keys
-from trine.config.yaml_reader import read_mapping
 from trine.core.cluster import Cluster, Links, Node
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.inputs.yaml_reader import Mapping as Keys
+from trine.inputs.yaml_reader import read_mapping
 from trine.perf.model_traffic import TrafficTable
 from trine.perf.throughput import ThroughputTable
 from trine.sim.worlds.gpus import read_gpus

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trine.config.text_file import read_text
 from trine.core.errors import InputError, nearest
+from trine.inputs.text_file import read_text
 from trine.trace.row import Row
 from trine.trace.source import first_line, table_rows
 

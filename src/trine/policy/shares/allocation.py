@@ -1,0 +1,134 @@
+"""The answer of a share policy: who should spend which part of the time where, and how good that provably is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trine.policy.shares.problem import PairRows, Problem
+from trine.policy.view import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a person should know; ``job`` is a position, or -1 for the whole problem."""
+
+    job: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Shares of time, aligned with the jobs and columns of the problem."""
+
+    shares: Floats
+    """(jobs, columns), each job alone."""
+    pair_jobs: Ints
+    """(pairs, 2): positions of the jobs; those of the problem, or those chosen where it lists kinds."""
+    pair_shares: Floats
+    """(pairs, columns), both jobs of a pair together."""
+    effective: Floats
+    """Steps per second of each job, pairs included."""
+    objective: float
+    bound: float
+    """No allocation can reach a better objective than this."""
+    gap: float
+    """Relative distance of objective and bound."""
+    solver: str
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
+    """What one more GPU of a type is worth in the objective; empty where the policy solves no program."""
+    levels: Floats = field(default_factory=lambda: np.zeros(0))
+    """Normalised throughput granted to each job, for policies that fill level by level."""
+    notes: tuple[Note, ...] = ()
+
+    def total(self) -> Floats:
+        """(jobs, columns): time alone plus time in pairs."""
+        total = self.shares.copy()
+        for side in (0, 1):
+            np.add.at(total, self.pair_jobs[:, side], self.pair_shares)
+        return total
+
+    def as_dict(self, problem: Problem) -> dict[str, Any]:
+        """Plain values for JSON; notes and levels only where there are any."""
+        pairs = zip(self.pair_jobs, self.pair_shares, strict=True)
+        result: dict[str, Any] = {
+            "shares": {job: _named(problem, row) for job, row in zip(problem.ids, self.shares, strict=True)},
+            "pair_shares": [
+                {"jobs": [problem.labels[a], problem.labels[b]]} | _named(problem, row) for (a, b), row in pairs
+            ],
+            "effective_throughput": dict(zip(problem.ids, self.effective.tolist(), strict=True)),
+            "objective": self.objective,
+            "gap": self.gap,
+            "solver": self.solver,
+        }
+        if len(self.levels):
+            result["levels"] = dict(zip(problem.ids, self.levels.tolist(), strict=True))
+        if self.notes:
+            result["notes"] = [note.text for note in self.notes]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How good an answer is: its objective, what cannot be beaten, and who says so."""
+
+    objective: float
+    bound: float
+    solver: str
+    gap: float = 0.0
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+def exact(objective: float) -> Certificate:
+    """For answers given by a formula or an exact algorithm."""
+    return Certificate(objective, objective, "closed-form")
+
+
+def allocation(
+    problem: Problem,
+    x: Floats,
+    certificate: Certificate,
+    pair_x: Floats | None = None,
+    levels: Floats | None = None,
+    notes: tuple[Note, ...] = (),
+) -> Allocation:
+    """From shares by type (``x``) and by rows of ``problem.pair_rows`` (``pair_x``)."""
+    shares = np.minimum(np.maximum(problem.spread(x), 0.0), 1.0)
+    effective = np.add.reduce(problem.throughput * shares, axis=1)
+    pair_shares = np.zeros((len(problem.pairs), len(problem.columns)))
+    if pair_x is not None:
+        pair_shares = _pair_shares(problem, problem.pair_rows, np.clip(pair_x, 0.0, 1.0))
+        effective += pair_rate(len(problem), problem.pairs.jobs, problem.pairs.throughput, pair_shares)
+    return Allocation(
+        shares,
+        problem.pairs.jobs,
+        pair_shares,
+        effective,
+        float(certificate.objective),
+        float(certificate.bound),
+        float(certificate.gap),
+        certificate.solver,
+        certificate.prices,
+        np.zeros(0) if levels is None else levels,
+        notes,
+    )
+
+
+def pair_rate(count: int, jobs: Ints, rates: Floats, shares: Floats) -> Floats:
+    """Steps per second each of ``count`` jobs makes in pairs."""
+    result = np.zeros(count)
+    for side in (0, 1):
+        np.add.at(result, jobs[:, side], (rates[:, side, :] * shares).sum(axis=1))
+    return result
+
+
+def _pair_shares(problem: Problem, rows: PairRows, pair_x: Floats) -> Floats:
+    shares = np.zeros((len(problem.pairs), len(problem.columns)))
+    np.add.at(shares, (rows.pair[:, None], rows.column), pair_x)
+    return shares
+
+
+def _named(problem: Problem, row: Floats) -> dict[str, float]:
+    return dict(zip(problem.columns, row.tolist(), strict=True))

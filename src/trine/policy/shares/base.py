@@ -1,0 +1,150 @@
+"""The interface of a policy that computes time shares, and what it may remember from round to round."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from trine.core.errors import TrineError
+from trine.core.params import param
+from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.problem import Problem
+from trine.policy.shares.solver.form import InfeasibleError, UnservableError
+from trine.policy.view import Floats
+
+if TYPE_CHECKING:
+    from trine.policy.shares.solver.generous import Generous
+    from trine.policy.shares.solver.highs import Session
+    from trine.policy.shares.solver.start import Warm
+
+Kept = TypeVar("Kept")
+REFERENCE_TYPE = "v100"
+REFERENCE_DOC = "type whose speed stands for all when not aware; the first by name if the cluster has none of it"
+
+
+@dataclass
+class Memory:
+    """State of one policy between rounds. Pass the same object to every call; a new one forgets everything.
+
+    Each policy uses its own part. Jobs that are gone from the problem are forgotten.
+    """
+
+    seed: int = 0
+    generous: bool = False
+    """Among shares that are equally good, those that leave no time unused that would help somebody; otherwise the
+    middle of them all."""
+    held: dict[str, str] = field(default_factory=dict)
+    """GPU type a job keeps (AlloX, FIFO that does not know speeds)."""
+    co_runners: dict[str, str] = field(default_factory=dict)
+    """Whom a job shares its GPUs with, both ways (Gandiva)."""
+    isolated: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    """Steps left, isolated seconds so far and isolated steps/s at the last call (finish-time fairness)."""
+    warm: dict[str, Any] = field(default_factory=dict)
+    """Starting points for the solver."""
+    rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    @property
+    def start(self) -> Warm:
+        """Where the interior-point solver begins: near the last answer."""
+        from trine.policy.shares.solver.start import Warm
+
+        return self._kept(Warm)
+
+    @property
+    def vertices(self) -> Generous:
+        """The simplex solver of levels, which starts from where its rows were."""
+        from trine.policy.shares.solver.generous import Generous
+
+        return self._kept(Generous)
+
+    @property
+    def session(self) -> Session:
+        """The simplex solver, which starts from its last basis."""
+        from trine.policy.shares.solver.highs import Session
+
+        return self._kept(Session)
+
+    def _kept(self, kind: type[Kept]) -> Kept:
+        """The one of this run, made when first asked for."""
+        if kind.__name__ not in self.warm:
+            self.warm[kind.__name__] = kind()
+        found: Kept = self.warm[kind.__name__]
+        return found
+
+
+class SharePolicy(ABC):
+    """Says which part of the time each job should spend on each GPU type.
+
+    A subclass is a dataclass whose fields are its parameters, in a file of its name.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str] = ""
+    objective: ClassVar[str] = "objective"
+    """What the number ``Allocation.objective`` is, for people."""
+    takes_kinds: ClassVar[bool] = False
+    """Works on pairs of kinds as they are; for the others all pairs of jobs are listed, which grows as jobs squared."""
+
+    timeless: ClassVar[bool] = False
+    """Shares depend on who is there and how fast, not on progress, waiting or deadlines: those may be left out."""
+
+    def allocate(self, problem: Problem, memory: Memory | None = None) -> Allocation:
+        """Valid shares: no job above full time, no type above its GPUs. Nothing for no jobs."""
+        if not len(problem):
+            return allocation(problem, np.zeros((0, len(problem.types))), exact(0.0))
+        try:
+            stated = problem if self.takes_kinds else problem.listed()
+            return self.compute(stated, Memory() if memory is None else memory)
+        except (InfeasibleError, UnservableError) as error:
+            raise TrineError(
+                f"policy {self.name}: no proven answer ({error}); are the numbers very far apart?"
+            ) from error
+
+    @abstractmethod
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        """What ``allocate`` answers for at least one job."""
+
+    def explain(self, problem: Problem, found: Allocation) -> list[str]:
+        """One sentence per job: why it got its share."""
+        from trine.policy.shares.words import by_prices
+
+        return by_prices(problem, found)
+
+
+def aware_param() -> Any:
+    """The parameter ``aware`` of policies that exist with and without knowledge of speeds."""
+    return param(True, "use the throughput of each job on each type; false = treat all types alike")
+
+
+def sharing_param() -> Any:
+    """The parameter ``space_sharing`` of policies that can run two jobs on the same GPUs."""
+    return param(None, "run pairs of jobs on the same GPUs; none = whenever the problem lists pairs")
+
+
+def shares_space(problem: Problem, wanted: bool | None) -> bool:
+    """Whether pairs take part."""
+    return wanted is not False and (len(problem.pairs) > 0 or problem.kind_pairs is not None)
+
+
+def reference_rates(problem: Problem, gpu_type: str) -> Floats:
+    """Rates of a policy that takes every type to be as fast as ``gpu_type``; 0 where a job cannot run.
+
+    A job that cannot run on that type is taken at its fastest.
+    """
+    own = problem.types.index(gpu_type) if gpu_type in problem.types else 0
+    speed = problem.rates[:, own]
+    speed = np.where(speed > 0, speed, problem.rates.max(axis=1, initial=0.0))
+    return np.where(problem.rates > 0, speed[:, None], 0.0)
+
+
+def equal_rates(problem: Problem) -> Floats:
+    """Rates of a policy that counts time only: 1 wherever a job can run."""
+    return (problem.rates > 0).astype(np.float64)

@@ -1,0 +1,48 @@
+"""Max throughput: the sum of all throughputs is as large as can be, whoever it starves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trine.core.params import param
+from trine.policy.shares.allocation import Allocation
+from trine.policy.shares.base import Memory, SharePolicy, shares_space, sharing_param
+from trine.policy.shares.deadlines import best_sum, has_deadlines
+from trine.policy.shares.kinds import sum_by_kinds
+from trine.policy.shares.packed import Aim
+from trine.policy.shares.problem import Problem
+from trine.policy.shares.program import space_of
+from trine.policy.shares.words import by_prices, with_notes
+
+
+@dataclass
+class MaxThroughput(SharePolicy):
+    """Maximise over X the sum of thr(m, X), with thr(m, X) >= L_m / D_m for jobs with a deadline D_m that can be met.
+
+    Deadlines that cannot be met are reported job by job; the others hold.
+    """
+
+    name: ClassVar[str] = "max-throughput"
+    title: ClassVar[str] = "the sum of throughputs is as large as can be"
+    paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
+    takes_kinds: ClassVar[bool] = True
+    objective: ClassVar[str] = "steps per second of all jobs together"
+
+    space_sharing: bool | None = sharing_param()
+    slo: bool = param(True, "jobs with a deadline get at least the throughput that meets it")
+
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        sharing = shares_space(problem, self.space_sharing)
+        if sharing and problem.kind_pairs is not None and not (self.slo and has_deadlines(problem)):
+            return sum_by_kinds(problem, problem.kind_pairs, np.ones(len(problem.types)), memory)
+        problem = problem.listed() if sharing else problem
+        space = space_of(problem, problem.rates, sharing)
+        aim = Aim(np.ones(len(problem)), np.ones(len(problem.types)))
+        found, notes = best_sum(problem, space, aim, memory, self.slo)
+        return found.allocation(problem, notes=notes)
+
+    def explain(self, problem: Problem, found: Allocation) -> list[str]:
+        return with_notes(found, by_prices(problem, found))

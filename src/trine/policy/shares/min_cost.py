@@ -1,0 +1,66 @@
+"""Min cost: as much throughput per price as can be, with deadlines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trine.core.errors import InputError
+from trine.core.params import param
+from trine.policy.shares.allocation import Allocation
+from trine.policy.shares.base import Memory, SharePolicy, shares_space, sharing_param
+from trine.policy.shares.deadlines import best_ratio, best_sum, has_deadlines
+from trine.policy.shares.kinds import sum_by_kinds
+from trine.policy.shares.packed import Aim
+from trine.policy.shares.problem import WHERE, Problem
+from trine.policy.shares.program import space_of
+from trine.policy.shares.words import by_prices, with_notes
+from trine.policy.view import Floats
+
+
+@dataclass
+class MinCost(SharePolicy):
+    """``normalised``: maximise the sum over jobs and types of T[m, j] X[m, j] / c_j. ``ratio``: maximise the sum of
+    thr(m, X) over the price of all GPUs held, sum of c_j s_m X[m, j]. Either with thr(m, X) >= L_m / D_m for jobs with
+    a deadline D_m that can be met; those that cannot are reported job by job and the others hold.
+
+    The ratio alone is largest when only the cheapest steps are made: jobs without deadline may get nothing.
+    """
+
+    name: ClassVar[str] = "min-cost"
+    title: ClassVar[str] = "as much throughput per price as can be, deadlines kept"
+    paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
+    takes_kinds: ClassVar[bool] = True
+    objective: ClassVar[str] = "steps per second for a price of 1 per hour"
+
+    form: str = param(
+        "normalised", "each throughput over the price of its type, or all over all", choices=("normalised", "ratio")
+    )
+    space_sharing: bool | None = sharing_param()
+    slo: bool = param(True, "jobs with a deadline get at least the throughput that meets it")
+
+    def compute(self, problem: Problem, memory: Memory) -> Allocation:
+        prices = self._prices(problem)
+        sharing = shares_space(problem, self.space_sharing)
+        if sharing and problem.kind_pairs is not None and self.form == "normalised" and not has_deadlines(problem):
+            return sum_by_kinds(problem, problem.kind_pairs, 1.0 / prices, memory)
+        problem = problem.listed() if sharing else problem
+        space = space_of(problem, problem.rates, sharing)
+        if self.form == "ratio":
+            found, notes = best_ratio(problem, space, prices, memory, self.slo)
+        else:
+            found, notes = best_sum(problem, space, Aim(np.ones(len(problem)), 1.0 / prices), memory, self.slo)
+        return found.allocation(problem, notes=notes)
+
+    def explain(self, problem: Problem, found: Allocation) -> list[str]:
+        return with_notes(found, by_prices(problem, found))
+
+    def _prices(self, problem: Problem) -> Floats:
+        """Per GPU and hour; types without GPUs need none."""
+        missing = ~(problem.prices > 0) & (problem.capacity > 0)
+        if missing.any():
+            name = problem.types[int(np.argmax(missing))]
+            raise InputError(WHERE, f"no price above 0 for {name}", "a price for every GPU type", "prices")
+        return np.where(problem.capacity > 0, problem.prices, 1.0)

@@ -1,0 +1,77 @@
+"""Names for what a share policy keeps, so that it can be written down and given to a policy in another process.
+
+Job numbers differ between two engines, ids do not. A unit is called by the id of its job, a pair by both: ``7+12``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trine.policy.shares.base import Memory
+from trine.policy.view import View
+
+JOIN = "+"
+GONE = 1 << 40
+UNIT, GOT = "unit/", "got/"
+"""What a unit is due, and what it got; apart, because most rounds change only the second."""
+
+
+class Numbers:
+    """Ids to job numbers of the present engine. Jobs that are gone get numbers nobody ever has: the next round sees
+    that they left, and closes their accounts as it always does.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._known = {view.name(job_index): job_index for job_index in range(view.beyond)}
+        self._next = GONE
+
+    def __contains__(self, job_id: str) -> bool:
+        return self._known.get(job_id, GONE) < GONE
+
+    def __getitem__(self, job_id: str) -> int:
+        if job_id not in self._known:
+            self._known[job_id] = self._next
+            self._next += 1
+        return self._known[job_id]
+
+    def members(self, unit: str) -> tuple[int, int]:
+        """Job numbers of a unit; the second is -1 for a single job."""
+        one, _, other = unit.partition(JOIN)
+        return self[one], self[other] if other else -1
+
+
+def unit_names(members: Sequence[Sequence[int]], view: View) -> list[str]:
+    """Of units, each with the job numbers of its members; the second is -1 for a single job."""
+    name = {
+        job_index: view.name(job_index)
+        for job_index in {job_index for pair in members for job_index in pair}
+        if job_index >= 0
+    }
+    return [name[one] if other < 0 else f"{name[one]}{JOIN}{name[other]}" for one, other in members]
+
+
+def memory_state(memory: Memory, view: View) -> dict[str, Any]:
+    """What the policy itself remembers, without starting points of solvers: those only save time."""
+    found: dict[str, Any] = {
+        "held": {view.name(int(job)): kind for job, kind in memory.held.items()},
+        "partners": {view.name(int(job)): view.name(int(co_runner)) for job, co_runner in memory.co_runners.items()},
+        "isolated": {view.name(int(job)): list(told) for job, told in memory.isolated.items()},
+    }
+    drawn = memory.rng.getstate()
+    if drawn != random.Random(memory.seed).getstate():
+        found["random"] = [drawn[0], list(drawn[1]), drawn[2]]
+    return {key: value for key, value in found.items() if value}
+
+
+def restore_memory(memory: Memory, kept: Mapping[str, Any], numbers: Numbers) -> None:
+    """Of jobs that are gone policies remember nothing."""
+    held, co_runners, isolated = (kept.get(name, {}) for name in ("held", "partners", "isolated"))
+    memory.held = {str(numbers[job]): kind for job, kind in held.items() if job in numbers}
+    pairs = {job: co_runner for job, co_runner in co_runners.items() if job in numbers and co_runner in numbers}
+    memory.co_runners = {str(numbers[job]): str(numbers[co_runner]) for job, co_runner in pairs.items()}
+    memory.isolated = {str(numbers[job]): tuple(told) for job, told in isolated.items() if job in numbers}
+    if "random" in kept:
+        version, inside, spare = kept["random"]
+        memory.rng.setstate((version, tuple(inside), spare))

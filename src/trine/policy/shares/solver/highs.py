@@ -1,0 +1,143 @@
+"""Linear and mixed-integer programs by HiGHS: the fallback of the interior point, and the reference in tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trine.policy.shares.solver.form import Array, InfeasibleError, Mask, RateProblem
+
+INFINITY = float("inf")
+_COLUMN_WISE, _MINIMISE, _INTEGER, _CONTINUOUS = 1, 1, 1, 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """Minimise ``cost @ x`` between bounds on columns and rows; the matrix is stored by columns."""
+
+    cost: Array
+    row_lower: Array
+    row_upper: Array
+    start: NDArray[np.int32]
+    index: NDArray[np.int32]
+    value: Array
+    col_upper: Array = field(default_factory=lambda: np.zeros(0))
+    integer: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    @staticmethod
+    def of(cost: Array, entries: tuple[Any, Any, Any], row_lower: Array, row_upper: Array, **more: Any) -> Program:
+        """From (row, column, value) triples in any order."""
+        row, column, value = (np.concatenate([np.ravel(part) for part in parts]) for parts in entries)
+        kept = value != 0.0
+        row, column, value = row[kept], column[kept], value[kept]
+        order = np.argsort(column, kind="stable")
+        start = np.zeros(len(cost) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(column, minlength=len(cost)), out=start[1:])
+        return Program(cost, row_lower, row_upper, start, row[order].astype(np.int32), value[order], **more)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """``duals`` are per row: what the minimum gains per unit of the row's bound."""
+
+    x: Array
+    duals: Array
+    value: float
+    iterations: int
+
+
+class Session:
+    """One HiGHS object that is kept: a program of the same rows and columns starts from the last basis."""
+
+    def __init__(self, tolerance: float = 1e-9, **more: str | int) -> None:
+        """``more``: options of HiGHS by name."""
+        import highspy
+
+        self._statuses = highspy.HighsModelStatus
+        self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        options = {"output_flag": False, "threads": 1, "mip_rel_gap": 0.0, "mip_feasibility_tolerance": 1e-9}
+        options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
+        for name, value in (options | more).items():
+            self.highs.setOptionValue(name, value)
+        self._shape: tuple[int, int] = (0, 0)
+        self._basis: Any = None
+
+    def minimise(self, program: Program) -> Optimum:
+        """The optimum; ``InfeasibleError`` where there is none."""
+        self.load(program)
+        shape = (len(program.cost), len(program.row_lower))
+        if self._basis is not None and shape == self._shape and not program.integer.size:
+            self.highs.setBasis(self._basis)
+        self.highs.run()
+        found = self._read(program)
+        if not program.integer.size:
+            self._shape, self._basis = shape, self.highs.getBasis()
+        return found
+
+    def go_on(self, program: Program, cost: Array, column: int, value: float) -> Optimum:
+        """From the optimum of ``program``, the one solved last: the same with other costs and one column held."""
+        self.highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
+        self.highs.changeColBounds(column, value, value)
+        self.highs.run()
+        return self._read(program)
+
+    def forget(self) -> None:
+        """The next program has nothing to do with the last."""
+        self._shape, self._basis = (0, 0), None
+
+    def load(self, program: Program) -> None:
+        """In place of whatever was there."""
+        columns, rows = len(program.cost), len(program.row_lower)
+        upper = program.col_upper if program.col_upper.size else np.full(columns, INFINITY)
+        whole = program.integer if program.integer.size else np.zeros(columns, dtype=bool)
+        self.highs.clearModel()
+        self.highs.passModel(
+            columns, rows, len(program.value), _COLUMN_WISE, _MINIMISE, 0.0, program.cost, np.zeros(columns), upper,
+            program.row_lower, program.row_upper, program.start[:-1], program.index, program.value,
+            np.where(whole, _INTEGER, _CONTINUOUS).astype(np.int32),
+        )  # fmt: skip
+
+    @property
+    def optimal(self) -> bool:
+        """The last run ended at an optimum."""
+        return bool(self.highs.getModelStatus() == self._statuses.kOptimal)
+
+    def _read(self, program: Program) -> Optimum:
+        if not self.optimal:
+            status = self.highs.getModelStatus()
+            raise InfeasibleError(f"HiGHS: {self.highs.modelStatusToString(status).lower()}")
+        solution, info = self.highs.getSolution(), self.highs.getInfo()
+        duals = np.array(solution.row_dual) if solution.dual_valid else np.zeros(len(program.row_lower))
+        steps = max(0, info.simplex_iteration_count) + max(0, info.ipm_iteration_count)
+        return Optimum(np.array(solution.col_value), duals, float(info.objective_function_value), steps)
+
+
+def minimise(program: Program, tolerance: float = 1e-9) -> Optimum:
+    """One program, from scratch."""
+    return Session(tolerance).minimise(program)
+
+
+def rate_program(problem: RateProblem) -> Program:
+    """Form (P): columns x row by row, then t; rows of rate, time and capacity."""
+    n, types = problem.rates.shape
+    job, kind = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
+    column, last = np.arange(n * types), np.full(n, n * types)
+    entries = (
+        (job, np.arange(n), n + job, 2 * n + kind),
+        (column, last, column, column),
+        (problem.rates, -problem.demand, np.ones(n * types), problem.gang[job]),
+    )
+    cost = np.zeros(n * types + 1)
+    cost[-1] = -1.0
+    lower = np.concatenate((problem.floor, np.full(n + types, -INFINITY)))
+    return Program.of(cost, entries, lower, np.concatenate((np.full(n, INFINITY), np.ones(n), problem.capacity)))
+
+
+def solve_rates(problem: RateProblem) -> tuple[Array, Array, Array, int]:
+    """Form (P) by simplex: shares, duals of the rate rows, prices, iterations."""
+    found = minimise(rate_program(problem))
+    n = problem.n_jobs
+    return found.x[:-1].reshape(problem.rates.shape), found.duals[:n], -found.duals[2 * n :], found.iterations

@@ -1,0 +1,166 @@
+"""Mehrotra's predictor-corrector on the blocks of newton.py. Input is scaled so that t is near 1; no presolve here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trine.policy.shares.solver.elimination import SingularError
+from trine.policy.shares.solver.form import Array
+from trine.policy.shares.solver.newton import Blocks, Border, Point, Shape, border_matrix, weigh
+
+TOLERANCE = 1e-8
+MAX_ITERATIONS = 100
+NEAR_BOUNDARY = 0.99
+"""Part of the way to the boundary that a step goes at most. Nearer would be faster, and end far from the centre."""
+EARLY = 1e-2
+"""Relative gap of the point that a warm start uses: later ones are too close to the boundary to move from."""
+
+
+@dataclass(frozen=True)
+class Interior:
+    """The best point met, by gap and residuals together; ``early`` is one still far enough from the boundary."""
+
+    point: Point
+    score: float
+    iterations: int
+    early: Point
+
+
+class Residuals:
+    """How far the rows are from holding, the complementarity gap, and one score for both. Time rows hold throughout."""
+
+    __slots__ = ("capacity", "gap", "missed", "products", "rate", "score")
+
+    def __init__(self, shape: Shape, point: Point) -> None:
+        share = point.z[:-2]
+        self.products = point.primal * point.dual
+        self.gap = float(np.add.reduce(self.products))
+        self.rate = shape.demand * point.t
+        self.rate += shape.floor
+        self.rate += point.z[-1]
+        self.rate -= np.einsum("kn,kn->n", shape.rate[:-1], share)
+        self.capacity = shape.capacity - point.spare - weigh(share, shape.gang)
+        missed = self.rate / (point.t + point.z[-1])
+        self.missed = _extent(missed) + _extent(self.capacity / shape.capacity)
+        self.score = self.gap / point.t + self.missed
+
+
+def _extent(values: Array) -> float:
+    return max(float(np.maximum.reduce(values)), -float(np.minimum.reduce(values)))
+
+
+def run(shape: Shape, point: Point, tolerance: float = TOLERANCE, near_boundary: float = NEAR_BOUNDARY) -> Interior:
+    """Iterate until the gap is below ``tolerance`` relative to t, or until the numbers say that no more can be had."""
+    best, early = Interior(point, np.inf, 0, point), point
+    with np.errstate(all="ignore"):  # an empty interior ends in overflow: seen by the score, refuted by the certificate
+        for iteration in range(MAX_ITERATIONS):
+            off = Residuals(shape, point)
+            if not np.isfinite(off.score) or (off.score > 5.0 * best.score and off.gap < 1e-5 * point.t):
+                break
+            if off.gap > EARLY * point.t or iteration == 0:
+                early = point
+            if off.score < best.score:
+                best = Interior(point, off.score, iteration, early)
+            if off.gap <= tolerance * point.t and off.score <= 10.0 * tolerance:
+                break
+            try:
+                point = _iterate(shape, point, off, near_boundary)
+            except SingularError:
+                break
+    return best
+
+
+def _iterate(shape: Shape, point: Point, off: Residuals, near_boundary: float) -> Point:
+    """Predictor, centring by how far it gets, corrector, step."""
+    blocks = Blocks(shape, point)
+    border = Border(border_matrix(shape, blocks, point))
+    move = newton_step(shape, blocks, border, point, off, None)
+    left = _affine_gap(off, move)
+    target = off.gap / off.products.size * (left / off.gap) ** 3
+    aim = 1.0 - move
+    move *= move
+    aim -= move
+    aim -= target / off.products
+    return advance(point, aim, newton_step(shape, blocks, border, point, off, aim), near_boundary)
+
+
+def newton_step(shape: Shape, blocks: Blocks, border: Border, point: Point, off: Residuals, aim: Array | None) -> Array:
+    """Relative move of every primal value that takes its product with its slack down by ``aim`` (None: all) of itself.
+
+    The slacks then move by ``-(aim + move)``, relative to themselves.
+    """
+    n = shape.n_types
+    wanted = point.dual if aim is None else point.dual * aim
+    wanted_z = wanted[: -n - 1].reshape(n + 2, -1)
+    move = np.empty_like(wanted)
+    reply = move[: -n - 1].reshape(n + 2, -1)
+    dual = _blocks_reply(blocks, wanted_z, off, reply[:-1])
+
+    right = np.empty(n + 1)
+    np.subtract(off.capacity, np.einsum("kn,kn->k", blocks.gang_weight, reply[:-2]), out=right[:n])
+    right[:n] += point.spare if aim is None else point.spare * aim[-n - 1 : -1]
+    right[n] = wanted[-1] + weigh(shape.demand, dual)
+    solved = border.solve(right)
+
+    dual += _border_reply(shape, blocks, solved, reply[:-1])
+    np.add(wanted_z[-1], dual, out=dual)
+    np.negative(dual, out=reply[-1])
+    move[: -n - 1] /= point.dual[: -n - 1]
+    np.divide(solved[:n], point.dual[-n - 1 : -1], out=move[-n - 1 : -1])
+    move[-n - 1 : -1] -= 1.0 if aim is None else aim[-n - 1 : -1]
+    move[-1] = solved[-1] / point.t
+    return move
+
+
+def _blocks_reply(blocks: Blocks, wanted: Array, off: Residuals, reply: Array) -> Array:
+    """Each job on its own, prices and t held: fills ``reply`` (moves over weights), returns the moves of the duals."""
+    columns = wanted[:-1]
+    dual: Array
+    mean, dual = np.einsum("ikn,kn->in", blocks.fit, columns)
+    lag = columns - mean
+    lag -= np.einsum("kn,kn->n", blocks.fit[0], lag)
+    dual += (off.rate - blocks.surplus * wanted[-1]) / blocks.rate_pivot
+    np.multiply(blocks.centred, dual, out=reply)
+    reply -= lag
+    return dual
+
+
+def _border_reply(shape: Shape, blocks: Blocks, solved: Array, reply: Array) -> Array:
+    """What the moves of prices and t add to ``reply`` and to the moves of the duals."""
+    fall = solved[:-1]
+    mean, slope = np.einsum("k,ikn->in", fall, blocks.fit)
+    slope *= shape.gang
+    more: Array = blocks.per_rate * solved[-1]
+    more -= slope
+    reply += blocks.centred * more
+    shift = fall[:, None] - mean
+    shift *= shape.gang
+    reply += shift
+    return more
+
+
+def _affine_gap(off: Residuals, move: Array) -> float:
+    """The gap that the longest feasible predictor step would leave."""
+    primal = 1.0 / max(1.0, -float(np.minimum.reduce(move)))
+    dual = 1.0 / max(1.0, 1.0 + float(np.maximum.reduce(move)))
+    moved = off.products * move
+    first = float(np.add.reduce(moved))
+    moved *= move
+    second = float(np.add.reduce(moved))
+    return (1.0 - dual) * off.gap + (primal * (1.0 - dual) - dual) * first - primal * dual * second
+
+
+def advance(point: Point, aim: Array, move: Array, near_boundary: float) -> Point:
+    """Go at most ``near_boundary`` of the way to a zero of any value or slack. Uses up ``aim`` and ``move``."""
+    aim += move
+    primal = near_boundary / max(near_boundary, -float(np.minimum.reduce(move)))
+    dual = near_boundary / max(near_boundary, float(np.maximum.reduce(aim)))
+    move *= primal
+    move += 1.0
+    move *= point.primal
+    aim *= -dual
+    aim += 1.0
+    aim *= point.dual
+    return Point(move, aim, len(point.spare))
