@@ -28,6 +28,7 @@ from trine.engine.quotas import Quotas
 from trine.engine.relocation import Relocations
 from trine.engine.selection_planner import ExactRound, runs_as_selected
 from trine.engine.table import JobTable, State
+from trine.engine.worth_round import WorthRound
 from trine.perf.model import PerfModel, Speed
 from trine.perf.traffic import Traffic
 from trine.placement.base import Ask, Placement
@@ -130,6 +131,7 @@ class Engine:
             self.co_runners,
             self.perf,
             relocations=Relocations(moves) if self.placement.relocates else None,
+            quotes=moves,
         )
 
     def _all_handlers(self) -> dict[type, Callable[[Any], list[Decision]]]:
@@ -261,6 +263,8 @@ class Engine:
         self._planner.space_sharing = self.space_sharing
         if not fill and runs_as_selected(self._planner, selection):
             return Plan()
+        if selection.worth and self.placement.sticky:
+            return WorthRound(self._planner, now, selection).run()
         realised = ExactRound(self._planner, now, selection)
         return realised.fill() if fill else realised.run()
 
@@ -313,6 +317,7 @@ class Engine:
         sharing.drop(self, job_index)
         self.count_finished(job_index)
         self.settled = False
+        self.policy.finished_work(float(table.ideal_s[job_index]))
         self.policy.finished(float(table.attained_s[job_index] * table.gpus[job_index]))
         self.tell(event.now, job_index, "finished")
         return self.release(event.now, job_index)
@@ -393,7 +398,9 @@ class Engine:
         free = [p.total for p in self.free.pools]
         aside = len(self.aside & self.assigned.keys()) if self.aside else 0
         all_run = len(self.assigned) - aside == len(active_jobs)
-        return View(now, active_jobs.job_indices, table, free, self._capacity, self.compat, table.prioritised, all_run)
+        view = View(now, active_jobs.job_indices, table, free, self._capacity, self.compat, table.prioritised, all_run)
+        view.restart_cost = self.costs.migration
+        return view
 
     def speed(self, job_index: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to the jobs on its GPUs and links."""

@@ -93,10 +93,12 @@ class Planner:
     """Two jobs may run on the same GPUs at all."""
     relocations: Relocations | None = None
     """Moves running jobs to better GPUs, under policies that want it."""
+    quotes: Moves | None = None
+    """Speeds on other GPUs with the traffic of this moment, and what a move costs."""
 
     def __post_init__(self) -> None:
         self._capacity = self.free.total
-        self._ask = Ask(_NO_JOB, columns=self.table)
+        self._ask = Ask(_NO_JOB, columns=self.table, quote=None if self.quotes is None else self.quotes.speed_at)
         """One for all questions: most placements read little of it, and they are asked often."""
         self.checked = not type(self.placement.chooses).__module__.startswith("trine.")
         """What comes with trine is tested to name GPUs that exist."""

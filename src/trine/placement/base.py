@@ -6,7 +6,7 @@ import inspect
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -18,7 +18,7 @@ from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.core.result import TimerChange
-from trine.perf.model import PerfModel
+from trine.perf.model import PerfModel, Speed
 from trine.placement.free import FreePool
 
 Floats = npt.NDArray[np.float64]
@@ -56,6 +56,8 @@ class Ask:
     type_index: int = 0
     """Index of the GPU type of the pool."""
     columns: JobColumns | None = None
+    quote: Callable[[int, tuple[int, ...]], Speed] | None = None
+    """How fast a job would be on given GPUs, next to the jobs that send over the same links now."""
     relocating: bool = False
     """The job runs and goes on where it is unless it gets better GPUs: there is nothing to wait for."""
 
@@ -97,7 +99,7 @@ class Ask:
     def within(self, widest: Tier) -> Ask:
         """The same ask with this bound, or its own if that is tighter."""
         widest = min(widest, self.widest)
-        return Ask(self.job, self.job_index, self.now, widest, self.type_index, self.columns, self.relocating)
+        return Ask(self.job, self.job_index, self.now, widest, self.type_index, self.columns, self.quote, self.relocating)
 
 
 class Placement(ABC):

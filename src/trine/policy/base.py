@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -38,6 +38,23 @@ class Relocation:
     quantum_s: float = 1200.0
     tries: int = 60
     """Jobs for which a place is looked for in one round, those that could gain most first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """When jobs are stopped so that a selected gang gets GPUs close together, or good chips.
+
+    The victims are narrower than the gang. They lose worth x speed for what a stop costs them, the gang gains worth x
+    (speed there - speed of the best free place) for as long as ``horizon_s`` at most.
+    """
+
+    slower_than: float = 0.9
+    """Speed of the best free place over that of the best there could be, below which room is made."""
+    horizon_s: float = 3600.0
+    wait_s: float = 54.0
+    """Seconds that a victim is expected to wait beyond what its stop costs."""
+    slow_chip: float = 1.15
+    """Room is made of chips no slower than this."""
 
 
 @dataclass(slots=True)  # not frozen: that would make it three times as slow to build, once per round
@@ -89,6 +106,15 @@ class Selection:
     """The job on the same GPUs by job number, both ways."""
     changed: Collection[int] | None = field(default=None, compare=False)
     """Job numbers that may stand otherwise here than in the selection this policy gave before; ``None`` = any."""
+
+    worth: Mapping[int, float] = field(default_factory=dict, compare=False)
+    """Value of one unit of speed, by job index, for making room and moving: the gain of one job over the loss of others."""
+    left_s: Mapping[int, float] = field(default_factory=dict, compare=False)
+    """Seconds of work left on the best type, by job index, as the policy knows or expects it."""
+    spare: Sequence[int] = field(default=(), compare=False)
+    """Job indices in the order in which waiting jobs take GPUs that the selection leaves over, of any type."""
+    make_room: MakeRoom | None = field(default=None, compare=False)
+    relocation: Relocation | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, job_indices: Ints, pools: Ints | None = None, co_runners: Ints | None = None) -> Selection:
@@ -186,6 +212,9 @@ class Policy(ABC):
 
     def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
         """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""
+
+    def finished_work(self, work_s: float) -> None:  # noqa: B027 - most policies learn nothing
+        """A job ended after ``work_s`` seconds of work on median GPUs of its best type."""
 
     def notes(self) -> list[str]:
         """Sentences that whoever reads the results should know, asked for when the run is over."""

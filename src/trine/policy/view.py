@@ -67,6 +67,8 @@ class View:
         """Numbers of the jobs that came and of those that left since the last round; ``None`` = look at ``slots``."""
         self.within_quotas: Callable[[list[int]], Flags] | None = None
         """Which of these job numbers, served in this order, exceed no quota; ``None``: there are no quotas."""
+        self.restart_cost: Callable[[Job], float] = lambda _: 0.0
+        """Seconds that a move costs a job."""
         self.over_quota: set[int] | None = None
         """Job numbers that a policy left out because of a quota; see ``allowed``."""
         self._columns = columns
@@ -196,6 +198,32 @@ class View:
         c = self._columns
         since = np.maximum(self.now - c.work_from_s[self.job_indices], 0.0)
         return np.minimum(c.done[self.job_indices] + since * c.rate[self.job_indices], c.steps[self.job_indices])
+
+    @cached_property
+    def done_s(self) -> Floats:
+        """Work done, in seconds on median GPUs of the best type; known also where the duration is not."""
+        return self.done * (self.ideal_s / self._columns.steps[self.job_indices])
+
+    @cached_property
+    def speed(self) -> Floats:
+        """Speed of running jobs, as last reported or expected, over that on median GPUs of the best type; else 0."""
+        c = self._columns
+        return c.rate[self.job_indices] * (self.ideal_s / c.steps[self.job_indices])
+
+    def speed_by_type(self) -> Floats:
+        """Speed of each job (row) on median GPUs of each type (column), 1 on its best one; 0 where it cannot run."""
+        columns = self._columns
+        found = np.zeros((len(self), len(self.gpus_by_type)))
+        for row, job_index in enumerate(self.job_indices.tolist()):
+            step_s, types = columns.step_s[job_index], columns.types[job_index]
+            if types:
+                found[row, types] = [step_s[types[0]] / step_s[t] for t in types]
+        return found
+
+    @cached_property
+    def restart_s(self) -> Floats:
+        """What a stop or move costs each job, seconds."""
+        return np.array([self.restart_cost(self._columns.jobs[i]) for i in self.job_indices.tolist()])
 
     @cached_property
     def steps_left(self) -> Floats:

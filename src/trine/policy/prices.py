@@ -1,0 +1,94 @@
+"""A price for one GPU of each type, at which demand meets capacity, and the assignment of jobs to types at such prices.
+
+The prices are the dual solution of: maximise the total value of the jobs that run, each on one type, within the GPUs of
+every type. A job is worth its weight times its speed on the type; it gives way where others would pay more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trine.policy.view import Floats, Ints
+
+_SWEEPS = 8
+_SAME = 1e-9
+"""Relative change of all prices below which sweeping on changes nothing."""
+
+
+@dataclass
+class TypePrices:
+    """Prices per GPU and type, kept from round to round: few jobs change, so that one or two sweeps are enough."""
+
+    by_type: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def update(self, value: Floats, gangs: Ints, capacity: Ints) -> Floats:
+        """Prices at which the jobs that want a type fill it; ``value``: of each job (row) on each type (column).
+
+        Gauss-Seidel: type by type, each job bids what makes the type as good for it as its best alternative, and the
+        price is the bid of the first job that no longer fits.
+        """
+        if len(self.by_type) != len(capacity):
+            self.by_type = np.zeros(len(capacity))
+        price = self.by_type.copy()
+        for _ in range(_SWEEPS):
+            before = price.copy()
+            for t in range(len(capacity)):
+                price[t] = _clearing_price(value, gangs, price, t, int(capacity[t]))
+            if np.abs(price - before).max(initial=0.0) <= _SAME * price.max(initial=0.0):
+                break
+        self.by_type = price
+        return price
+
+
+def _clearing_price(value: Floats, gangs: Ints, price: Floats, t: int, capacity: int) -> float:
+    surplus = value - gangs[:, None] * price
+    surplus[:, t] = 0.0  # the alternative is at least not to run at all
+    bid = (value[:, t] - surplus.max(axis=1)) / gangs
+    wants = np.flatnonzero(bid > 0)
+    order = wants[np.argsort(-bid[wants], kind="stable")]
+    first_out = int(np.searchsorted(np.cumsum(gangs[order]), capacity, side="right"))
+    return float(bid[order[first_out]]) if first_out < len(order) else 0.0
+
+
+def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> Ints:
+    """A type for each job, -1 for those that do not run; whole gangs within the GPUs of every type.
+
+    Jobs in order of their surplus per GPU take the type on which it is largest, while that has room. Jobs without any
+    surplus take what is left, in order of value per GPU: prices of whole gangs leave some GPUs over.
+    """
+    left: list[int] = capacity.tolist()
+    chosen = np.full(len(gangs), -1, dtype=np.int64)
+    if not len(gangs):
+        return chosen
+    per_gpu = value / gangs[:, None]
+    surplus = per_gpu - price
+    best = surplus.max(axis=1)
+    preferred = np.argsort(-surplus, axis=1, kind="stable").tolist()
+    size: list[int] = gangs.tolist()
+    for job in np.argsort(-best, kind="stable").tolist():
+        if best[job] <= 0 or not any(left):
+            break
+        for t in preferred[job]:
+            if surplus[job, t] <= 0:
+                break
+            if left[t] >= size[job]:
+                chosen[job] = t
+                left[t] -= size[job]
+                break
+    _fill_up(chosen, per_gpu, size, left)
+    return chosen
+
+
+def _fill_up(chosen: Ints, per_gpu: Floats, size: list[int], left: list[int]) -> None:
+    waiting = np.flatnonzero(chosen < 0)
+    most = per_gpu[waiting].max(axis=1) if len(waiting) else np.zeros(0)
+    for job in waiting[np.argsort(-most, kind="stable")].tolist():
+        if not any(left):
+            break
+        for t in np.argsort(-per_gpu[job], kind="stable").tolist():
+            if per_gpu[job, t] > 0 and left[t] >= size[job]:
+                chosen[job] = t
+                left[t] -= size[job]
+                break
