@@ -11,19 +11,16 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from trine.assembly.registry import ordering_policies, placements, share_policies
+from trine.assembly.settings import GROUPS
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
-from trine.core.plugins import discover
 from trine.inputs.job_spec import EXPECTED, JobSpec
 from trine.inputs.preset import load_preset, preset_names
-from trine.placement.base import Placement
-from trine.policy.base import Policy
-from trine.policy.shares.base import SharePolicy
 from trine.policy.shares.rounds.params import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE
-from trine.sim.settings import GROUPS
 
 HERE = Path(__file__).parent / "reference"
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
@@ -32,13 +29,13 @@ MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 def pages() -> dict[str, str]:
     """File name to content."""
     return {
-        "policies.md": _catalog("Policies", "Who goes next.", discover("trine.policy", Policy)),
+        "policies.md": _catalog("Policies", "Who goes next.", ordering_policies()),
         "share-policies.md": _shares(),
         "placements.md": _catalog(
             "Placements",
             "Where a job goes. Every name also exists with `-sticky` behind it: running jobs then keep their GPUs; "
             "without it all jobs are placed anew every round.",
-            discover("trine.placement", Placement),
+            placements(),
         ),
         "settings.md": _settings(),
         "presets.md": _presets(),
@@ -58,7 +55,7 @@ def _shares() -> str:
         "an ordering policy: `aware`, `form` or `space_sharing` select this one. See [policies](../policies.md)."
     )
     rounds = f"\n## The round mechanism\n\nParameters of all share policies.\n{_table(params_of(RoundParams))}"
-    return _catalog("Share policies", lead, discover("trine.policy.shares", SharePolicy)) + rounds
+    return _catalog("Share policies", lead, share_policies()) + rounds
 
 
 def _entry(name: str, cls: Any) -> str:

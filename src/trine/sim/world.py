@@ -9,13 +9,12 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from trine.core.costs import StopCosts
+from trine.assembly.settings import WorldSettings
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.core.params import param
 from trine.core.reason import Why
 from trine.engine.engine import Engine, EngineError
 from trine.engine.events import (
@@ -41,39 +40,6 @@ _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
 _FRUITLESS_STOPS = 50_000
 """So many stops in a row that save no work at all are taken for a standstill."""
-
-
-@dataclass(frozen=True)
-class WorldSettings:
-    """How time passes and what a stop costs."""
-
-    round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
-    event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
-    fill: bool = param(
-        False, "between rounds, give GPUs that nobody holds to waiting jobs at every arrival and completion"
-    )
-    finish: str = param(
-        "exact",
-        "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",
-        ("exact", "round"),
-    )
-    ideal: bool = param(False, "share policies only: no rounds, every job has its share of each type all the time")
-    restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
-    migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
-    restart: str = param(
-        "restore_s",
-        "what a restart costs: restore_s for all jobs, or model = the seconds that the table of models has instead",
-        ("restore_s", "model"),
-    )
-    checkpoint_every_s: float = param(
-        0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0
-    )
-    validate: bool = param(False, "check the invariants after every step")
-
-    @property
-    def costs(self) -> StopCosts:
-        """What stops cost, but for what depends on the model; see ``performance.stop_costs``."""
-        return StopCosts(self.restore_s, self.migration_s, self.checkpoint_every_s)
 
 
 class World:
@@ -382,3 +348,10 @@ class World:
         for life in lives:
             if life.run is not None:
                 self.recorder.end_run(life, max(last_s, life.run.start_s), Why.NOT_DECIDED)
+
+
+def finish_times(engine: Engine, jobs: Sequence[Job], settings: WorldSettings) -> dict[str, float]:
+    """Simulate ``jobs`` (in order of submission) to their end; when each finished, in seconds, by job id."""
+    recorder = Recorder(engine.cluster, keep_segments=False)
+    World(engine, iter(jobs), len(jobs), settings, recorder).run()
+    return {life.job.id: life.finish_s for life in recorder.lives}

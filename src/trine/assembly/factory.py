@@ -1,21 +1,55 @@
-"""Puts the performance model together from settings and files, for the simulator and the daemon alike."""
+"""Puts the parts of a scheduler together: performance model, costs of stops, engine.
+
+The simulator, the daemon and replays build theirs here; what differs between them is passed in.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 
+from trine.assembly.settings import RunSettings, Settings
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError
+from trine.engine.engine import Engine
+from trine.engine.quotas import Quotas
 from trine.inputs.network import load_network
 from trine.perf.model import LinkSharing, LocalityPenalty, PerfModel
 from trine.perf.model_traffic import TrafficTable, shipped_table
 from trine.perf.network import Network
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
-from trine.sim.settings import RunSettings
+
+
+def make_engine(
+    settings: Settings,
+    perf: PerfModel,
+    placement_seed: str,
+    quotas: Quotas | None = None,
+    *,
+    space_sharing: bool = True,
+    engine_type: type[Engine] = Engine,
+) -> Engine:
+    """An engine for the cluster of ``perf``, without jobs; ``placement_seed`` is that of random placements.
+
+    ``space_sharing``: two jobs may run on the same GPUs at a time.
+    """
+    run = settings.run
+    settings.placement.prepare(perf, random.Random(placement_seed), settings.compat)
+    return engine_type(
+        perf.cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        settings.compat,
+        stop_costs(run, perf),
+        quotas or Quotas(),
+        space_sharing=space_sharing,
+    )
 
 
 def performance_model(
