@@ -22,7 +22,7 @@ from trine.server.controller import Controller
 from trine.server.replay import Forecast, error_sentence, recorded_run, redecide
 from trine.server.state import LiveState
 from trine.server.store import Store
-from trine.sim.world import finish_times
+from trine.sim.scenario import finish_times
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ LENGTHS = {"1": (2, 600.0), "2": (2, 900.0), "3": (4, 300.0), "4": (1, 1200.0), 
 
 def forecast(state: LiveState, model: Model) -> list[Forecast]:
     run = recorded_run(state, model)
-    return [] if run is None else run.compare(finish_times(run.engine, run.jobs, run.settings))
+    return [] if run is None else run.compare(finish_times(run.settings, run.engine, run.jobs))
 
 
 def loaded(home: Path) -> LiveState:

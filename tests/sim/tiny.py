@@ -16,7 +16,8 @@ from trine.engine.engine import Engine
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import metrics
-from trine.sim.recorder import Life, Recorder
+from trine.sim.recorder import Life
+from trine.sim.scenario import make_world
 from trine.sim.world import World
 
 
@@ -78,11 +79,11 @@ def simulate(
 ) -> Outcome:
     """Run ``jobs`` to the end with the invariants checked after every step."""
     settings = resolve(policy, placement, {"validate": True} | {k.replace("__", "."): v for k, v in values.items()})
-    recorder = Recorder(cluster)
     tracked = sum(job.tracked for job in jobs)
     built = build_engine(cluster, settings, seed, throughputs, engine)
-    world = World(built, chain(jobs, background), tracked, settings.run, recorder)
+    world = make_world(settings, built, chain(jobs, background), tracked)
     world.run()
+    recorder = world.recorder
     records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
     summary = metrics.summarise(
         recorder, records, rounds=world.rounds, cpu_s=0.0, policy=policy, placement=placement, seed=seed

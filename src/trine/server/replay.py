@@ -1,6 +1,6 @@
 """A recorded run, looked at again: does the engine decide the same, and does a simulation foresee what happened?
 
-The simulation itself is ``sim.world.finish_times``; here is what it runs, and how its answer compares.
+The simulation itself is ``sim.scenario.finish_times``; here is what it runs, and how its answer compares.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trine.assembly.settings import WorldSettings, resolve
+from trine.assembly.settings import Settings, resolve
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.engine.engine import Engine
@@ -81,7 +81,7 @@ class RecordedRun:
     have, and times that begin with the first submission."""
 
     engine: Engine
-    settings: WorldSettings
+    settings: Settings
     jobs: list[Job]
     origin_s: float
     ended: list[LiveJob]
@@ -107,7 +107,7 @@ def recorded_run(state: LiveState, model: Model) -> RecordedRun | None:
     engine = empty_engine(state, model, settings, f"{model.seed}/placement")
     jobs = [_simulated(job, origin_s) for job in sorted(ended, key=lambda job: job.submitted_s)]
     jobs = [job for job in jobs if engine.perf.types_for(job)]  # the cluster may have become smaller since
-    return RecordedRun(engine, settings.run, jobs, origin_s, ended)
+    return RecordedRun(engine, settings, jobs, origin_s, ended)
 
 
 def _simulated(job: LiveJob, origin: float) -> Job:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trine.assembly.factory import make_engine, performance_model
+from trine.assembly.factory import make_engine, pair_cost_part, performance_model, slice_clock
 from trine.assembly.settings import RunSettings, Settings, TraceSettings, described, resolve
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
@@ -86,10 +86,10 @@ def run(
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = _that_fit(jobs, perf, settings.run, scenario, source)
     jobs = _in_window(jobs, settings.run.window)
-    recorder = Recorder(cluster, keep_segments)
     started = time.process_time()
-    simulated = _world(scenario, settings, jobs, perf, recorder, progress, log)
+    simulated = _world(scenario, settings, jobs, perf, keep_segments, progress, log)
     simulated.run()
+    recorder = simulated.recorder
     cpu_s = time.process_time() - started
     records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
     summary = metrics.summarise(
@@ -240,16 +240,41 @@ def _world(
     settings: Settings,
     jobs: list[Job],
     perf: PerfModel,
-    recorder: Recorder,
+    keep_segments: bool,
     progress: Progress | None,
     log: DecisionLog | None,
 ) -> World:
-    run = settings.run
     engine = make_engine(settings, perf, f"{scenario.seed}/placement")
     _check_capacity(jobs, settings.placement, perf.cluster)
     tracked = sum(job.tracked for job in jobs)
-    told = None if log is None else _teller(engine, log)
-    return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress, told)
+    log_decision = None if log is None else _teller(engine, log)
+    arrivals = _arrivals(jobs, settings.run)
+    return make_world(
+        settings, engine, arrivals, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
+    )
+
+
+def make_world(
+    settings: Settings,
+    engine: Engine,
+    arrivals: Iterator[Job],
+    tracked: int,
+    *,
+    keep_segments: bool = True,
+    progress: Progress | None = None,
+    log: Callable[[float, Decision], None] | None = None,
+) -> World:
+    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
+    recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings))
+    slices = slice_clock(settings, engine.perf)
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
+
+
+def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
+    """Simulate ``jobs`` (in order of submission) to their end; when each finished, in seconds, by job id."""
+    world = make_world(settings, engine, iter(jobs), len(jobs), keep_segments=False)
+    world.run()
+    return {life.job.id: life.finish_s for life in world.recorder.lives}
 
 
 def _teller(engine: Engine, log: DecisionLog) -> Callable[[float, Decision], None]:
