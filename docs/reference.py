@@ -15,6 +15,7 @@ from trine.assembly.registry import ordering_policies, placements, share_policie
 from trine.assembly.settings import GROUPS
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
+from trine.core.result import Summary
 from trine.inputs.job_spec import EXPECTED, JobSpec
 from trine.inputs.preset import load_preset, preset_names
 from trine.policy.shares.rounds.params import RoundParams
@@ -42,6 +43,7 @@ def pages() -> dict[str, str]:
         "jobs.md": _jobs(),
         "api.md": _api(),
         "metrics.md": _metrics(),
+        "summary.md": _summary(),
     }
 
 
@@ -171,6 +173,15 @@ def _metrics() -> str:
     lead = "What `/metrics` of the daemon tells Prometheus. See [operations](../operations.md#watch-it)."
     rows = [(f"`{name}`", meaning) for name, meaning in TABLE.items()]
     return f"{MADE}# Metrics\n\n{lead}\n\n{_rows(('metric', 'meaning'), rows)}"
+
+
+def _summary() -> str:
+    lead = (
+        "Keys of `summary.json`, of `--json` and of `compare.json`. Times are seconds. "
+        "See [output files](../outputs.md)."
+    )
+    rows = [(f"`{metric.key}`", metric.doc) for metric in Summary.metrics()]
+    return f"{MADE}# Summary of a run\n\n{lead}\n\n{_rows(('key', 'meaning'), rows)}"
 
 
 def _rows(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
