@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.contract.test_every_combination import assert_sound
+from trine.assembly.settings import resolve
 from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job
@@ -24,7 +25,6 @@ from trine.policy.shares.rounds.params import RoundParams
 from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.policy.view import View
 from trine.sim.scenario import Scenario, run
-from trine.sim.settings import resolve
 from trine.trace import load, write_trace
 
 POLICIES = sorted(discover("trine.policy.shares", SharePolicy))
