@@ -12,6 +12,7 @@ from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.result import JobRecord, Segment, Summary
 from trine.engine.engine import Engine
+from trine.parity import pal
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import metrics
@@ -62,8 +63,18 @@ def build_engine(
 ) -> Engine:
     run = settings.run
     perf = performance_model(run, cluster, VariabilityTable.of_cluster(cluster), throughputs or ThroughputTable())
-    settings.placement.prepare(perf, random.Random(f"{seed}/placement"), settings.compat)
-    return cls(cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, stop_costs(run, perf))
+    settings.placement.prepare(perf, random.Random(f"{seed}/placement"))
+    return cls(
+        cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        settings.compat,
+        stop_costs(run, perf),
+        rules=pal.planner_rules(settings.compat),
+        remaining_time=pal.remaining_time(settings.compat),
+    )
 
 
 def simulate(

@@ -21,6 +21,7 @@ from trine.engine.reasons import never_fits
 from trine.engine.resume import Past, rate_resumed, resume
 from trine.engine.table import State
 from trine.inputs.job_spec import JobSpec
+from trine.parity import pal
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
@@ -132,7 +133,7 @@ def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) 
     """An engine for the cluster, without jobs; ``seed`` is that of the placement."""
     assert state.cluster is not None
     perf = performance(state, model, state.cluster)
-    settings.placement.prepare(perf, random.Random(seed), settings.compat)
+    settings.placement.prepare(perf, random.Random(seed))
     run = settings.run
     return Engine(
         state.cluster,
@@ -144,6 +145,8 @@ def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) 
         stop_costs(run, perf),
         model.quotas,
         space_sharing=state.sharing != "off",
+        rules=pal.planner_rules(settings.compat),
+        remaining_time=pal.remaining_time(settings.compat),
     )
 
 

@@ -22,6 +22,7 @@ from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughput_check import check_jobs
 from trine.inputs.throughputs import load_throughputs
+from trine.parity import pal
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
@@ -249,10 +250,20 @@ def _world(
     log: DecisionLog | None,
 ) -> World:
     run = settings.run
-    settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
+    settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"))
     _check_capacity(jobs, settings.placement, perf.cluster)
     costs = stop_costs(run, perf)
-    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, costs)
+    engine = Engine(
+        perf.cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        settings.compat,
+        costs,
+        rules=pal.planner_rules(settings.compat),
+        remaining_time=pal.remaining_time(settings.compat),
+    )
     tracked = sum(job.tracked for job in jobs)
     told = None if log is None else _teller(engine, log)
     return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress, told)

@@ -12,6 +12,7 @@ from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.core.plugins import discover, find
 from trine.inputs.numbers import read_numbers
+from trine.parity import pal
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
@@ -165,7 +166,7 @@ def resolve(
         build(VariabilitySettings, parts.variability, WHERE, "variability."),
         compat,
         _policy(policy_type, parts.policy, run.round_s, compat, seed),
-        Sticky(inner) if sticky else inner,
+        pal.configured(Sticky(inner) if sticky else inner, compat),
     )
 
 

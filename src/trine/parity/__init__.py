@@ -1,0 +1,1 @@
+"""Behaviours of published simulators, as strategies that are put into the core where results are compared per job."""
