@@ -24,6 +24,7 @@ from trine.core.costs import StopCosts
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.inputs.numbers import read_numbers
+from trine.parity import pal
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 
@@ -195,13 +196,15 @@ def resolve(
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
             raise unknown_name(WHERE, "key", name, _all_names(known))
-    made_placement = make_placement(placement, placement_type, parts.placement)
     run, compat = build(RunSettings, parts.run, WHERE), _compat(parts.compat, authors)
+    made_placement = pal.configured(make_placement(placement, placement_type, parts.placement), compat)
     workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(run, workload, trace, variability, compat, made_policy, made_placement, round_params)
+    return Settings(
+        run, workload, trace, variability, compat, made_policy, pal.configured(made_placement, compat), round_params
+    )
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

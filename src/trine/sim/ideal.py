@@ -72,7 +72,9 @@ class _Fluid:
         self.rate: Floats = np.zeros(0)
         if self.active:
             job_indices = np.array(self.active, np.int64)
-            view = View(self.now, job_indices, self.table, self.capacity, self.capacity, self.engine.compat)
+            engine, capacity = self.engine, self.capacity
+            rule = engine.remaining_time
+            view = View(self.now, job_indices, self.table, capacity, capacity, engine.compat, remaining_time=rule)
             self.rate, self.part = self.policy.fluid(view)
             self.solved += 1
 
