@@ -9,6 +9,7 @@ decisions, so that the next turn is known in advance, and until then rounds repe
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,30 @@ class Account:
     def falls(self) -> float:
         """How fast it loses its place, in seconds per second."""
         return 1.0 - self.share[self.due]
+
+
+@dataclass(slots=True)
+class _Holders:
+    """Units that have GPUs of one type by right: how far behind others must be, ascending, and how fast that falls."""
+
+    seat_s: list[float]
+    falls: list[float]
+    fastest: float = 0.0
+
+    def add(self, seat_s: float, falls: float) -> None:
+        self.seat_s.append(seat_s)
+        self.falls.append(falls)
+        self.fastest = max(self.fastest, falls)
+
+    def passed_s(self, behind_s: float, rises: float, soon_s: float) -> float:
+        """When one who is behind by ``behind_s`` passes one of them, or ``soon_s`` if that is sooner."""
+        seats, falls, fastest = self.seat_s, self.falls, rises + self.fastest
+        for at in range(bisect_left(seats, behind_s), len(seats)):
+            ahead_s = seats[at] - behind_s
+            if ahead_s / fastest >= soon_s:
+                break
+            soon_s = min(soon_s, ahead_s / (rises + falls[at]))
+        return soon_s
 
 
 class Turns:
@@ -252,7 +277,29 @@ class Turns:
 
     def _next_turn_s(self) -> float:
         """Seconds until a unit is so far behind that its jobs would rather run as it than as they do."""
-        stay_s, round_s, soon_s = self._stay_s, self._round_s, math.inf
+        round_s, soon_s = self._round_s, math.inf
+        by_job, asking = self._seated()
+        holders = [_Holders([], []) for _ in range(self._types)]
+        for kind, seat_s, falls in sorted([(held.due, held.seat_s, held.falls) for held in by_job.values()]):
+            holders[kind].add(seat_s, falls)
+        for account in asking:
+            has = [by_job[job_index] for job_index in account.unit if job_index in by_job]
+            harder = max(has, key=_seat_s) if has else None
+            share, lag_s, due = account.share, account.lag_s, account.due
+            for kind in account.asks:
+                if kind == due:
+                    continue
+                rises = share[kind]
+                behind_s = lag_s[kind] + rises * round_s
+                if harder is not None and harder.seat_s >= behind_s:
+                    soon_s = min(soon_s, (harder.seat_s - behind_s) / (rises + harder.falls))
+                else:
+                    # It finds no room now: it tries again when it has passed one of those that have and can lose it.
+                    soon_s = holders[kind].passed_s(behind_s, rises, soon_s)
+        return soon_s
+
+    def _seated(self) -> tuple[dict[int, Account], list[Account]]:
+        round_s, stay_s = self._round_s, self._stay_s
         by_job: dict[int, Account] = {}
         asking = []
         for account in self._open:
@@ -264,22 +311,7 @@ class Turns:
                     by_job[account.unit[1]] = account
             if len(account.asks) > (due >= 0):
                 asking.append(account)
-        for account in asking:
-            has = [by_job[job_index] for job_index in account.unit if job_index in by_job]
-            harder = max(has, key=_seat_s) if has else None
-            for kind in account.asks:
-                if kind == account.due:
-                    continue
-                rises = account.share[kind]
-                behind_s = account.lag_s[kind] + rises * round_s
-                if harder is not None and harder.seat_s >= behind_s:
-                    soon_s = min(soon_s, (harder.seat_s - behind_s) / (rises + harder.falls))
-                    continue
-                # It finds no room now: it tries again when it has passed one of those that have and can lose it.
-                for other in by_job.values():
-                    if other.due == kind and other.seat_s >= behind_s:
-                        soon_s = min(soon_s, (other.seat_s - behind_s) / (rises + other.falls))
-        return soon_s
+        return by_job, asking
 
     # -- on record -----------------------------------------------------------------------------------------------
 
