@@ -19,7 +19,7 @@ from trine.inputs.preset import load_preset, preset_names
 from trine.placement.base import Placement
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
-from trine.policy.shares.rounds.params import RoundParams
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE

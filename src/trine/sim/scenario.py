@@ -27,8 +27,8 @@ from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Placement
 from trine.policy.base import Policy
-from trine.policy.shares.rounds.problem import entities_of
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
+from trine.policy.shares.rounds.round_params import entities_of
 from trine.sim import metrics
 from trine.sim.background import repeat
 from trine.sim.chips import chips

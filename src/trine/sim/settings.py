@@ -12,12 +12,13 @@ from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.core.plugins import discover, find
 from trine.inputs.numbers import read_numbers
+from trine.parity.gavel_rounds import round_conventions
+from trine.parity.gavel_shares import for_rounds
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
-from trine.policy.shares.rounds.params import RoundParams
-from trine.policy.shares.rounds.quirks import for_rounds
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.sim.world import WorldSettings
 
 WHERE = "--set"
@@ -197,7 +198,7 @@ def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, comp
     params: RoundParams = build(RoundParams, rounds, WHERE)
     if params.rounds_seed is None:
         params = replace(params, rounds_seed=seed)
-    return ShareRounds(shares, params, round_s, compat.every_pair)
+    return ShareRounds(shares, params, round_s, round_conventions(compat))
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
