@@ -29,7 +29,7 @@ from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 
 if TYPE_CHECKING:
-    from trine.policy.shares.rounds.params import RoundParams
+    from trine.policy.shares.rounds.round_params import RoundParams
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,7 @@ def resolve(
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(
-        run, workload, trace, variability, compat, made_policy, pal.configured(made_placement, compat), round_params
-    )
+    return Settings(run, workload, trace, variability, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -290,7 +288,7 @@ def _plain_policy(settings: Settings) -> dict[str, Any]:
     """Of a share policy, its own parameters and those of the round mechanism around it."""
     if settings.round_params is None:
         return _plain(settings.policy)
-    from trine.policy.shares.rounds.share_rounds import ShareRounds
+    from trine.policy.shares.rounds.mechanism import ShareRounds
 
     assert isinstance(settings.policy, ShareRounds)
     return _plain(settings.policy.shares) | _plain(settings.round_params)

@@ -14,7 +14,7 @@ from trine.core.job import Job
 from trine.core.prices import HOUR_S
 from trine.engine.engine import Engine
 from trine.engine.table import JobTable
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
 from trine.policy.view import Floats, View
 from trine.sim.recorder import Life, Recorder
 

@@ -314,7 +314,7 @@ def _without_jobs(settings: Settings, jobs: list[Job]) -> list[str]:
     """Groups that were given a weight and have no jobs: their names may be misspelt."""
     if settings.round_params is None:
         return []
-    from trine.policy.shares.rounds.problem import entities_of
+    from trine.policy.shares.rounds.round_params import entities_of
 
     named = entities_of(settings.round_params.entities)
     groups = {job.group for job in jobs}
