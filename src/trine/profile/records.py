@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trine.core.atomic_file import write_output
 from trine.core.errors import InputError, nearest
 from trine.inputs.text_file import read_text
-from trine.profile.atomic import write_atomically
 
 WHAT = "a CSV file of measurements with the columns gpu (or uuid) and perf_s (or perf, perf_ms)"
 COLUMNS = ("gpu", "node", "place", "class", "run", "perf_s", "at_s")
@@ -103,7 +103,7 @@ def write_records(records: Iterable[MeasurementRecord], path: str | Path) -> Non
     for r in records:
         at = "" if r.at_s is None else repr(r.at_s)
         writer.writerow((r.gpu, r.node, r.place, r.app_class, r.run, repr(r.perf_s), at))
-    write_atomically(path, text.getvalue())
+    write_output(path, text.getvalue())
 
 
 def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
