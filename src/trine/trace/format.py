@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, NamedTuple
 
 from trine.core.errors import InputError, nearest
+from trine.inputs.csv_table import Row
 from trine.trace.draft import Draft
-from trine.trace.row import Row
 from trine.trace.source import Sample
 
 

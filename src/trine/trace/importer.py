@@ -8,15 +8,15 @@ from pathlib import Path
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
+from trine.inputs.csv_table import Row, table_lines, table_rows
 from trine.trace import formats
 from trine.trace.draft import Draft
 from trine.trace.format import Format
 from trine.trace.lookalikes import recognise
 from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
-from trine.trace.row import Row
 from trine.trace.rules import SENTENCES, Judge, Ledger, clock_start_s, duration_s, job, unsorted
-from trine.trace.source import A_TRACE, Sample, first_line, read_text, table_rows
+from trine.trace.source import A_TRACE, Sample, first_line, read_text
 from trine.trace.summary import ImportSummary, Trace, median
 
 DEFAULTS = ImportOptions()
@@ -116,27 +116,10 @@ def _closest(sample: Sample) -> str:
 
 def _rows(fmt: Format, sample: Sample, text: str) -> Iterator[Row]:
     columns, width = fmt.columns(sample), len(fmt.fields(sample))
-    table = table_rows(sample.source, text, "\t" if fmt.tab_separated else ",")
+    lines = table_lines(sample.source, text, delimiter="\t" if fmt.tab_separated else ",")
     if not fmt.tab_separated:
-        _skip_header(table)
-    number = 0
-    for line, cells in table:
-        if len(cells) != width:
-            if not "".join(cells).strip():
-                continue
-            raise _ragged(sample, line, cells, width)
-        yield Row(sample.source, line, number, columns, cells)
-        number += 1
-
-
-def _skip_header(table: Iterator[tuple[int, Sequence[str]]]) -> None:
-    for _, cells in table:
-        if "".join(cells).strip():
-            return
-
-
-def _ragged(sample: Sample, line: int, cells: Sequence[str], width: int) -> InputError:
-    return InputError(f"{sample.source}:{line}", f"{len(cells)} columns", f"{width}, as on line {sample.line}")
+        next(lines)  # the header
+    return table_rows(sample.source, lines, columns, width, sample.line)
 
 
 def _in_order(fmt: Format, drafts: Sequence[Draft], ledger: Ledger) -> list[Job]:

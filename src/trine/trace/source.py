@@ -1,15 +1,14 @@
-"""From a path to text and table rows: gzip by magic bytes, encoding, CSV and TSV. Knows nothing of jobs."""
+"""From the path of a trace to its text, and the first line, by which formats are told apart. Knows nothing of jobs."""
 
 from __future__ import annotations
 
-import csv
 import io
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trine.core.errors import InputError
+from trine.inputs.csv_table import table_lines
 
 GZIP_MAGIC = b"\x1f\x8b"
 A_TRACE = "a job trace as CSV or tab-separated text, plain or gzip'ed"
@@ -97,28 +96,6 @@ def first_line(source: str, text: str) -> Sample:
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if line.strip():
             line = line.rstrip("\n")
-            cells = next(_cells(source, line, ","), (0, []))[1]
+            cells = next(table_lines(source, line), (0, []))[1]
             return Sample(source, number, line, tuple(c.strip() for c in cells), tuple(line.split("\t")))
     raise InputError(source, "an empty file", A_TRACE)
-
-
-def table_rows(source: str, text: str, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """(line number, cells) of every line that is not empty."""
-    return _cells(source, text, delimiter)
-
-
-def _cells(source: str, text: str, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
-    # Tab-separated traces carry shell commands: a quote in them is a character, not syntax.
-    lines = io.StringIO(text, newline="")
-    if delimiter == "\t":
-        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
-    else:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if cells:
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{source}:{line}", f"a line that cannot be split ({error})", "well-formed CSV") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trine.inputs.csv_table import Row
 from trine.trace.draft import Draft
 from trine.trace.format import Format, Layout
-from trine.trace.row import Row
 
 
 class ElasticFlow(Format):

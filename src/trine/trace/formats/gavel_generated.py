@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trine.inputs.csv_table import Row
 from trine.trace.draft import Draft
 from trine.trace.format import Format, Layout
 from trine.trace.formats.gavel import batch_size
-from trine.trace.row import Row
 
 
 class GavelGenerated(Format):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trine.core.errors import InputError, nearest
+from trine.inputs.csv_table import Row
 from trine.trace.draft import Draft
 from trine.trace.format import Format, Layout
-from trine.trace.row import Row
 from trine.trace.source import Sample
 
 REQUIRED = ("job_id", "submit_s", "gpus")
