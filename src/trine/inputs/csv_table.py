@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from trine.core.errors import InputError, unknown_name
 
@@ -177,7 +177,8 @@ class CsvTable:
                 raise InputError(self.where, "no such column", what, name)
 
     def __iter__(self) -> Iterator[Row]:
-        columns = {name: index for index, name in enumerate(self.names)}
+        # Of columns with the same name, which some published files have, the first counts.
+        columns = {name: index for index, name in reversed([*enumerate(self.names)])}
         return table_rows(self.source, self._lines, columns, len(self.names), self.line, self._ragged)
 
 
@@ -202,7 +203,7 @@ def table_lines(
 ) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of every line that is not blank. A quoted cell may go over several lines; the first counts."""
     # Tab-separated traces carry shell commands: a quote in them is a character, not syntax.
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     line = 1
     try:
