@@ -11,7 +11,7 @@ from trine.core.errors import InputError
 
 
 @contextmanager
-def decision_log(path: Path | None) -> Iterator[Callable[[dict[str, Any]], object] | None]:
+def decision_log(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
     """A function that writes one decision to ``path``, or ``None`` if no log is wanted."""
     import json
 
@@ -26,4 +26,8 @@ def decision_log(path: Path | None) -> Iterator[Callable[[dict[str, Any]], objec
         except OSError as error:
             found = f"cannot be written ({error.strerror})"
             raise InputError(str(path), found, "a file in a folder that exists") from None
-        yield lambda entry: stream.write(f"{json.dumps(entry)}\n".encode())
+
+        def log(entry: dict[str, Any]) -> None:
+            stream.write(f"{json.dumps(entry)}\n".encode())
+
+        yield log
