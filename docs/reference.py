@@ -14,7 +14,8 @@ from pydantic.fields import FieldInfo
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
 from trine.core.plugins import discover
-from trine.inputs.job_spec import EXPECTED, JobSpec
+from trine.inputs.job_rules import EXPECTED
+from trine.inputs.job_spec import JobSpec
 from trine.inputs.preset import load_preset, preset_names
 from trine.placement.base import Placement
 from trine.policy.base import Policy
