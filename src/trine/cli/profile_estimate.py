@@ -79,7 +79,7 @@ def _write_with(
 ) -> None:
     """The table with the new model below the others, and where its rates come from."""
     from trine.core.atomic_file import write_output
-    from trine.inputs.throughput_csv import table_csv
+    from trine.inputs.throughputs import table_csv
     from trine.perf.throughput import ThroughputTable
 
     model, out = target
@@ -97,7 +97,7 @@ def _pairs(
     as_json: bool,
 ) -> None:
     from trine.core.atomic_file import write_output
-    from trine.inputs.throughput_csv import table_csv
+    from trine.inputs.throughputs import table_csv
     from trine.perf.estimate import EstimatedPairs, References
     from trine.perf.estimate_error import matches, pair_error
 

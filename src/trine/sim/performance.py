@@ -9,7 +9,7 @@ from dataclasses import replace
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError
-from trine.inputs.network import load_network
+from trine.inputs.links import load_network
 from trine.perf.model import LinkSharing, LocalityPenalty, PerfModel
 from trine.perf.model_traffic import TrafficTable, shipped_table
 from trine.perf.network import Network

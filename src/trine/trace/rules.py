@@ -14,8 +14,7 @@ from typing import NamedTuple
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.inputs.csv_table import Row
-from trine.trace.draft import Draft
-from trine.trace.format import Format
+from trine.trace.format import Draft, Format
 from trine.trace.options import ImportOptions
 
 GPUS_LIMIT = 1_000_000

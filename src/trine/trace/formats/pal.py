@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trine.inputs.csv_table import Row
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
+from trine.trace.format import Draft, Format, Layout
 
 
 class Model(NamedTuple):

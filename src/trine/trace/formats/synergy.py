@@ -6,8 +6,7 @@ import math
 import random
 
 from trine.inputs.csv_table import Row
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
+from trine.trace.format import Draft, Format, Layout
 
 
 class Synergy(Format):
