@@ -9,7 +9,6 @@ from math import ceil
 from typing import ClassVar
 
 from trine.core.cluster import Tier
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
@@ -42,7 +41,7 @@ class TrinePlacement(Placement):
 
     _ranked: dict[tuple[str, int, int], Ranked] = field(default_factory=dict, init=False, repr=False)
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
         self._perf = perf
         self._ranked = {}
         self._type_index = {gpu_type: index for index, gpu_type in enumerate(perf.cluster.types)}

@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from trine.core.costs import StopCosts
 from trine.core.params import param
 from trine.perf.model import PerfModel
 from trine.policy.base import MakeRoom, Policy, Relocation, Selection
