@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trine.policy.shares.allocation import Allocation, Certificate, allocation
-from trine.policy.shares.packed import Space
 from trine.policy.shares.problem import Problem
+from trine.policy.shares.solver.polytope import Polytope as Space
 from trine.policy.view import Floats, Ints
 
 PROVEN = 1e-6
@@ -33,21 +33,19 @@ class Centre:
 
 def of_level(problem: Problem, rates: Floats, demand: Floats, sharing: bool) -> tuple[Centre, float]:
     """Shares with the highest level, and that level: throughput over ``demand`` of the worst-off job."""
-    from trine.policy.shares.solver.columns import Columns
-    from trine.policy.shares.solver.embedding import walk
+    from trine.parity.hsd_ipm import ConeProgram, walk
 
     space = _stated(problem, rates, sharing).divided(demand)
-    found = walk(Columns.raising(space.rates, space.gang, space.capacity, space.jobs, space.pair_rates)).shares
+    found = walk(ConeProgram.raising(space.rates, space.gang, space.capacity, space.pairs, space.pair_rates)).shares
     return _listed(problem, space, found, sharing), _reached(space, found)
 
 
 def of_need(problem: Problem, rates: Floats, need: Floats, sharing: bool) -> Centre | None:
     """Shares that give every job the throughput it needs, and aim at nothing else; nothing if they were not found."""
-    from trine.policy.shares.solver.columns import Columns
-    from trine.policy.shares.solver.embedding import walk
+    from trine.parity.hsd_ipm import ConeProgram, walk
 
     space = _stated(problem, rates, sharing)
-    found = walk(Columns.of(space.rates, space.gang, space.capacity, space.jobs, space.pair_rates, need)).shares
+    found = walk(ConeProgram.of(space.rates, space.gang, space.capacity, space.pairs, space.pair_rates, need)).shares
     if _reached(space.divided(need), found) < 1 - PROVEN:
         return None
     return _listed(problem, space, found, sharing)
@@ -84,9 +82,9 @@ def _single(rates: Floats) -> Floats:
 def _reached(space: Space, shares: Floats) -> float:
     """The smallest throughput; nothing if the shares are more than there is."""
     alone, pairs = np.split(np.clip(shares, 0.0, 1.0), [len(space.rates)])
-    used = space.gang @ alone + space.gang[space.jobs[:, 0]] @ pairs
+    used = space.gang @ alone + space.gang[space.pairs[:, 0]] @ pairs
     time = alone.sum(axis=1)
-    np.add.at(time, space.jobs.ravel(), np.repeat(pairs.sum(axis=1), 2))
+    np.add.at(time, space.pairs.ravel(), np.repeat(pairs.sum(axis=1), 2))
     if not ((used <= space.capacity * (1 + PROVEN)).all() and (time <= 1 + PROVEN).all()):
         return 0.0
     return float(space.throughput(alone, pairs).min())
@@ -94,4 +92,4 @@ def _reached(space: Space, shares: Floats) -> float:
 
 def _listed(problem: Problem, space: Space, shares: Floats, sharing: bool) -> Centre:
     alone, pairs = np.split(np.clip(shares, 0.0, 1.0), [len(problem)])
-    return Centre(alone, pairs[_rows(problem, space.jobs)] if sharing else pairs)
+    return Centre(alone, pairs[_rows(problem, space.pairs)] if sharing else pairs)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trine.core.compat import Compat
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.shares.fifo import Fifo
 from trine.policy.shares.gandiva import Gandiva, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
-from trine.policy.shares.greedy import whole_shares
 from trine.policy.shares.hierarchical import Hierarchical
 from trine.policy.shares.makespan import Makespan
 from trine.policy.shares.max_min_fairness import MaxMinFairness

@@ -3,18 +3,18 @@
 Published results come from a conic solver without crossover. It solves the homogeneous self-dual embedding with
 Mehrotra's predictor-corrector from the least-squares start, and stops where the gap closes: inside the set of optima,
 not at a corner. The walk is described in Domahidi, Chu, Boyd (ECC 2013) and Vandenberghe (2010); here it is written for
-the one form that shares need (columns.py). For comparisons only: ``compat.centre_of_optima``.
+the one form that shares need (cone_program.py). For comparisons only: ``compat.centre_of_optima``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from trine.policy.shares.solver.columns import Columns
-from trine.policy.shares.solver.form import Array
-from trine.policy.shares.solver.rows import system
+from trine.parity.hsd_ipm.cone_program import Array, ConeProgram
+from trine.parity.hsd_ipm.newton_equations import system
 
 TOLERANCE = 1e-8
 MAX_ITERATIONS = 100
@@ -31,7 +31,7 @@ class Walk:
     iterations: int
 
 
-def walk(program: Columns) -> Walk:
+def walk(program: ConeProgram) -> Walk:
     """The optimum that the walk ends at, or the last point before rounding led it astray."""
     point = _start(program)
     off = _Residuals(program, point)
@@ -61,7 +61,7 @@ class _Point:
     kappa: float = 1.0
 
 
-def _start(program: Columns) -> _Point:
+def _start(program: ConeProgram) -> _Point:
     """Least squares, slacks and prices then lifted until all are positive."""
     flat = system(program, np.ones(len(program.limits)))
     x, miss = flat.solve(np.zeros(len(program.cost)), program.limits)
@@ -77,30 +77,33 @@ def _lifted(values: Array) -> Array:
 class _Residuals:
     """How far a point is from the end."""
 
-    def __init__(self, program: Columns, point: _Point) -> None:
+    def __init__(self, program: ConeProgram, point: _Point) -> None:
         limits, cost = program.limits, program.cost
         self.dual = -program.turned(point.price) - point.tau * cost
         self.primal = point.slack + program.times(point.x) - point.tau * limits
-        worth, paid = float(cost @ point.x), float(limits @ point.price)
+        priced = program.all_row_count * point.price
+        worth, paid = float(cost @ point.x), float(limits @ priced)
         self.last = point.kappa + worth + paid
-        self.gap = float(point.slack @ point.price)
-        self.mean = (self.gap + point.kappa * point.tau) / (len(limits) + 1)
-        missed = max(_over(self.primal, limits), _over(self.dual, cost)) / point.tau
+        self.gap = float(point.slack @ priced)
+        self.mean = (self.gap + point.kappa * point.tau) / (float(program.all_row_count.sum()) + 1)
+        missed_rows = _over(self.primal, limits, program.all_row_count)
+        missed = max(missed_rows, _over(self.dual, cost, program.column_count)) / point.tau
         scale = -worth if worth < 0 else -paid
         near = self.gap < TOLERANCE or self.gap * point.tau < TOLERANCE * scale
         self.closed = bool(missed < TOLERANCE and near and (worth < 0 or -paid >= -TOLERANCE))
 
 
-def _over(miss: Array, size: Array) -> float:
-    return float(np.linalg.norm(miss)) / max(1.0, float(np.linalg.norm(size)))
+def _over(miss: Array, size: Array, count: Array) -> float:
+    """Norm of ``miss`` relative to that of ``size``, every entry counted as often as it stands for one."""
+    return math.sqrt((count * miss) @ miss) / max(1.0, math.sqrt((count * size) @ size))
 
 
-def _advance(program: Columns, point: _Point, off: _Residuals) -> _Point:
+def _advance(program: ConeProgram, point: _Point, off: _Residuals) -> _Point:
     """Predictor, centring by how far it gets, corrector, step."""
-    limits, cost = program.limits, program.cost
+    limits, cost = program.all_row_count * program.limits, program.cost
     root, level = np.sqrt(point.slack / point.price), np.sqrt(point.slack * point.price)
     newton = system(program, root**2)
-    base_x, base_z = newton.solve(-cost, limits)
+    base_x, base_z = newton.solve(-cost, program.limits)
     pivot = point.kappa / point.tau - float(cost @ base_x) - float(limits @ base_z)
     if not pivot > 0:
         raise np.linalg.LinAlgError("rounding ate the pivot")

@@ -6,18 +6,13 @@ equal jobs get equal shares); with GPUs for everybody each job has its fastest t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from trine.policy.shares.solver import classes as grouping
-from trine.policy.shares.solver import highs, interior, presolve
+from trine.policy.shares.solver import highs, interior, job_classes, presolve
 from trine.policy.shares.solver.certificate import certify
-from trine.policy.shares.solver.closed import solve_closed
-from trine.policy.shares.solver.form import Certified, Index, InfeasibleError, RateProblem, UnservableError
-from trine.policy.shares.solver.interior import NEAR_BOUNDARY, TOLERANCE
+from trine.policy.shares.solver.interior import NEAR_BOUNDARY, TOLERANCE, Warm, cold
 from trine.policy.shares.solver.newton import Shape
-from trine.policy.shares.solver.start import Warm, cold
+from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError
 
 REFINE_ABOVE = 1e-6
 FALL_BACK_ABOVE = 1e-5
@@ -26,49 +21,26 @@ CAUTIOUS = 0.5
 
 
 def solve(
-    problem: RateProblem, warm: Warm | None = None, classes: bool = True, tolerance: float = TOLERANCE
-) -> Certified:
+    problem: LevelProblem, warm: Warm | None = None, classes: bool = True, tolerance: float = TOLERANCE
+) -> Solution:
     """The optimum of ``problem`` with its certificate.
 
     ``warm`` is filled with what helps the next similar problem; ``tolerance`` is where the interior point may stop.
     ``UnservableError`` names rows that no type can run, ``InfeasibleError`` says that the floors cannot be met.
     """
-    found = grouping.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
+    found = job_classes.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
     if found is None:
         return _solve_rows(problem, warm, tolerance)
     try:
-        return grouping.spread(_solve_rows(grouping.merged(problem, found), warm, tolerance), found)
+        return job_classes.spread(_solve_rows(job_classes.merged(problem, found), warm, tolerance), found)
     except UnservableError as stuck:
         raise UnservableError(np.flatnonzero(np.isin(found.member_of, stuck.rows)).tolist(), stuck.why) from None
 
 
-def solve_counted(kinds: RateProblem, size: Index, warm: Warm | None = None) -> Certified:
-    """The same where equal jobs are counted already: row m stands for ``size[m]`` jobs, and the answer has its rows.
-
-    ``duals`` are those of one job, so that ``(size * duals) @ demand == 1``. Rows of size 0 get no share.
-    """
-    present = np.flatnonzero(np.asarray(size) > 0)
-    counts = np.asarray(size)[present]
-    merged = RateProblem(
-        rates=kinds.rates[present],
-        demand=kinds.demand[present],
-        floor=kinds.floor[present],
-        gang=kinds.gang[present] * counts,
-        capacity=kinds.capacity,
-    )
-    try:
-        answer = _solve_rows(merged, warm, TOLERANCE)
-    except UnservableError as stuck:
-        raise UnservableError(present[stuck.rows].tolist(), stuck.why) from None
-    x, duals = np.zeros_like(kinds.rates), np.zeros(kinds.n_jobs)
-    x[present], duals[present] = answer.x, answer.duals / counts
-    return replace(answer, x=x, duals=duals, solver=f"classes+{answer.solver}")
-
-
-def _solve_rows(problem: RateProblem, warm: Warm | None, tolerance: float) -> Certified:
+def _solve_rows(problem: LevelProblem, warm: Warm | None, tolerance: float) -> Solution:
     presolve.check(problem)
     reduced = presolve.reduce(problem)
-    answer = solve_closed(reduced.problem) or solve_interior(reduced.problem, warm, tolerance)
+    answer = presolve.solve_closed(reduced.problem) or solve_interior(reduced.problem, warm, tolerance)
     answer = presolve.expand(problem, reduced, answer)
     if answer.gap <= max(REFINE_ABOVE, 10.0 * tolerance):
         return answer
@@ -82,11 +54,11 @@ def _solve_rows(problem: RateProblem, warm: Warm | None, tolerance: float) -> Ce
 
 
 def solve_interior(
-    problem: RateProblem,
+    problem: LevelProblem,
     warm: Warm | None = None,
     tolerance: float = TOLERANCE,
     near_boundary: float = NEAR_BOUNDARY,
-) -> Certified:
+) -> Solution:
     """Scale, iterate, scale back. Types without GPUs and rows without a rate must be gone."""
     units = presolve.Units.of(problem)
     active = (problem.demand > 0).astype(np.float64)
@@ -102,9 +74,9 @@ def solve_interior(
 
 
 def _run_warm(
-    shape: Shape, problem: RateProblem, units: presolve.Units, warm: Warm, tolerance: float
+    shape: Shape, problem: LevelProblem, units: presolve.Units, warm: Warm, tolerance: float
 ) -> interior.Interior:
-    keys = grouping.keys(problem.rates)
+    keys = job_classes.keys(problem.rates)
     start = warm.point(keys, shape, units.row, units.level)
     found = interior.run(shape, start or cold(shape), tolerance)
     if start and found.score > max(REFINE_ABOVE, 10.0 * tolerance):
@@ -113,6 +85,6 @@ def _run_warm(
     return found
 
 
-def _by_simplex(problem: RateProblem) -> Certified:
+def _by_simplex(problem: LevelProblem) -> Solution:
     x, duals, prices, iterations = highs.solve_rates(problem)
     return certify(problem, x, duals, prices, "highs", iterations)

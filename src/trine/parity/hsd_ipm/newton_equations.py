@@ -1,4 +1,4 @@
-"""The linear equations of one step of the walk in embedding.py, for the programs of columns.py, with and without pairs.
+"""The linear equations of one step of the walk, with and without pairs.
 
 All: ``turned(dz) = a`` and ``times(dx) - weight dz = b``, where the weights are slacks over prices.
 """
@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trine.policy.shares.solver.columns import Columns
-from trine.policy.shares.solver.form import Array
+from trine.parity.hsd_ipm.cone_program import Array, ConeProgram
 
 LEAST_LIFT, MOST_LIFT = 1e-13, 1e-3
 
@@ -23,7 +22,7 @@ class System(Protocol):
         """The moves of columns and of prices of rows."""
 
 
-def system(columns: Columns, weight: Array) -> System:
+def system(columns: ConeProgram, weight: Array) -> System:
     """With a second look at what rounding left over."""
     return Refined(columns, weight, Coupled(columns, weight) if columns.pairs else Apart(columns, weight))
 
@@ -32,7 +31,7 @@ def system(columns: Columns, weight: Array) -> System:
 class Refined:
     """Solves once more for what is left."""
 
-    columns: Columns
+    columns: ConeProgram
     weight: Array
     inner: System
 
@@ -49,7 +48,7 @@ class Apart:
     The formulas have no differences of near numbers, and equal jobs get equal bits, so that ties stay ties.
     """
 
-    def __init__(self, columns: Columns, weight: Array) -> None:
+    def __init__(self, columns: ConeProgram, weight: Array) -> None:
         held, shape = columns.held, columns.load.shape
         self.columns = columns
         self.lift = columns.bound / weight[:held].reshape(shape)
@@ -116,14 +115,15 @@ class Apart:
 class Coupled:
     """With pairs any two jobs may meet: bounds and shares are eliminated, a dense system for the other rows is left."""
 
-    def __init__(self, columns: Columns, weight: Array) -> None:
+    def __init__(self, columns: ConeProgram, weight: Array) -> None:
         self.columns, self.weight = columns, weight
         held = columns.held
         self.give = (weight[:held] / columns.bound.ravel() ** 2).reshape(columns.load.shape)
         core = _core(columns, self.give)
-        core[np.diag_indices_from(core)] += weight[held:]
+        core[np.diag_indices_from(core)] += columns.row_count * weight[held:]
         self.rows = _Factor(core)
-        self.border = np.concatenate((np.zeros(len(columns.limit) - columns.n), columns.level))
+        border = np.concatenate((np.zeros(len(columns.limit) - columns.n), columns.level))
+        self.border = columns.row_count * border
         self.reply = self.rows.solve(self.border) if columns.with_level else np.zeros(0)
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
@@ -132,7 +132,7 @@ class Coupled:
         give = self.give.ravel()
         right = a[:held] - bound * b[:held] / weight
         full = np.append(give * right, 0.0) if columns.with_level else give * right
-        prices = self.rows.solve(columns.times(full)[held:] - b[held:])
+        prices = self.rows.solve(columns.row_count * (columns.times(full)[held:] - b[held:]))
         level: list[float] = []
         if columns.with_level:
             level = [float(a[-1] - self.border @ prices) / float(self.border @ self.reply)]
@@ -165,9 +165,10 @@ class _Factor:
         return found
 
 
-def _core(columns: Columns, give: Array) -> Array:
+def _core(columns: ConeProgram, give: Array) -> Array:
     """Rows of GPUs, time and throughput against each other, each column counted by what it gives."""
     n, types = columns.n, columns.load.shape[1]
+    give = give * columns.unit_count[:, None]
     job, by_leg = columns.job, columns.legs(give)
     time, rate, load = columns.time * by_leg, columns.rate * by_leg, columns.legs(columns.load)
     core = np.zeros((types + 2 * n, types + 2 * n))
@@ -181,9 +182,19 @@ def _core(columns: Columns, give: Array) -> Array:
     core[own, work] = -columns.jobs((time * columns.rate).sum(axis=1))
     units = len(columns.load)
     one, other = slice(n, units), slice(units, None)
+    times = (time[one] * columns.time[other]).sum(axis=1)
+    rates = (rate[one] * columns.rate[other]).sum(axis=1)
+    of_other = (time[one] * columns.rate[other]).sum(axis=1)
+    of_one = (rate[one] * columns.time[other]).sum(axis=1)
     a, b = job[one], job[other]
-    core[types + a, types + b] = (time[one] * columns.time[other]).sum(axis=1)
-    core[types + n + a, types + n + b] = (rate[one] * columns.rate[other]).sum(axis=1)
-    core[types + a, types + n + b] = -(time[one] * columns.rate[other]).sum(axis=1)
-    core[types + b, types + n + a] = -(rate[one] * columns.time[other]).sum(axis=1)
+    apart = a != b
+    core[types + a[apart], types + b[apart]] = times[apart]
+    core[types + n + a[apart], types + n + b[apart]] = rates[apart]
+    core[types + a[apart], types + n + b[apart]] = -of_other[apart]
+    core[types + b[apart], types + n + a[apart]] = -of_one[apart]
+    # A pair of equal jobs has both its legs in the same rows.
+    within = a[~apart]
+    core[types + within, types + within] += 2 * times[~apart]
+    core[types + n + within, types + n + within] += 2 * rates[~apart]
+    core[types + within, types + n + within] -= of_other[~apart] + of_one[~apart]
     return np.triu(core) + np.triu(core, 1).T

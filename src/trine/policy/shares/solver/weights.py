@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from trine.policy.shares.solver.classes import Classes
-from trine.policy.shares.solver.form import Array, Index, Mask
+from trine.policy.shares.solver.job_classes import Classes
+from trine.policy.shares.solver.polytope import Array, Index, Mask
 
 
-class Rule(Protocol):
+class WeightRule(Protocol):
     """Weights of the jobs that rise in the next pass; 0 for those that wait or are done."""
 
     def weights(self, done: Mask) -> Array: ...
@@ -20,13 +20,13 @@ class Rule(Protocol):
         """What two jobs must have in common, besides rates and gang, to be treated alike."""
         ...
 
-    def merged(self, classes: Classes) -> Rule:
+    def merged(self, classes: Classes) -> WeightRule:
         """The same rule over classes of equal jobs."""
         ...
 
 
 @dataclass(frozen=True)
-class Alone:
+class JobWeights:
     """Every job counts with its own weight."""
 
     job_weight: Array
@@ -37,12 +37,12 @@ class Alone:
     def columns(self) -> tuple[Array, ...]:
         return (self.job_weight,)
 
-    def merged(self, classes: Classes) -> Alone:
-        return Alone(self.job_weight[classes.first])
+    def merged(self, classes: Classes) -> JobWeights:
+        return JobWeights(self.job_weight[classes.first])
 
 
 @dataclass(frozen=True)
-class Entities:
+class EntityWeights:
     """An entity's weight goes to its unfinished jobs by their weights, or (``fifo``) all of it to the first of them.
 
     ``entity_of`` numbers the entity of each job; jobs are in order of arrival.
@@ -75,6 +75,6 @@ class Entities:
         place = np.where(self.fifo[self.entity_of], np.arange(len(self.entity_of)), -1)
         return self.entity_of.astype(np.float64), self.job_weight, place.astype(np.float64)
 
-    def merged(self, classes: Classes) -> Entities:
+    def merged(self, classes: Classes) -> EntityWeights:
         head = classes.first
-        return Entities(self.entity_of[head], self.entity_weight, self.fifo, self.job_weight[head], classes.size)
+        return EntityWeights(self.entity_of[head], self.entity_weight, self.fifo, self.job_weight[head], classes.size)

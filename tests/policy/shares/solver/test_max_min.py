@@ -8,12 +8,12 @@ from hypothesis import given, settings
 
 from tests.policy.shares.solver.problems import assert_feasible, random_problem, rate_problems, simplex_value
 from trine.policy.shares.solver.certificate import certify
-from trine.policy.shares.solver.form import Certified, InfeasibleError, RateProblem, UnservableError
-from trine.policy.shares.solver.maxmin import solve, solve_counted
-from trine.policy.shares.solver.start import Warm
+from trine.policy.shares.solver.interior import Warm
+from trine.policy.shares.solver.max_min import solve
+from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError
 
 
-def _check(problem: RateProblem, answer: Certified) -> None:
+def _check(problem: LevelProblem, answer: Solution) -> None:
     assert_feasible(answer.x, problem.gang, problem.capacity)
     rate = (problem.rates * answer.x).sum(axis=1)
     assert (rate >= problem.demand * answer.value * (1 - 1e-9) + problem.floor - 1e-9).all()
@@ -27,7 +27,7 @@ def _check(problem: RateProblem, answer: Certified) -> None:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(rate_problems(most_jobs=120))
-def test_random_problems_agree_with_simplex(problem: RateProblem) -> None:
+def test_random_problems_agree_with_simplex(problem: LevelProblem) -> None:
     answer = solve(problem)
     _check(problem, answer)
     best = simplex_value(problem)
@@ -37,20 +37,20 @@ def test_random_problems_agree_with_simplex(problem: RateProblem) -> None:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(rate_problems(most_jobs=700))
-def test_large_random_problems_carry_their_proof(problem: RateProblem) -> None:
+def test_large_random_problems_carry_their_proof(problem: LevelProblem) -> None:
     _check(problem, solve(problem))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(rate_problems(most_jobs=700))
-def test_large_random_problems_agree_with_simplex(problem: RateProblem) -> None:
+def test_large_random_problems_agree_with_simplex(problem: LevelProblem) -> None:
     assert solve(problem).value == pytest.approx(simplex_value(problem), rel=1e-6)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(rate_problems(most_jobs=200))
-def test_classes_change_nothing_but_the_work(problem: RateProblem) -> None:
-    again = RateProblem(
+def test_classes_change_nothing_but_the_work(problem: LevelProblem) -> None:
+    again = LevelProblem(
         rates=np.tile(problem.rates, (3, 1)),
         demand=np.tile(problem.demand, 3),
         gang=np.tile(problem.gang, 3),
@@ -65,7 +65,7 @@ def test_classes_change_nothing_but_the_work(problem: RateProblem) -> None:
 
 def test_jobs_that_differ_in_demand_alone_are_not_merged() -> None:
     """Together they would reach 1.5, but the first has only one unit of time and makes at most 2 steps a second."""
-    problem = RateProblem(
+    problem = LevelProblem(
         rates=np.array([[1.0, 2.0]] * 2), demand=np.array([2.0, 0.0]), gang=np.ones(2), capacity=np.ones(2)
     )
     answer = solve(problem)
@@ -77,7 +77,7 @@ def test_two_jobs_on_three_types() -> None:
     throughput = np.array([[2.0, 1.0, 0.5], [3.0, 2.0, 1.0]])
     capacity = np.array([1.0, 2.0, 3.0])
     rates = throughput / (throughput @ (capacity / capacity.sum()))[:, None]
-    answer = solve(RateProblem(rates=rates, demand=np.ones(2), gang=np.ones(2), capacity=capacity))
+    answer = solve(LevelProblem(rates=rates, demand=np.ones(2), gang=np.ones(2), capacity=capacity))
     assert answer.value == pytest.approx(1.548387, rel=1e-6)
     assert answer.x == pytest.approx(np.array([[0.41935, 0.58065, 0.0], [0.58065, 0.41935, 0.0]]), abs=1e-4)
 
@@ -85,19 +85,21 @@ def test_two_jobs_on_three_types() -> None:
 def test_three_jobs_on_two_gpus() -> None:
     throughput = np.array([[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]])
     rates = throughput / throughput.mean(axis=1)[:, None]
-    answer = solve(RateProblem(rates=rates, demand=np.ones(3), gang=np.ones(3), capacity=np.ones(2)))
+    answer = solve(LevelProblem(rates=rates, demand=np.ones(3), gang=np.ones(3), capacity=np.ones(2)))
     assert (throughput * answer.x).sum(axis=1) == pytest.approx([18.1818, 5.81818, 54.5454], rel=1e-5)
 
 
 def test_weights_divide() -> None:
-    problem = RateProblem(rates=np.ones((2, 1)), demand=np.array([1.0, 4.0]), gang=np.ones(2), capacity=np.ones(1))
+    problem = LevelProblem(rates=np.ones((2, 1)), demand=np.array([1.0, 4.0]), gang=np.ones(2), capacity=np.ones(1))
     answer = solve(problem)
     assert answer.solver == "closed-form"
     assert answer.x[:, 0] == pytest.approx([0.2, 0.8])
 
 
 def test_types_alike_for_everybody_are_shared_in_proportion() -> None:
-    problem = RateProblem(rates=np.ones((6, 3)), demand=np.ones(6), gang=np.ones(6), capacity=np.array([1.0, 2.0, 0.0]))
+    problem = LevelProblem(
+        rates=np.ones((6, 3)), demand=np.ones(6), gang=np.ones(6), capacity=np.array([1.0, 2.0, 0.0])
+    )
     answer = solve(problem)
     assert answer.x == pytest.approx(np.tile([1 / 6, 1 / 3, 0.0], (6, 1)))
     assert answer.gap <= 1e-12
@@ -112,7 +114,7 @@ def test_with_gpus_for_everybody_each_job_has_its_fastest_type() -> None:
 def test_types_without_gpus_are_not_used_and_do_not_spoil_the_proof() -> None:
     problem = random_problem(6, 30, 4)
     capacity = problem.capacity * np.array([1.0, 0.0, 1.0, 0.0])
-    less = RateProblem(rates=problem.rates, demand=problem.demand, gang=problem.gang, capacity=capacity)
+    less = LevelProblem(rates=problem.rates, demand=problem.demand, gang=problem.gang, capacity=capacity)
     answer = solve(less)
     _check(less, answer)
     assert not answer.x[:, [1, 3]].any()
@@ -120,7 +122,7 @@ def test_types_without_gpus_are_not_used_and_do_not_spoil_the_proof() -> None:
 
 def test_jobs_that_no_type_can_run_are_named() -> None:
     rates = np.array([[1.0, 1.0], [0.0, 5.0], [1.0, 0.0], [0.0, 5.0]])
-    problem = RateProblem(rates=rates, demand=np.ones(4), gang=np.ones(4), capacity=np.array([2.0, 0.0]))
+    problem = LevelProblem(rates=rates, demand=np.ones(4), gang=np.ones(4), capacity=np.array([2.0, 0.0]))
     with pytest.raises(UnservableError) as caught:
         solve(problem)
     assert caught.value.rows == [1, 3]
@@ -131,7 +133,7 @@ def test_rows_without_demand_keep_their_floor(classes: bool) -> None:
     problem = random_problem(9, 40, 3, demand="different")
     level = solve(problem).value
     floor = np.where(np.arange(40) % 2, problem.demand * level, 0.0)
-    fixed = RateProblem(
+    fixed = LevelProblem(
         rates=problem.rates,
         demand=np.where(floor > 0, 0.0, problem.demand),
         floor=floor * (1 - 1e-6),
@@ -147,14 +149,14 @@ def test_floors_that_leave_no_room_at_all_are_still_solved() -> None:
     """Every GPU goes into the floors: there is no interior to walk through."""
     rates, ones = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]), np.ones(3)
     floor = np.array([2.0, 2.0, 0.0])
-    problem = RateProblem(rates=rates, demand=np.array([0.0, 0.0, 1.0]), floor=floor, gang=ones, capacity=np.ones(2))
+    problem = LevelProblem(rates=rates, demand=np.array([0.0, 0.0, 1.0]), floor=floor, gang=ones, capacity=np.ones(2))
     answer = solve(problem)
     assert answer.value == pytest.approx(0.0, abs=1e-6)
     assert (rates * answer.x).sum(axis=1)[:2] == pytest.approx([2.0, 2.0], rel=1e-6)
 
 
 def test_floors_beyond_the_cluster_are_refused() -> None:
-    problem = RateProblem(
+    problem = LevelProblem(
         rates=np.ones((2, 2)) * [[1.0, 2.0]],
         demand=np.array([0.0, 1.0]),
         floor=np.array([3.0, 0.0]),
@@ -172,7 +174,7 @@ def test_floors_beyond_the_cluster_are_refused() -> None:
 def test_nonsense_is_refused(change: dict[str, list[float]]) -> None:
     good = {"rates": [[1.0]], "demand": [1.0], "gang": [1.0], "capacity": [1.0]}
     with pytest.raises(ValueError, match=r"must|match"):
-        RateProblem(**{name: np.array(value) for name, value in (good | change).items()})
+        LevelProblem(**{name: np.array(value) for name, value in (good | change).items()})
 
 
 def test_same_input_same_bytes() -> None:
@@ -183,7 +185,7 @@ def test_same_input_same_bytes() -> None:
 def test_order_of_the_jobs_does_not_matter() -> None:
     problem = random_problem(13, 80, 3, demand="levels")
     order = np.random.default_rng(0).permutation(80)
-    other = RateProblem(
+    other = LevelProblem(
         rates=problem.rates[order], demand=problem.demand[order], gang=problem.gang[order], capacity=problem.capacity
     )
     assert solve(other).x == pytest.approx(solve(problem).x[order], abs=1e-5)
@@ -196,7 +198,7 @@ def test_a_warm_start_is_shorter_and_ends_in_the_same_place() -> None:
     spent = [0, 0]
     for _ in range(12):
         present[int(rng.integers(200))] = int(rng.integers(60))
-        problem = RateProblem(
+        problem = LevelProblem(
             rates=kinds.rates[present], demand=np.ones(200), gang=kinds.gang[present], capacity=kinds.capacity * 3
         )
         one, other = solve(problem, warm), solve(problem)
@@ -204,18 +206,6 @@ def test_a_warm_start_is_shorter_and_ends_in_the_same_place() -> None:
         assert one.value == pytest.approx(other.value, rel=1e-7)
         spent = [spent[0] + one.iterations, spent[1] + other.iterations]
     assert spent[0] < 0.8 * spent[1]
-
-
-def test_jobs_counted_beforehand_give_the_same_level() -> None:
-    kinds, size = random_problem(21, 30, 3, rates="smooth"), np.arange(30) % 4
-    member = np.repeat(np.arange(30), size)
-    every = RateProblem(
-        rates=kinds.rates[member], demand=kinds.demand[member], gang=kinds.gang[member], capacity=kinds.capacity
-    )
-    counted = solve_counted(kinds, size)
-    assert counted.value == pytest.approx(solve(every).value, rel=1e-7)
-    assert_feasible(counted.x[member], every.gang, every.capacity)
-    assert (size * counted.duals) @ kinds.demand == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("jobs", "types"), [(12_000, 3), (2_000, 10)])

@@ -6,14 +6,13 @@ class: their sum could be served by time that one of them does not have.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.solver.form import Array, Certified, Index, RateProblem
+from trine.policy.shares.solver.polytope import Array, Index, LevelProblem, Solution
 
 _MAX_BUCKET_BITS = 16
 _FEW = 64
@@ -113,22 +112,14 @@ def keys(rates: Array) -> NDArray[np.uint64]:
     return mixed
 
 
-def of_problem(problem: RateProblem, at_most: int | None = None) -> Classes | None:
+def of_problem(problem: LevelProblem, at_most: int | None = None) -> Classes | None:
     return find((problem.rates, problem.demand, problem.floor, problem.gang), at_most)
 
 
-def exact(problem: RateProblem, member_of: Index) -> bool:
-    """Whether rows that a caller believes to be equal are equal, so that merging them changes nothing."""
-    _, first, inverse = np.unique(member_of, return_index=True, return_inverse=True)
-    head = first[inverse]
-    parts = (problem.rates, problem.demand, problem.floor, problem.gang)
-    return all(np.array_equal(part[head], part) for part in parts)
-
-
-def merged(problem: RateProblem, classes: Classes) -> RateProblem:
+def merged(problem: LevelProblem, classes: Classes) -> LevelProblem:
     """One row per class, with the gangs of all its members together."""
     head = classes.first
-    return RateProblem(
+    return LevelProblem(
         rates=problem.rates[head],
         demand=problem.demand[head],
         floor=problem.floor[head],
@@ -137,30 +128,9 @@ def merged(problem: RateProblem, classes: Classes) -> RateProblem:
     )
 
 
-def spread(answer: Certified, classes: Classes) -> Certified:
+def spread(answer: Solution, classes: Classes) -> Solution:
     """Every member gets the shares of its class and an equal part of its dual; value and bound carry over."""
     x, duals = answer.x[classes.member_of], (answer.duals / classes.size)[classes.member_of]
     merged_any = len(classes) < len(classes.member_of) and answer.solver != "closed-form"
     solver = f"classes+{answer.solver}" if merged_any else answer.solver
     return replace(answer, x=x, duals=duals, solver=solver)
-
-
-@dataclass
-class ClassCounter:
-    """Sizes of classes kept up to date while jobs come and go, for callers who know the key of each job."""
-
-    counts: Counter[Hashable] = field(default_factory=Counter)
-
-    def add(self, key: Hashable) -> None:
-        self.counts[key] += 1
-
-    def remove(self, key: Hashable) -> None:
-        if self.counts[key] <= 0:
-            raise KeyError(key)
-        self.counts[key] -= 1
-        if not self.counts[key]:
-            del self.counts[key]
-
-    def keys_and_sizes(self) -> tuple[list[Hashable], Index]:
-        """The classes present, in order of first appearance, and their sizes."""
-        return list(self.counts), np.fromiter(self.counts.values(), dtype=np.intp, count=len(self.counts))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trine.policy.shares.solver import classes
-from trine.policy.shares.solver.form import RateProblem
+from trine.policy.shares.solver import job_classes
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -16,7 +14,7 @@ from trine.policy.shares.solver.form import RateProblem
 def test_classes_are_those_of_sorting(rows: int, columns: int, kinds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = rng.choice([0.0, -0.0, 1.0, 2.5, 1e-9], (kinds, columns))[rng.integers(kinds, size=rows)]
-    found = classes.find((table,))
+    found = job_classes.find((table,))
     assert found is not None
     assert len(found) == len(np.unique(table, axis=0))
     assert np.array_equal(table[found.first][found.member_of], table)
@@ -27,31 +25,11 @@ def test_classes_are_those_of_sorting(rows: int, columns: int, kinds: int, seed:
 def test_rows_that_fall_into_one_bucket_stay_apart() -> None:
     """More different rows than there are buckets, so that many must collide."""
     table = np.arange(100_000, dtype=np.float64)[:, None]
-    found = classes.find((table,))
+    found = job_classes.find((table,))
     assert found is not None
     assert len(found) == 100_000
 
 
 def test_too_many_classes_are_not_pursued() -> None:
-    assert classes.find((np.arange(50.0),), at_most=25) is None
-    assert classes.find((np.arange(50.0) % 25,), at_most=25) is not None
-
-
-def test_a_wrong_idea_of_equal_jobs_is_refused() -> None:
-    problem = RateProblem(
-        rates=np.array([[1.0, 2.0]] * 2), demand=np.array([2.0, 0.0]), gang=np.ones(2), capacity=np.ones(2)
-    )
-    assert not classes.exact(problem, np.array([0, 0]))
-    assert classes.exact(problem, np.array([0, 1]))
-
-
-def test_a_counter_follows_arrivals_and_departures() -> None:
-    counter = classes.ClassCounter()
-    for key in ("a", "b", "a", "c"):
-        counter.add(key)
-    counter.remove("b")
-    kinds, size = counter.keys_and_sizes()
-    assert kinds == ["a", "c"]
-    assert size.tolist() == [2, 1]
-    with pytest.raises(KeyError):
-        counter.remove("b")
+    assert job_classes.find((np.arange(50.0),), at_most=25) is None
+    assert job_classes.find((np.arange(50.0) % 25,), at_most=25) is not None

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trine.core.errors import InputError
-from trine.policy.shares.document import problem_from
 from trine.policy.shares.max_min_fairness import MaxMinFairness
+from trine.policy.shares.problem_json import problem_from
 
 GOOD: dict[str, Any] = {
     "workers": {"v100": 2, "k80": 4},

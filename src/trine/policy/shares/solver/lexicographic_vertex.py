@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from trine.policy.shares.solver.certificate import relative_gap, repair
-from trine.policy.shares.solver.closed import solve_closed
-from trine.policy.shares.solver.form import Array, Certified, RateProblem
+from trine.policy.shares.solver.certificate import relative_gap
 from trine.policy.shares.solver.highs import INFINITY, Program, Session
+from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair
+from trine.policy.shares.solver.presolve import solve_closed
 
 LEFTOVER = 1e-2 / 32
 """What a job's use of time that is left over counts next to the level: so little that the level comes first, which the
@@ -30,7 +30,7 @@ NEAR_ONE = 100.0
 """Levels within this factor of 1 are not scaled, so that rows stay as they are from problem to problem."""
 
 
-class Generous:
+class LexicographicVertex:
     """Solves similar problems one after the other."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Generous:
         """Its rates, for a demand of 1; worth and gang are the same as long as these are."""
         self._empty: list[int] = []
 
-    def solve(self, problem: RateProblem, worth: Array, keys: Sequence[Hashable]) -> Certified | None:
+    def solve(self, problem: LevelProblem, worth: Array, keys: Sequence[Hashable]) -> Solution | None:
         """Shares of the highest level that, among those, make the largest sum of ``worth * share``, worth being
         somewhere near 1.
 
@@ -64,7 +64,7 @@ class Generous:
 
     # -- the program ---------------------------------------------------------------------------------------------
 
-    def _follow(self, problem: RateProblem, rates: Array, worth: Array, keys: Sequence[Hashable]) -> None:
+    def _follow(self, problem: LevelProblem, rates: Array, worth: Array, keys: Sequence[Hashable]) -> None:
         """Bring the blocks up to date."""
         capacity = problem.capacity.tolist()
         if capacity != self._capacity or not len(keys) <= self._blocks <= max(FIRST_BLOCKS, 3 * len(keys)):
@@ -121,7 +121,7 @@ class Generous:
 
     # -- the answer ----------------------------------------------------------------------------------------------
 
-    def _read(self, problem: RateProblem, unit: float, keys: Sequence[Hashable]) -> Certified | None:
+    def _read(self, problem: LevelProblem, unit: float, keys: Sequence[Hashable]) -> Solution | None:
         highs, types, rates, gang = self._highs, problem.n_types, problem.rates, problem.gang[:, None]
         # Duals of the level alone: without what is left over, the same basis is optimal for it.
         basic = highs.getBasicVariables()[1].tolist()
@@ -132,15 +132,15 @@ class Generous:
         duals, prices = np.maximum(-y[types::2][blocks], 0.0) / problem.demand, np.maximum(y[:types] * unit, 0.0)
         duals /= float(duals @ problem.demand) or 1.0
         x = np.array(highs.getSolution().col_value)[1:].reshape(-1, types)[blocks]
-        x = repair(x, problem.gang, problem.capacity)
+        x, _ = repair(problem, x)
         value = float(np.minimum.reduce(np.add.reduce(rates * x, axis=1) / problem.demand))
         profit = np.maximum.reduce(duals[:, None] * rates - gang * prices, axis=1)
         bound = float(np.add.reduce(np.maximum(profit, 0.0)) + problem.capacity @ prices)
         gap = relative_gap(value, bound)
-        return Certified(x, value, bound, gap, duals, prices, "highs") if gap <= PROVEN else None
+        return Solution(x, value, bound, gap, duals, prices, "highs") if gap <= PROVEN else None
 
 
-def _scaled(problem: RateProblem) -> tuple[Array, float]:
+def _scaled(problem: LevelProblem) -> tuple[Array, float]:
     """Rates for a demand of 1, in units of a level, so that the program's numbers stay near 1; and that unit."""
     rates = problem.rates / problem.demand[:, None]
     level = float(np.minimum.reduce(np.maximum.reduce(rates, axis=1)))
