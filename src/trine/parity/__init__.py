@@ -1,1 +1,1 @@
-"""What published simulators do, for comparison with their results job by job. Nothing here is used by default."""
+"""Quirks of published simulators as strategies; ``assembly`` puts them in where a setting asks for them."""

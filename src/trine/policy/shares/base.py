@@ -139,6 +139,33 @@ class SharePolicy(ABC):
         return by_prices(problem, found)
 
 
+TRAITS = (
+    "name",
+    "title",
+    "objective",
+    "aware",
+    "space_sharing",
+    "strict",
+    "single_gpu_only",
+    "uses_prices",
+    "uses_groups",
+    "jobs_stay",
+    "prefers_ratio",
+)
+"""What a variant takes over from the policy it stands for."""
+
+
+@dataclass
+class PolicyVariant(SharePolicy):
+    """A policy that stands for ``meant``, under its name, and computes something else."""
+
+    meant: SharePolicy
+
+    def __post_init__(self) -> None:
+        for trait in TRAITS:
+            setattr(self, trait, getattr(self.meant, trait))
+
+
 def aware_param() -> Any:
     """The parameter ``aware`` of policies that exist with and without knowledge of speeds."""
     return param(True, "use the throughput of each job on each type; false = treat all types alike")
