@@ -45,7 +45,7 @@ class GavelWorkload:
     title: str
     several_gpus: bool
     gap_s: float
-    """Mean seconds between arrivals unless told otherwise; 0 = all jobs at the start."""
+    """Mean seconds between arrivals unless another is given; 0 = all jobs at the start."""
     priorities: bool = False
     deadlines: bool = False
 
