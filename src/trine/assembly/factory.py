@@ -112,7 +112,7 @@ def _network(run: RunSettings, cluster: Cluster, traffic: TrafficTable | None) -
 
 
 def _refuse_knobs(run: RunSettings) -> None:
-    """Knobs of links that nothing would turn are mistakes."""
+    """Settings of links are mistakes where no links are modelled."""
     if run.oversubscription is not None or run.congestion != 1.0:
         name = "congestion" if run.congestion != 1.0 else "oversubscription"
         raise InputError("--set", f"{name} without links", "network=PRESET, or a cluster file with links", name)
@@ -143,8 +143,8 @@ def class_penalties(parts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """``("A=1.2", "D=1.1/1.5")``: penalties across nodes and across racks by class; one number stands for both."""
     found: dict[str, tuple[float, float]] = {}
     for part in parts:
-        name, _, told = part.partition("=")
-        words = told.split("/")
+        name, _, stated = part.partition("=")
+        words = stated.split("/")
         try:
             numbers = [float(word) for word in words]
         except ValueError:
