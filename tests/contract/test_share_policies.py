@@ -21,8 +21,8 @@ from trine.core.result import RunResult
 from trine.engine import selection_planner
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
-from trine.policy.shares.rounds.params import RoundParams
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.policy.view import View
 from trine.sim.scenario import Scenario, run
 from trine.trace import load, write_trace

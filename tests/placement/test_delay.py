@@ -13,7 +13,6 @@ from tests.sim.test_skipping import Restless
 from tests.sim.tiny import Outcome, simulate
 from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Tier
-from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
@@ -34,7 +33,7 @@ FIXED: dict[str, Any] = {"machine_timer_s": 1_000.0, "rack_timer_s": 2_000.0}
 def delay(penalty: LocalityPenalty = PENALTY, slow: list[float] | None = None, **values: Any) -> Delay:
     placement = Delay(**values)
     table = VariabilityTable(8, {"A": slow or [1.0] * 8})
-    placement.prepare(PerfModel(CLUSTER, table, penalty), random.Random(0), Compat())
+    placement.prepare(PerfModel(CLUSTER, table, penalty), random.Random(0))
     return placement
 
 

@@ -17,7 +17,8 @@ from trine.core.costs import StopCosts
 from trine.core.errors import InputError
 from trine.engine.engine import Engine
 from trine.engine.quotas import Quotas
-from trine.inputs.network import load_network
+from trine.inputs.links import load_network
+from trine.parity import pal
 from trine.perf.model import LinkSharing, LocalityPenalty, PerfModel
 from trine.perf.model_traffic import TrafficTable, shipped_table
 from trine.perf.network import Network
@@ -42,7 +43,7 @@ def make_engine(
     ``space_sharing``: two jobs may run on the same GPUs at a time.
     """
     run = settings.run
-    settings.placement.prepare(perf, random.Random(placement_seed), settings.compat)
+    settings.placement.prepare(perf, random.Random(placement_seed))
     return engine_type(
         perf.cluster,
         settings.policy,
@@ -53,6 +54,8 @@ def make_engine(
         stop_costs(run, perf),
         quotas or Quotas(),
         space_sharing=space_sharing,
+        rules=pal.planner_rules(settings.compat),
+        remaining_time=pal.remaining_time(settings.compat),
     )
 
 

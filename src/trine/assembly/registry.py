@@ -18,7 +18,7 @@ from trine.policy.base import Policy
 
 if TYPE_CHECKING:
     from trine.policy.shares.base import SharePolicy
-    from trine.policy.shares.rounds.params import RoundParams
+    from trine.policy.shares.rounds.round_params import RoundParams
 
 WHERE = "--set"
 STICKY = "-sticky"
@@ -94,9 +94,10 @@ def make_policy(
     """
     if not entry.computes_shares:
         return build(entry.policy_type, values, WHERE), None
-    from trine.policy.shares.rounds.params import RoundParams
-    from trine.policy.shares.rounds.quirks import for_rounds
-    from trine.policy.shares.rounds.share_rounds import ShareRounds
+    from trine.parity.gavel_rounds import round_conventions
+    from trine.parity.gavel_shares import for_rounds
+    from trine.policy.shares.rounds.mechanism import ShareRounds
+    from trine.policy.shares.rounds.round_params import RoundParams
 
     of_rounds = {name: value for name, value in values.items() if name in _round_params()}
     own = {name: value for name, value in values.items() if name not in of_rounds}
@@ -104,7 +105,7 @@ def make_policy(
     params: RoundParams = build(RoundParams, of_rounds, WHERE)
     if params.rounds_seed is None:
         params = replace(params, rounds_seed=seed)
-    return ShareRounds(shares, params, round_s, compat.every_pair), params
+    return ShareRounds(shares, params, round_s, round_conventions(compat)), params
 
 
 def make_placement(name: str, placement_type: type[Placement], values: dict[str, Any]) -> Placement:
@@ -114,6 +115,6 @@ def make_placement(name: str, placement_type: type[Placement], values: dict[str,
 
 
 def _round_params() -> dict[str, Param]:
-    from trine.policy.shares.rounds.params import RoundParams
+    from trine.policy.shares.rounds.round_params import RoundParams
 
     return params_of(RoundParams)

@@ -23,12 +23,13 @@ from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
-from trine.inputs.numbers import read_numbers
+from trine.inputs.text_file import read_numbers
+from trine.parity import pal
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
 
 if TYPE_CHECKING:
-    from trine.policy.shares.rounds.params import RoundParams
+    from trine.policy.shares.rounds.round_params import RoundParams
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,8 @@ def resolve(
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
             raise unknown_name(WHERE, "key", name, _all_names(known))
-    made_placement = make_placement(placement, placement_type, parts.placement)
     run, compat = build(RunSettings, parts.run, WHERE), _compat(parts.compat, authors)
+    made_placement = pal.configured(make_placement(placement, placement_type, parts.placement), compat)
     workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
@@ -287,7 +288,7 @@ def _plain_policy(settings: Settings) -> dict[str, Any]:
     """Of a share policy, its own parameters and those of the round mechanism around it."""
     if settings.round_params is None:
         return _plain(settings.policy)
-    from trine.policy.shares.rounds.share_rounds import ShareRounds
+    from trine.policy.shares.rounds.mechanism import ShareRounds
 
     assert isinstance(settings.policy, ShareRounds)
     return _plain(settings.policy.shares) | _plain(settings.round_params)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from trine.assembly.settings import RunSettings
 from trine.core.params import params_of
-from trine.policy.shares.rounds.params import RoundParams
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, first_failure, scenario

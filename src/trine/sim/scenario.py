@@ -18,8 +18,7 @@ from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
-from trine.inputs.throughput_check import check_jobs
-from trine.inputs.throughputs import load_throughputs
+from trine.inputs.throughputs import check_jobs, load_throughputs
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
@@ -249,7 +248,7 @@ def _without_jobs(settings: Settings, jobs: list[Job]) -> list[str]:
     """Groups that were given a weight and have no jobs: their names may be misspelt."""
     if settings.round_params is None:
         return []
-    from trine.policy.shares.rounds.problem import entities_of
+    from trine.policy.shares.rounds.round_params import entities_of
 
     named = entities_of(settings.round_params.entities)
     groups = {job.group for job in jobs}
