@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from trine.assembly.factory import make_engine, pair_cost_part, performance_model, slice_clock
+from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.settings import RunSettings, Settings, VariabilitySettings, described, resolve
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
@@ -19,6 +19,7 @@ from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import check_jobs, load_throughputs
+from trine.parity.gavel_clock import pair_cost_part, slice_clock
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
@@ -199,8 +200,8 @@ def make_world(
     log: Callable[[float, Decision], None] | None = None,
 ) -> World:
     """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
-    recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings))
-    slices = slice_clock(settings, engine.perf)
+    recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
+    slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
     return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
 
 
