@@ -33,8 +33,7 @@ from trine.engine.events import (
 from trine.engine.invariants import check
 from trine.engine.sharing import co_runner_of
 from trine.parity.gavel_clock import RunningJob, SliceClock
-from trine.sim.link_loads import LinkLoads
-from trine.sim.recorder import Life, Recorder, Run
+from trine.sim.recorder import Life, LinkLoads, Recorder, Run
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
@@ -111,7 +110,7 @@ class World:
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""
-        from trine.sim.ideal import flow
+        from trine.sim.fluid import flow
 
         jobs = itertools.chain([self._next_job], self._arrivals) if self._next_job else iter(())
         self.now, self.rounds = flow(self.engine, jobs, self._tracked_left, self.recorder, self._report)

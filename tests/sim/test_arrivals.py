@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.tiny import one_node, simulate
 from trine.core.job import Job
-from trine.sim.background import repeat
+from trine.sim.arrivals import repeat
 
 
 def untracked(name: str, submit_s: float, gpus: int, steps: float) -> Job:
