@@ -34,7 +34,7 @@ def for_rounds(policy: SharePolicy, compat: Compat) -> SharePolicy:
         last_type = compat.fifo_last_type and policy.form == "greedy" and not policy.aware
         return LastTypeFifo(policy) if last_type else fifo_rounds.for_rounds(policy)
     found = _program(policy, compat)
-    # Policies that never use speeds give time on all types anyway: only those told not to use them change.
+    # Policies that never use speeds give time on all types anyway: only those set not to use them change.
     can_be_aware = "aware" in {f.name for f in fields(policy)}  # type: ignore[arg-type]
     return AnyType(found) if compat.any_type and can_be_aware and not policy.aware else found
 
