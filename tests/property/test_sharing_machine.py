@@ -20,8 +20,8 @@ from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.engine import events as ev
 from trine.engine.invariants import check
+from trine.engine.job_table import State
 from trine.engine.resume import Past, resume
-from trine.engine.table import State
 from trine.perf.throughput import ThroughputTable
 from trine.placement.shaped import never_has_shape
 

@@ -16,10 +16,10 @@ from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
 from trine.engine.events import GpusCordoned
+from trine.engine.explain import never_fits
+from trine.engine.job_table import State
 from trine.engine.quotas import Quotas
-from trine.engine.reasons import never_fits
 from trine.engine.resume import Past, rate_resumed, resume
-from trine.engine.table import State
 from trine.inputs.job_spec import JobSpec
 from trine.parity import pal
 from trine.perf.model import PerfModel

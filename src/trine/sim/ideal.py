@@ -13,7 +13,7 @@ from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.prices import HOUR_S
 from trine.engine.engine import Engine
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.policy.view import Floats, View
 from trine.sim.recorder import Life, Recorder

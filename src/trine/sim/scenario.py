@@ -15,9 +15,9 @@ from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.core.result import RunResult, TimerChange
-from trine.engine import reasons
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
+from trine.engine.explain import never_fits
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughput_check import check_jobs
@@ -227,7 +227,7 @@ def _that_fit(
     if not too_large:
         return jobs, []
     job = too_large[0]
-    why = reasons.never_fits(job, perf)
+    why = never_fits(job, perf)
     if run.oversize == "refuse":
         where = f"{source}:{job.line}" if job.line else source
         hint = "jobs that fit, or --set oversize=skip"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import stable
 from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.shares.base import Memory
 from trine.policy.shares.fifo import Fifo
 from trine.policy.shares.problem import Problem

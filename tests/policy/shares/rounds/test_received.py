@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import stable
 from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.ledger import Ledger
 from trine.policy.shares.rounds.select import Candidates, select
 from trine.policy.shares.rounds.turns import Turns

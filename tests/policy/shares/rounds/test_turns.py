@@ -9,7 +9,7 @@ import pytest
 
 from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.base import Selection
 from trine.policy.shares.rounds.turns import Turns
 from trine.policy.view import View
