@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from trine.assembly.settings import WorldSettings
 from trine.core.cluster import Cluster
 from trine.core.costs import StopCosts
 from trine.core.job import Job
@@ -14,7 +15,7 @@ from trine.perf.variability import VariabilityTable
 from trine.placement.pal import Pal
 from trine.policy.fifo import Fifo
 from trine.sim.recorder import Recorder
-from trine.sim.world import World, WorldSettings
+from trine.sim.world import World
 
 
 def finish_times(migration_s: float, want: str = "finish_s") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.sim.test_skipping import Restless
 from tests.sim.tiny import Outcome, simulate
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Tier
 from trine.core.errors import InputError
 from trine.core.job import Job
@@ -22,7 +23,6 @@ from trine.placement.base import Ask, Placement, has_room
 from trine.placement.delay import Delay
 from trine.placement.free import FreePool
 from trine.placement.timers import DEFAULT_S, Timers
-from trine.sim.settings import resolve
 
 CLUSTER = Cluster.uniform(4, 2, nodes_per_rack=2)
 """Two racks of two nodes of two GPUs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trine.core.result import RunResult
+from trine.core.result import RunResult, Summary
 
 
 def print_table(rows: Sequence[Sequence[str]], numbers_from: int = 2) -> None:
@@ -24,22 +24,36 @@ def print_table(rows: Sequence[Sequence[str]], numbers_from: int = 2) -> None:
     console.print(table)
 
 
-def run_lines(result: RunResult) -> list[str]:
-    """The summary of one run, one number a line."""
-    from trine.report.text import duration, number, share
+_LINES = ("JCT", "wait", "makespan", "utilization", "preemptions", "cost")
+"""Lines of metrics in this order; further ones follow."""
 
+
+def run_lines(result: RunResult) -> list[str]:
+    """The summary of one run, one subject a line."""
     s = result.summary
     values = {
         "cluster": result.cluster.describe(),
         "policy": f"{s.policy} with {s.placement}",
         "jobs": f"{s.jobs} ({s.finished} finished)",
-        "JCT": f"mean {duration(s.jct_mean_s)}, median {duration(s.jct_p50_s)}, p95 {duration(s.jct_p95_s)}, "
-        f"p99 {duration(s.jct_p99_s)}",
-        "wait": f"mean {duration(s.wait_mean_s)}, p95 {duration(s.wait_p95_s)}",
-        "makespan": duration(s.makespan_s),
-        "utilization": share(s.utilization),
-        "preemptions": f"{s.preemptions}, migrations {s.migrations}, lost work {duration(s.lost_work_s)}",
-        **({"cost": number(s.cost, 4)} if s.cost > 0 else {}),
+        **_metric_lines(s),
         "simulated": f"{s.rounds} rounds in {s.sim_cpu_s:.2f} s of processor time",
     }
     return [f"{name:<12} {value}" for name, value in values.items()]
+
+
+def _metric_lines(s: Summary) -> dict[str, str]:
+    """Metrics by the line they stand in; a line of nothing but optional ones that are 0 is left out."""
+    from trine.report.text import written
+
+    values: dict[str, list[str]] = {name: [] for name in _LINES}
+    needed: set[str] = set()
+    for metric in s.metrics():
+        if metric.line is None:
+            continue
+        name, label = metric.line
+        value = getattr(s, metric.key)
+        text = str(value) if metric.kind == "count" else written(metric.kind, value)
+        values.setdefault(name, []).append(f"{label} {text}".lstrip())
+        if value > 0 or not metric.optional:
+            needed.add(name)
+    return {name: ", ".join(texts) for name, texts in values.items() if name in needed}

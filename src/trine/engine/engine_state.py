@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trine.core.cluster import Cluster
-from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.errors import TrineError
 from trine.core.job import Job
@@ -72,8 +71,6 @@ class EngineState:
     perf: PerfModel
     strict: bool | None = None
     """Head-of-line blocking; ``None`` leaves it to the policy."""
-    compat: Compat = field(default_factory=Compat)
-    """Not read here: share rounds and the simulated world read it."""
     costs: StopCosts = field(default_factory=StopCosts)
     """What stopping a job costs, where a placement weighs moves."""
     quotas: Quotas = field(default_factory=Quotas)
@@ -294,7 +291,6 @@ class EngineState:
             table,
             free,
             self.capacity,
-            self.compat,
             table.prioritised,
             all_run,
             self.remaining_time,

@@ -1,1 +1,1 @@
-"""Behaviours of published simulators, as strategies that are put into the core where results are compared per job."""
+"""Quirks of published simulators as strategies; ``assembly`` puts them in where a setting asks for them."""

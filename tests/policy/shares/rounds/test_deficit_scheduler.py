@@ -1,4 +1,4 @@
-"""Turns: who is behind goes first, who runs stays for a while, idle GPUs are given out on top and not counted."""
+"""Deficits: jobs behind go first, running jobs stay for a while, idle GPUs are given out on top and not counted."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.engine.job_table import JobTable
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.turns import Turns
+from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
+from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.view import View
 
 ROUND_S = 100.0
@@ -19,30 +19,32 @@ FAST, SLOW = 0, 1
 
 
 class Floor:
-    """Jobs on two types of GPUs; the fast one is twice as fast for everybody."""
+    """Jobs on two types of GPUs; the fast one is twice as fast for all."""
 
     def __init__(self, gpus: list[int], gangs: list[int], stay_rounds: float = 0.0, upgrades: bool = True) -> None:
         self.table, self.gpus, self.now = JobTable(), gpus, 0.0
         for number, gang in enumerate(gangs):
             self.table.add(Job(str(number), 0.0, gang, 1e9), 1e9, (FAST, SLOW), (1.0, 2.0))
         self.job_indices = list(range(len(gangs)))
-        self.turns = Turns(2, [FAST, SLOW], stay_rounds * ROUND_S, ROUND_S, upgrades)
+        self.scheduler = DeficitScheduler(JobRateCache(2), [FAST, SLOW], stay_rounds * ROUND_S, ROUND_S, upgrades)
 
     @property
     def view(self) -> View:
-        return View(self.now, np.array(self.job_indices, np.int64), self.table, self.gpus, self.gpus, Compat())
+        return View(self.now, np.array(self.job_indices, np.int64), self.table, self.gpus, self.gpus)
 
     def grant(self, shares: list[list[float]], pairs: dict[tuple[int, int], list[float]] | None = None) -> None:
         """Two in a pair make 0.4 steps/s each on the fast type, and none on the slow one."""
         told = pairs or {}
         rates = np.array([[[0.4, 0.0], [0.4, 0.0]]] * len(told)).reshape(-1, 2, 2)
         pair_share = np.array(list(told.values())).reshape(-1, 2)
-        self.turns.follow(self.view)
-        self.turns.charge(self.view)
-        self.turns.grant(self.view, np.array(shares), np.array(list(told), np.int64).reshape(-1, 2), pair_share, rates)
+        self.scheduler.follow(self.view)
+        self.scheduler.charge(self.view)
+        self.scheduler.grant(
+            self.view, np.array(shares), np.array(list(told), np.int64).reshape(-1, 2), pair_share, rates
+        )
 
     def choose(self) -> Selection:
-        return self.hold(self.turns.choose(self.view))
+        return self.hold(self.scheduler.serve(self.view))
 
     def hold(self, chosen: Selection) -> Selection:
         for job_index in range(len(self.table)):
@@ -51,15 +53,15 @@ class Floor:
 
     def later(self, seconds: float) -> None:
         self.now += seconds
-        self.turns.follow(self.view)
-        self.turns.charge(self.view)
+        self.scheduler.follow(self.view)
+        self.scheduler.charge(self.view)
 
 
-def test_whole_shares_need_no_turns() -> None:
+def test_whole_shares_never_change() -> None:
     floor = Floor([1, 1], [1, 1])
     floor.grant([[0.0, 1.0], [1.0, 0.0]])
     assert floor.choose().wanted == {0: SLOW, 1: FAST}
-    assert floor.turns.turn_s == math.inf
+    assert floor.scheduler.change_s == math.inf
 
 
 def test_two_jobs_change_places_when_one_is_further_behind() -> None:
@@ -67,43 +69,43 @@ def test_two_jobs_change_places_when_one_is_further_behind() -> None:
     floor.grant([[0.5, 0.5], [0.5, 0.5]])
     first = dict(floor.choose().wanted)
     floor.later(ROUND_S)
-    assert floor.now >= floor.turns.turn_s
+    assert floor.now >= floor.scheduler.change_s
     assert floor.choose().wanted == {0: first[1], 1: first[0]}
 
 
-def test_who_runs_stays_until_others_are_behind_by_more() -> None:
+def test_a_running_job_stays_until_others_are_behind_by_more() -> None:
     floor = Floor([1, 1], [1, 1], stay_rounds=3.0)
     floor.grant([[0.5, 0.5], [0.5, 0.5]])
     first = dict(floor.choose().wanted)
     floor.later(2 * ROUND_S)
-    assert floor.turns.turn_s > floor.now
+    assert floor.scheduler.change_s > floor.now
     assert floor.choose().wanted == first
 
 
 def test_idle_gpus_are_given_out_and_not_counted() -> None:
     floor = Floor([2, 2], [1, 1])
     floor.grant([[0.0, 1.0], [0.0, 0.0]])
-    assert floor.choose().wanted == {0: FAST, 1: FAST}, "faster than their share where nobody else wants it"
+    assert floor.choose().wanted == {0: FAST, 1: FAST}, "faster than their share where no other job wants it"
     floor.later(10 * ROUND_S)
-    account = floor.turns.accounts[0, -1]
-    assert account.due == SLOW and account.lag_s == [0.0, 0.0]
-    assert floor.turns.accounts[1, -1].lag_s == [0.0, 0.0], "a job without a share owes nothing"
+    account = floor.scheduler.accounts[0, -1]
+    assert account.entitled == SLOW and account.deficit_s == [0.0, 0.0]
+    assert floor.scheduler.accounts[1, -1].deficit_s == [0.0, 0.0], "a job without a share owes nothing"
 
 
-def test_where_types_have_prices_nobody_is_moved_to_a_faster_one() -> None:
+def test_where_types_have_prices_no_job_is_moved_to_a_faster_one() -> None:
     floor = Floor([1, 1], [1], upgrades=False)
     floor.grant([[0.0, 1.0]])
     assert floor.choose().wanted == {0: SLOW}
 
 
-def test_a_newcomer_takes_what_is_left_until_shares_are_computed() -> None:
+def test_a_new_job_takes_what_is_left_until_shares_are_computed() -> None:
     floor = Floor([1, 1], [1, 1])
     floor.job_indices = [0]
     floor.grant([[1.0, 0.0]])
     floor.choose()
     floor.job_indices = [0, 1]
     floor.later(ROUND_S)
-    assert floor.turns.go_on().wanted == {0: FAST, 1: SLOW}
+    assert floor.scheduler.keep().wanted == {0: FAST, 1: SLOW}
 
 
 def test_accounts_go_over_to_new_shares() -> None:
@@ -112,22 +114,22 @@ def test_accounts_go_over_to_new_shares() -> None:
     assert floor.choose().wanted == {0: FAST}
     floor.later(ROUND_S)
     floor.grant([[0.9, 0.0], [0.1, 0.0]])
-    assert floor.turns.accounts[1, -1].lag_s[FAST] == pytest.approx(50.0)
-    assert floor.choose().wanted == {1: FAST} or floor.turns.turn_s <= floor.now + ROUND_S
+    assert floor.scheduler.accounts[1, -1].deficit_s[FAST] == pytest.approx(50.0)
+    assert floor.choose().wanted == {1: FAST} or floor.scheduler.change_s <= floor.now + ROUND_S
 
 
-def test_a_pair_is_a_unit_and_who_stays_behind_takes_it_over() -> None:
+def test_a_pair_is_a_unit_and_the_job_left_takes_it_over() -> None:
     floor = Floor([1, 0], [1, 1, 1])
     floor.grant([[0.0, 0.0], [0.0, 0.0], [0.2, 0.0]], {(0, 1): [0.8, 0.0]})
     chosen = floor.choose()
     assert chosen.wanted == {0: FAST, 1: FAST} and chosen.co_runners == {0: 1, 1: 0}
     floor.job_indices = [1, 2]
     floor.later(ROUND_S)
-    assert floor.turns.go_on() == Selection({1: FAST}, {})
-    assert floor.turns.accounts[1, -1].share[FAST] == pytest.approx(0.8)
+    assert floor.scheduler.keep() == Selection({1: FAST}, {})
+    assert floor.scheduler.accounts[1, -1].share[FAST] == pytest.approx(0.8)
 
 
-def test_a_pair_parts_when_gpus_are_left() -> None:
+def test_a_pair_is_split_when_gpus_are_left() -> None:
     floor = Floor([1, 1], [1, 1])
     floor.grant([[0.0, 0.0], [0.0, 0.0]], {(0, 1): [1.0, 0.0]})
     chosen = floor.choose()
@@ -140,12 +142,12 @@ def test_a_pair_never_runs_beside_its_own_members() -> None:
     for _ in range(20):
         chosen = floor.choose()
         assert set(chosen.wanted) == {0, 1}
-        assert not chosen.co_runners, "both fit alone: nobody shares"
+        assert not chosen.co_runners, "both fit alone: none shares"
         floor.later(ROUND_S)
 
 
-def test_who_was_away_and_returns_gets_its_own_share() -> None:
-    """A job that was held stands in line again before those that came after it."""
+def test_a_job_that_was_away_and_returns_gets_its_own_share() -> None:
+    """A job that was held comes back before those that arrived after it."""
     floor = Floor([1, 1], [1, 1])
     floor.job_indices = [1]
     floor.grant([[0.0, 1.0]])

@@ -1,16 +1,18 @@
-"""Share policies as the round mechanism uses them: FIFO that looks past a job which cannot use the GPUs left, and
-what the published code computes where that differs from what it means to compute (flags of ``core.compat``).
+"""What Gavel's published code computes as shares, where that differs from what the policy means to compute.
+
+Each variant stands for a policy under its name and belongs to one flag of ``--set compat.NAME``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from trine.core.compat import Compat
+from trine.parity.centre_of_optima import PROVEN, Centre, of_level, of_need
 from trine.policy.shares.allocation import Allocation, allocation, exact
-from trine.policy.shares.base import Memory, SharePolicy, equal_rates, reference_rates, shares_space
+from trine.policy.shares.base import Memory, PolicyVariant, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.shares.fifo import Fifo
 from trine.policy.shares.gandiva import Gandiva, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
 from trine.policy.shares.greedy import whole_shares
@@ -18,8 +20,7 @@ from trine.policy.shares.hierarchical import Hierarchical
 from trine.policy.shares.makespan import Makespan
 from trine.policy.shares.max_min_fairness import MaxMinFairness
 from trine.policy.shares.problem import Problem, proportional
-from trine.policy.shares.rounds.centred import PROVEN, Centre, of_level, of_need
-from trine.policy.view import Ints
+from trine.policy.shares.rounds import fifo_rounds
 
 TOLERANCE = 1.05
 """The published bisection ends when its bounds are this close."""
@@ -31,9 +32,12 @@ def for_rounds(policy: SharePolicy, compat: Compat) -> SharePolicy:
     if isinstance(policy, Gandiva) and compat.draws_stand:
         return HastyGandiva(policy)
     if isinstance(policy, Fifo):
-        return _fifo(policy, compat)
+        last_type = compat.fifo_last_type and policy.form == "greedy" and not policy.aware
+        return LastTypeFifo(policy) if last_type else fifo_rounds.for_rounds(policy)
     found = _program(policy, compat)
-    return AnyType(found) if compat.any_type and not getattr(policy, "aware", True) else found
+    # Policies that never use speeds give time on all types anyway: only those told not to use them change.
+    can_be_aware = "aware" in {f.name for f in fields(policy)}  # type: ignore[arg-type]
+    return AnyType(found) if compat.any_type and can_be_aware and not policy.aware else found
 
 
 def _program(policy: SharePolicy, compat: Compat) -> SharePolicy:
@@ -46,65 +50,25 @@ def _program(policy: SharePolicy, compat: Compat) -> SharePolicy:
     return policy
 
 
-def _fifo(policy: Fifo, compat: Compat) -> SharePolicy:
-    if policy.form == "greedy" and policy.aware and policy.space_sharing is not True:
-        return PassingFifo(policy)
-    if policy.form == "greedy" and not policy.aware and compat.fifo_last_type:
-        return LastTypeFifo(policy)
-    return policy
-
-
 @dataclass
-class Variant(SharePolicy):
-    """A policy that stands for ``meant`` and computes something else."""
-
-    meant: SharePolicy
-
-    def __post_init__(self) -> None:
-        meant = self.meant
-        self.name, self.title, self.objective = meant.name, meant.title, meant.objective  # type: ignore[misc]
-        self.aware = bool(getattr(self.meant, "aware", True))
-        self.space_sharing = getattr(self.meant, "space_sharing", None)
-
-
-@dataclass
-class PassingFifo(Variant):
-    """A job that has room only on types it cannot run on is passed over: nobody takes from it what it could use."""
-
-    def compute(self, problem: Problem, memory: Memory) -> Allocation:  # noqa: ARG002
-        left: list[float] = problem.capacity.tolist()
-        chosen = np.full(len(problem), -1, np.int64)
-        gang: list[int] = problem.gang.tolist()
-        rates = problem.throughput.tolist()
-        for job in np.argsort(problem.arrival, kind="stable").tolist():
-            room = [j for j, free in enumerate(left) if free >= gang[job]]
-            if not room:
-                break
-            best = max(room, key=rates[job].__getitem__)
-            if rates[job][best] > 0:
-                chosen[job] = best
-                left[best] -= gang[job]
-        return _whole(problem, chosen)
-
-
-@dataclass
-class LastTypeFifo(Variant):
+class LastTypeFifo(PolicyVariant):
     """FIFO without speeds: a new job is given the last type by name that had a GPU left, whether its gang fits or not.
 
     A type that is used up is struck off the list at the place that was drawn, which may be that of another type.
     """
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
-        desk = _Desk(problem, memory)
+        types = _LastTypes(problem, memory)
         for job in sorted(memory.held, key=int):
-            desk.keep_or_replace(job)
-        desk.draw()
-        kinds = [problem.types.index(memory.held[job]) if job in memory.held else -1 for job in problem.ids]
-        return _whole(problem, np.array(kinds, np.int64))
+            types.keep_or_replace(job)
+        types.draw()
+        chosen = [problem.types.index(memory.held[job]) if job in memory.held else -1 for job in problem.ids]
+        shares = whole_shares(problem, np.array(chosen, np.int64))
+        return allocation(problem, shares, exact(float(shares.sum())))
 
 
-class _Desk:
-    """One round of that rule."""
+class _LastTypes:
+    """One computation of that rule: which type each job holds."""
 
     def __init__(self, problem: Problem, memory: Memory) -> None:
         self.memory = memory
@@ -119,34 +83,34 @@ class _Desk:
 
     def keep_or_replace(self, job: str) -> None:
         """The first in the queue takes over the type of a job that ended, if it fits there."""
-        kind = self.memory.held[job]
+        gpu_type = self.memory.held[job]
         if job in self.gang:
-            self.left[kind] -= self.gang[job]
+            self.left[gpu_type] -= self.gang[job]
             return
         del self.memory.held[job]
-        if self.queue and self.gang[self.queue[0]] <= self.left[kind] and self.rate[self.queue[0]][kind] > 0:
-            self._take(self.queue.pop(0), kind)
+        if self.queue and self.gang[self.queue[0]] <= self.left[gpu_type] and self.rate[self.queue[0]][gpu_type] > 0:
+            self._take(self.queue.pop(0), gpu_type)
 
     def draw(self) -> None:
         open_types = sorted(name for name, free in self.left.items() if free > 0)
         while self.queue and open_types:
-            job, kind = self.queue.pop(0), open_types[-1]
+            job, gpu_type = self.queue.pop(0), open_types[-1]
             room = [i for i, name in enumerate(open_types) if self.left[name] >= self.gang[job]]
             if not room:
                 break
             drawn = self.memory.rng.randrange(len(room))
-            if self.rate[job][kind] > 0:
-                self._take(job, kind)
-                if self.left[kind] == 0:
+            if self.rate[job][gpu_type] > 0:
+                self._take(job, gpu_type)
+                if self.left[gpu_type] == 0:
                     open_types.pop(room[drawn])
 
-    def _take(self, job: str, kind: str) -> None:
-        self.memory.held[job] = kind
-        self.left[kind] -= self.gang[job]
+    def _take(self, job: str, gpu_type: str) -> None:
+        self.memory.held[job] = gpu_type
+        self.left[gpu_type] -= self.gang[job]
 
 
 @dataclass
-class HastyGandiva(Variant):
+class HastyGandiva(PolicyVariant):
     """A pair that was drawn gets its time, good or bad; only the next computation splits it, and draws again.
 
     What a pair is worth is summed over types, so that any pair which runs on all of them is kept.
@@ -163,7 +127,7 @@ class HastyGandiva(Variant):
 
 
 @dataclass
-class AnyType(Variant):
+class AnyType(PolicyVariant):
     """Not using speeds, the policy does not even see where a job cannot run, and gives it time there."""
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
@@ -174,7 +138,7 @@ class AnyType(Variant):
 
 
 @dataclass
-class CentredMaxMin(Variant):
+class CentredMaxMin(PolicyVariant):
     """Of the shares with the highest level those that an interior point ends at."""
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
@@ -191,7 +155,7 @@ class CentredMaxMin(Variant):
 
 
 @dataclass
-class BisectedMakespan(Variant):
+class BisectedMakespan(PolicyVariant):
     """The makespan to 5 %: shares that reach the last guess a bisection found possible, not the optimum.
 
     ``centred``: those that an interior point ends at; else the best ones, scaled down.
@@ -235,7 +199,3 @@ def _last_feasible_s(smallest_s: float) -> float:
                 low = guess
         low, high = high, high * 10
     return found
-
-
-def _whole(problem: Problem, chosen: Ints) -> Allocation:
-    return allocation(problem, whole_shares(problem, chosen), exact(float((chosen >= 0).sum())))

@@ -1,6 +1,6 @@
-"""What a policy knows of pairs of jobs that nobody measured: estimates, set right by what ran.
+"""What a policy knows of pairs of jobs that were not measured: estimates, corrected by what is observed.
 
-The jobs themselves run at their true rates; only who decides takes estimates for the truth.
+The jobs themselves run at their true rates; only the policy takes the estimates for the truth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True)
-class Believed(ThroughputTable):
+class EstimatedTable(ThroughputTable):
     """Rates alone as in the table, rates of pairs as ``source`` tells them."""
 
     source: KnowsPairs | None = None
@@ -35,7 +35,7 @@ class Believed(ThroughputTable):
         return None if self.source is None else self.source.pair_rate(model, other, gang, gpu_type)
 
 
-class Estimates:
+class LearnedPairRates:
     """Rates of pairs in one run, from ``references`` models of its own table that count as measured in full and a
     part ``profiled`` of their pairs with the others. A pair that ran is known from then on.
     """
@@ -44,9 +44,9 @@ class Estimates:
         self._true, table = perf, perf.throughputs
         self._pairs = EstimatedPairs(References.of(table, references, seed), profiled, seed)
         self._said: dict[Key, Both] = {}
-        """First answers on pairs that nobody had measured."""
+        """First answers on pairs that had not been measured."""
         self._ran: set[Key] = set()
-        self.believed: PerfModel = replace(perf, throughputs=Believed(table.rates, {}, table.spread, self))
+        self.believed: PerfModel = replace(perf, throughputs=EstimatedTable(table.rates, {}, table.spread, self))
         """The performance model that the policy takes for the truth."""
 
     @property
@@ -63,18 +63,18 @@ class Estimates:
 
     def watch(self, view: View, chosen: Selection) -> bool:
         """Note how fast the pairs of this round are; true if one of them is not as it was taken to be."""
-        news = [self._look(*pair) for pair in _pairs(view, chosen)]
-        if any(news):
+        changes = [self._observe(*pair) for pair in _pairs(view, chosen)]
+        if any(changes):
             self.believed.forget_pairs()
-        return any(news)
+        return any(changes)
 
-    def _look(self, one: Job, other: Job, pool: int) -> bool:
-        gpu_type = self._true.cluster.types[pool]
+    def _observe(self, one: Job, other: Job, type_index: int) -> bool:
+        gpu_type = self._true.cluster.types[type_index]
         key = _key(one.model, other.model, one.gpus, gpu_type)
         if key in self._ran:
             return False
         self._ran.add(key)
-        rates = self._true.rate_next_to(one, other, pool), self._true.rate_next_to(other, one, pool)
+        rates = self._true.rate_next_to(one, other, type_index), self._true.rate_next_to(other, one, type_index)
         if self._pairs.pair_rate(one.model, other.model, one.gpus, gpu_type) == rates:
             return False
         self._pairs.observe(one.model, other.model, one.gpus, gpu_type, rates, weight=1.0)

@@ -1,4 +1,8 @@
-"""Who runs in the next round, and on which GPU type: type by type, the highest priority first. Keeps no state."""
+"""Which units run in the next round, and on which GPU type: type by type, the highest priority first. Keeps no state.
+
+A unit is a job or a pair of jobs on the same GPUs. This is the greedy selection of Gavel (OSDI'20, section 5,
+algorithm 1); what follows it, filling free GPUs by arrival and splitting pairs, is our own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.ledger import Ledger
+from trine.policy.shares.rounds.share_ledger import ShareLedger
 from trine.policy.view import Flags, Floats, Ints, View
 
 
@@ -33,7 +37,7 @@ class Chosen:
     """Rows of units and the types they run on, aligned."""
 
     rows: list[int]
-    kinds: list[int]
+    type_indices: list[int]
 
 
 def select(units: Candidates, may: Flags, free: Sequence[int], order: Sequence[int], one_queue: bool) -> Chosen:
@@ -48,13 +52,13 @@ def select(units: Candidates, may: Flags, free: Sequence[int], order: Sequence[i
     taken = [False] * waiting
     chosen = Chosen([], [])
     gang: list[int] = units.gang.tolist()
-    for row, kind in ranked:
-        if taken[row] or gang[row] > left[kind]:
+    for row, type_index in ranked:
+        if taken[row] or gang[row] > left[type_index]:
             continue
-        left[kind] -= gang[row]
+        left[type_index] -= gang[row]
         taken[row] = True
         chosen.rows.append(row)
-        chosen.kinds.append(kind)
+        chosen.type_indices.append(type_index)
         waiting -= 1
         if not waiting or not any(left):
             break
@@ -68,50 +72,50 @@ def _with_pairs(units: Candidates, free: Sequence[int], ranked: Iterable[tuple[i
     chosen = Chosen([], [])
     gang: list[int] = units.gang.tolist()
     members = units.members.tolist()
-    for row, kind in ranked:
+    for row, type_index in ranked:
         one, other = members[row]
         # Position -1, no second member, is the last entry of ``taken``, which stays false.
-        if gang[row] > left[kind] or taken[one] or taken[other]:
+        if gang[row] > left[type_index] or taken[one] or taken[other]:
             continue
-        left[kind] -= gang[row]
+        left[type_index] -= gang[row]
         taken[one] = True
         if other >= 0:
             taken[other] = True
         chosen.rows.append(row)
-        chosen.kinds.append(kind)
+        chosen.type_indices.append(type_index)
     return chosen
 
 
 def _by_priority(units: Candidates, may: Flags, order: Sequence[int], one_queue: bool) -> zip[tuple[int, int]]:
     """Units and types: by priority, then by what is owed, then by share; ties in order of arrival."""
-    place = np.array(order, np.int64)
-    turned, rows = may.T.take(place, axis=0).nonzero()
-    kinds = place.take(turned)
+    types = np.array(order, np.int64)
+    rank, rows = may.T.take(types, axis=0).nonzero()
+    type_indices = types.take(rank)
     if len(units.members) > len(units.rates):
-        # A pair stands right behind the later of its two jobs.
+        # Among equals a pair comes right after the later of its two jobs.
         first = np.where(units.members[:, 1] < 0, -1, units.members[:, 0])
         later = np.lexsort((first, units.members.max(axis=1)))
         age = np.argsort(later)
-        by_age = np.lexsort((age[rows], turned))
-        turned, rows, kinds = turned[by_age], rows[by_age], kinds[by_age]
-    at = rows * may.shape[1] + kinds
+        by_age = np.lexsort((age[rows], rank))
+        rank, rows, type_indices = rank[by_age], rows[by_age], type_indices[by_age]
+    at = rows * may.shape[1] + type_indices
     keys: list[Floats | Ints] = [-units.share.take(at), -units.owed_s.take(at), -units.priority.take(at)]
     if not one_queue:
-        keys.append(turned)
+        keys.append(rank)
     found = np.lexsort(keys)
-    return zip(rows.take(found).tolist(), kinds.take(found).tolist(), strict=True)
+    return zip(rows.take(found).tolist(), type_indices.take(found).tolist(), strict=True)
 
 
-def in_line(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool) -> Chosen:
+def fill_by_arrival(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool) -> Chosen:
     """``chosen`` and, on the GPUs left, the other single jobs in order of arrival, each on the fastest type with room.
 
-    ``strict``: the first whose gang has no room on any type ends it; who has room only where it cannot run is passed
-    over in any case.
+    ``strict``: the first gang without room on any type ends it; a job that has room only where it cannot run is
+    passed over in any case.
     """
     left = list(free)
     gang: list[int] = units.gang.tolist()
-    for row, kind in zip(chosen.rows, chosen.kinds, strict=True):
-        left[kind] -= gang[row]
+    for row, type_index in zip(chosen.rows, chosen.type_indices, strict=True):
+        left[type_index] -= gang[row]
     if not any(left):
         return chosen
     alone = len(units.members) == len(units.rates)
@@ -120,16 +124,16 @@ def in_line(units: Candidates, chosen: Chosen, free: Sequence[int], strict: bool
     if not waiting:
         return chosen
     rates, runs = units.rates.tolist(), units.runs.tolist()
-    rows, kinds = list(chosen.rows), list(chosen.kinds)
+    rows, type_indices = list(chosen.rows), list(chosen.type_indices)
     for row in waiting:
-        kind = _fastest(rates[row], runs[row], left, gang[row])
-        if kind >= 0:
+        type_index = _fastest(rates[row], runs[row], left, gang[row])
+        if type_index >= 0:
             rows.append(row)
-            kinds.append(kind)
-            left[kind] -= gang[row]
+            type_indices.append(type_index)
+            left[type_index] -= gang[row]
         elif (strict and max(left) < gang[row]) or not any(left):
             break
-    return Chosen(rows, kinds)
+    return Chosen(rows, type_indices)
 
 
 def _fastest(rates: list[float], runs: list[bool], left: list[int], gang: int) -> int:
@@ -141,7 +145,7 @@ def _fastest(rates: list[float], runs: list[bool], left: list[int], gang: int) -
     return found
 
 
-def apart(units: Candidates, chosen: Chosen, free: Sequence[int], pair_rates: Floats) -> Chosen:
+def split_pairs(units: Candidates, chosen: Chosen, free: Sequence[int], pair_rates: Floats) -> Chosen:
     """``chosen`` with pairs split where GPUs are left on which one of the two, alone, is no slower than in the pair.
 
     ``pair_rates``: steps per second of either, (pairs, 2, types).
@@ -150,35 +154,35 @@ def apart(units: Candidates, chosen: Chosen, free: Sequence[int], pair_rates: Fl
     if len(units.members) == singles:
         return chosen
     left = list(free)
-    for row, kind in zip(chosen.rows, chosen.kinds, strict=True):
-        left[kind] -= int(units.gang[row])
-    rows, kinds = list(chosen.rows), list(chosen.kinds)
-    for at, (row, kind) in enumerate(zip(chosen.rows, chosen.kinds, strict=True)):
+    for row, type_index in zip(chosen.rows, chosen.type_indices, strict=True):
+        left[type_index] -= int(units.gang[row])
+    rows, type_indices = list(chosen.rows), list(chosen.type_indices)
+    for at, (row, type_index) in enumerate(zip(chosen.rows, chosen.type_indices, strict=True)):
         if row < singles or not any(left):
             continue
-        gains = _gains(units, row, kind, left, pair_rates[row - singles])
+        gains = _gains(units, row, type_index, left, pair_rates[row - singles])
         side, elsewhere = (int(i) for i in np.unravel_index(int(gains.argmax()), gains.shape))
-        if gains[side, elsewhere] >= 1 and units.runs[units.members[row, 1 - side], kind]:
+        if gains[side, elsewhere] >= 1 and units.runs[units.members[row, 1 - side], type_index]:
             rows[at] = int(units.members[row, 1 - side])
             rows.append(int(units.members[row, side]))
-            kinds.append(elsewhere)
+            type_indices.append(elsewhere)
             left[elsewhere] -= int(units.gang[row])
-    return Chosen(rows, kinds)
+    return Chosen(rows, type_indices)
 
 
-def _gains(units: Candidates, row: int, kind: int, left: list[int], rates: Floats) -> Floats:
+def _gains(units: Candidates, row: int, type_index: int, left: list[int], rates: Floats) -> Floats:
     """(2, types): speed of either job of a pair, alone on GPUs that are left, over its speed in the pair."""
     room = np.array(left) >= units.gang[row]
     alone = np.where(room & units.runs[units.members[row]], units.rates[units.members[row]], 0.0)
-    return np.asarray(alone / rates[:, kind][:, None])
+    return np.asarray(alone / rates[:, type_index][:, None])
 
 
-# -- between units, positions and job numbers --------------------------------------------------------------------
+# -- between units, positions and job indices --------------------------------------------------------------------
 
 
 def held_since(view: View, job_indices: Ints, was: Floats, first: Ints, at: Ints) -> Floats:
-    """Seconds that the jobs ``first``, at the positions ``at`` in ``slots``, held GPUs since they had held them for
-    ``was``; 0 for those that left.
+    """Seconds that the jobs ``first``, at the positions ``at`` in ``job_indices``, held GPUs since they had held them
+    for ``was``; 0 for those that left.
     """
     if view.job_indices is job_indices:
         return np.asarray(view.attained_s.take(at) - was, np.float64)
@@ -189,21 +193,23 @@ def held_since(view: View, job_indices: Ints, was: Floats, first: Ints, at: Ints
 
 
 def positions(view: View, members: Ints) -> Ints:
-    """Job numbers as positions in the view; -1 stays."""
+    """Job indices as positions in the view; -1 stays."""
     return np.where(members >= 0, np.searchsorted(view.job_indices, members), -1)
 
 
-def selection_of(view: View, ledger: Ledger, chosen: Chosen) -> Selection:
+def selection_of(view: View, ledger: ShareLedger, chosen: Chosen) -> Selection:
     """In the order of choice; the jobs of a pair one after the other."""
     if len(ledger) == ledger.singles:
         job_indices: list[int] = view.job_indices.tolist()
-        return Selection({job_indices[row]: kind for row, kind in zip(chosen.rows, chosen.kinds, strict=True)})
+        return Selection(
+            {job_indices[row]: type_index for row, type_index in zip(chosen.rows, chosen.type_indices, strict=True)}
+        )
     members: list[list[int]] = ledger.members[chosen.rows].tolist()
     wanted: dict[int, int] = {}
     co_runners: dict[int, int] = {}
-    for (one, other), kind in zip(members, chosen.kinds, strict=True):
-        wanted[one] = kind
+    for (one, other), type_index in zip(members, chosen.type_indices, strict=True):
+        wanted[one] = type_index
         if other >= 0:
-            wanted[other] = kind
+            wanted[other] = type_index
             co_runners |= {one: other, other: one}
     return Selection(wanted, co_runners)

@@ -1,27 +1,33 @@
-"""What each job (or pair of jobs) should get, what it got since the last reset, and what it is owed from before.
+"""What each job (or pair of jobs) should get, what it received since the last reset, and what it is owed from before.
 
-One row per schedulable unit: the single jobs by job number, then the pairs that have a share. No selection here.
+One row per schedulable unit: the single jobs by job index, then the pairs that have a share. No selection here. These
+are the accounts of the priority rule (Gavel, OSDI'20, section 5); the deficit rule keeps its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.rounds.accounts import GOT, UNIT, Numbers, unit_names
+from trine.policy.shares.rounds.job_id_index import GOT, UNIT, JobIdIndex, unit_names
 from trine.policy.view import Flags, Floats, Ints, View
 
 Value = TypeVar("Value", bound=np.generic)
+PairRates = Callable[[View, Ints], Floats]
+"""(pairs, 2, types): steps per second of the jobs at pairs of positions in the view, together on the same GPUs."""
+Shares = tuple[Floats, Ints, Floats, Floats]
+"""(jobs, types): shares by single job; pairs as job indices, the lower first; their shares; the steps/s of either."""
 
 UNSERVED = 1e9
-"""Priority per share of a unit that received nothing at all yet: before everybody, but still by share."""
+"""Priority per share of a unit that received nothing yet: before all that did, but still by share."""
 
 
 @dataclass
-class Ledger:
+class ShareLedger:
     """Columns by GPU type, in seconds and shares of time."""
 
     types: int
@@ -30,7 +36,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.members: Ints = np.zeros((0, 2), np.int64)
-        """Job numbers; the second is -1 for a single job."""
+        """Job indices; the second is -1 for a single job."""
         self.share: Floats = np.zeros((0, self.types))
         self.received_s: Floats = np.zeros((0, self.types))
         self.owed_s: Floats = np.zeros((0, self.types))
@@ -48,7 +54,7 @@ class Ledger:
         return len(self.members)
 
     def follow(self, job_indices: Ints) -> bool:
-        """Forget jobs that left, open accounts for new ones; whether anything changed. ``slots`` ascend."""
+        """Forget jobs that left, open accounts for new ones; whether anything changed. ``job_indices`` ascend."""
         old = self.members[: self.singles, 0]
         if len(old) == len(job_indices) and (old == job_indices).all():
             return False
@@ -66,10 +72,13 @@ class Ledger:
         self.fresh = _taken(self.fresh, rows, new, True)
         return True
 
+    def add_pairs(self, view: View, measured: PairRates) -> None:
+        """Jobs came: for ledgers in which pairs have accounts before they have a share."""
+
     def _kept_pairs(self, old: Ints, pairs: Ints, job_indices: Ints) -> Ints:
         """Numbers of the pairs that are still whole.
 
-        Who lost its partner takes over the share of the pair, and the time it received with it.
+        A job whose co-runner left takes over the share of the pair, and the time it received with it.
         """
         there = np.isin(pairs, job_indices)
         for at in np.flatnonzero(there.sum(axis=1) == 1).tolist():
@@ -79,10 +88,10 @@ class Ledger:
             self.received_s[own] += np.maximum(0.0, self.received_s[row] - self.head_start_s)
         return np.flatnonzero(there.all(axis=1))
 
-    def charge(self, rows: Ints, kinds: Ints, seconds: Floats) -> None:
+    def charge(self, rows: Ints, type_indices: Ints, seconds: Floats) -> None:
         """Time that units, each once, received since the last look."""
-        self.received_s[rows, kinds] += seconds
-        self.given_s += np.bincount(kinds, seconds, self.types)
+        self.received_s[rows, type_indices] += seconds
+        self.given_s += np.bincount(type_indices, seconds, self.types)
 
     def settle(self, now: float, since_s: float) -> None:
         """A reset: carry over what is owed since ``since_s``, and count from the head start again."""
@@ -91,7 +100,7 @@ class Ledger:
         self.given_s[:] = len(self) * self.head_start_s
 
     def grant(self, share: Floats, pairs: Ints, pair_share: Floats, pair_rates: Floats) -> None:
-        """New shares, by single job and by pair (job numbers); what pairs are owed is kept where they stay."""
+        """New shares, by single job and by pair (job indices); what pairs are owed is kept where they stay."""
         self.pair_rates = pair_rates.reshape(-1, 2, self.types)
         n = self.singles
         if not len(pairs) and len(self.members) == n:
@@ -108,7 +117,7 @@ class Ledger:
 
     def priority(self, runs: Flags) -> Floats:
         """Share over the part of the type's time received; 0 without share or where a unit cannot run."""
-        if self.head_start_s > 0 and self.given_s.all():  # then everybody has received something
+        if self.head_start_s > 0 and self.given_s.all():  # then every unit has received something
             return np.where(runs, self.share / (self.received_s / self.given_s), 0.0)
         part = np.divide(self.received_s, self.given_s, out=np.zeros_like(self.received_s), where=self.given_s > 0)
         served = part > 0
@@ -116,8 +125,8 @@ class Ledger:
         return np.where(runs, priority, 0.0)
 
     def state(self, view: View) -> dict[str, Any]:
-        """All of it in plain values, by name of the unit (``accounts``); columns by GPU type in the cluster's order."""
-        if not len(view):  # whoever was in it is gone
+        """All of it in plain values, by name of the unit (``job_id_index``); types in the cluster's order."""
+        if not len(view):  # all jobs are gone
             return {"pairs": [], "pair_rates": [], "given_s": [0.0] * self.types}
         if self._named is None or self._named[0] is not self.members:
             self._named = (self.members, unit_names(self.members.tolist(), view))
@@ -128,13 +137,13 @@ class Ledger:
         found |= {"pairs": names[self.singles :], "pair_rates": self.pair_rates.tolist()}
         return found | {"given_s": self.given_s.tolist()}
 
-    def restore(self, kept: dict[str, Any], numbers: Numbers) -> list[str]:
+    def restore(self, kept: dict[str, Any], ids: JobIdIndex) -> list[str]:
         """Go on from what ``state`` gave; returns the names of the units by row."""
         pairs: list[str] = kept["pairs"]
         singles = {name[len(UNIT) :] for name in kept if name.startswith(UNIT)}.difference(pairs)
-        names = [*sorted(singles, key=lambda name: numbers[name]), *pairs]
+        names = [*sorted(singles, key=lambda name: ids[name]), *pairs]
         self.singles, shape = len(singles), (len(names), self.types)
-        self.members = np.array([numbers.members(name) for name in names], np.int64).reshape(-1, 2)
+        self.members = np.array([ids.members(name) for name in names], np.int64).reshape(-1, 2)
         self.share = np.array([kept[UNIT + name][0] for name in names], np.float64).reshape(shape)
         self.owed_s = np.array([kept[UNIT + name][1] for name in names], np.float64).reshape(shape)
         self.fresh = np.array([kept[UNIT + name][2] for name in names], np.bool_)
@@ -145,7 +154,7 @@ class Ledger:
 
 
 def _rows_of(old: Ints, job_indices: Ints) -> Ints:
-    """Position of each of ``slots`` in ``old``, -1 where it is not; both ascend."""
+    """Position of each of ``job_indices`` in ``old``, -1 where it is not; both ascend."""
     if not len(old):
         return np.full(len(job_indices), -1, np.int64)
     at = np.minimum(old.searchsorted(job_indices), len(old) - 1)

@@ -1,11 +1,11 @@
-"""The accounts: what a reset carries over, who is forgotten, what becomes of a pair whose member left."""
+"""The accounts: what a reset carries over, which jobs are forgotten, what becomes of a pair whose member left."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from trine.policy.shares.rounds.ledger import Ledger
+from trine.policy.shares.rounds.share_ledger import ShareLedger
 
 NO_PAIRS = (np.zeros((0, 2), np.int64), np.zeros((0, 1)), np.zeros((0, 2, 1)))
 
@@ -15,7 +15,7 @@ def job_indices(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def test_what_a_job_did_not_get_is_owed_after_a_reset() -> None:
-    ledger = Ledger(types=1, head_start_s=180.0)
+    ledger = ShareLedger(types=1, head_start_s=180.0)
     ledger.follow(job_indices(0, 1))
     ledger.settle(0.0, 0.0)
     ledger.grant(np.array([[0.5], [0.5]]), *NO_PAIRS)
@@ -25,8 +25,8 @@ def test_what_a_job_did_not_get_is_owed_after_a_reset() -> None:
     assert ledger.received_s.ravel() == pytest.approx([180.0, 180.0])
 
 
-def test_who_received_less_of_its_share_comes_first() -> None:
-    ledger = Ledger(types=1, head_start_s=180.0)
+def test_the_job_that_received_less_of_its_share_comes_first() -> None:
+    ledger = ShareLedger(types=1, head_start_s=180.0)
     ledger.follow(job_indices(3, 7))
     ledger.settle(0.0, 0.0)
     ledger.grant(np.array([[0.8], [0.2]]), *NO_PAIRS)
@@ -38,7 +38,7 @@ def test_who_received_less_of_its_share_comes_first() -> None:
 
 
 def test_jobs_that_leave_are_forgotten_and_newcomers_wait_for_a_share() -> None:
-    ledger = Ledger(types=1, head_start_s=180.0)
+    ledger = ShareLedger(types=1, head_start_s=180.0)
     ledger.follow(job_indices(0, 1, 2))
     ledger.settle(0.0, 0.0)
     ledger.grant(np.array([[0.1], [0.2], [0.3]]), *NO_PAIRS)
@@ -51,7 +51,7 @@ def test_jobs_that_leave_are_forgotten_and_newcomers_wait_for_a_share() -> None:
 
 
 def test_the_share_of_a_pair_goes_to_the_one_that_is_left() -> None:
-    ledger = Ledger(types=1, head_start_s=180.0)
+    ledger = ShareLedger(types=1, head_start_s=180.0)
     ledger.follow(job_indices(0, 1, 2))
     ledger.settle(0.0, 0.0)
     pairs = np.array([[0, 1], [1, 2]])
@@ -64,7 +64,7 @@ def test_the_share_of_a_pair_goes_to_the_one_that_is_left() -> None:
 
 
 def test_a_pair_that_stays_keeps_what_it_is_owed() -> None:
-    ledger = Ledger(types=1, head_start_s=180.0)
+    ledger = ShareLedger(types=1, head_start_s=180.0)
     ledger.follow(job_indices(4, 9))
     ledger.settle(0.0, 0.0)
     pair = (np.array([[4, 9]]), np.array([[1.0]]), np.ones((1, 2, 1)))

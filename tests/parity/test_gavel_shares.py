@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from trine.core.compat import Compat
+from trine.parity.gavel_shares import for_rounds
 from trine.policy.shares.base import Memory
 from trine.policy.shares.finish_time_fairness import FinishTimeFairness
 from trine.policy.shares.gandiva import Gandiva
 from trine.policy.shares.makespan import Makespan
 from trine.policy.shares.max_min_fairness import MaxMinFairness
 from trine.policy.shares.problem import Pairs, Problem
-from trine.policy.shares.rounds.quirks import for_rounds
 
 
 def one_gpu(jobs: int, together: float, **given: Any) -> Problem:

@@ -1,21 +1,78 @@
-"""Puts the performance model together from settings and files, for the simulator and the daemon alike."""
+"""Puts the parts of a scheduler together: performance model, costs of stops, engine, quirks of published simulators.
+
+The simulator, the daemon and replays build theirs here; what differs between them is passed in.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from trine.assembly.settings import RunSettings, Settings
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError
+from trine.engine.engine import Engine
+from trine.engine.quotas import Quotas
 from trine.inputs.network import load_network
+from trine.parity import pal
 from trine.perf.model import LinkSharing, LocalityPenalty, PerfModel
 from trine.perf.model_traffic import TrafficTable, shipped_table
 from trine.perf.network import Network
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
-from trine.sim.settings import RunSettings
+
+if TYPE_CHECKING:
+    from trine.parity.gavel_clock import SliceClock
+
+
+def make_engine(
+    settings: Settings,
+    perf: PerfModel,
+    placement_seed: str,
+    quotas: Quotas | None = None,
+    *,
+    space_sharing: bool = True,
+    engine_type: type[Engine] = Engine,
+) -> Engine:
+    """An engine for the cluster of ``perf``, without jobs; ``placement_seed`` is that of random placements.
+
+    ``space_sharing``: two jobs may run on the same GPUs at a time.
+    """
+    run = settings.run
+    settings.placement.prepare(perf, random.Random(placement_seed))
+    return engine_type(
+        perf.cluster,
+        settings.policy,
+        settings.placement,
+        perf,
+        run.strict,
+        stop_costs(run, perf),
+        quotas or Quotas(),
+        space_sharing=space_sharing,
+        rules=pal.planner_rules(settings.compat),
+        remaining_time=pal.remaining_time(settings.compat),
+    )
+
+
+def slice_clock(settings: Settings, perf: PerfModel) -> SliceClock | None:
+    """Rounds that end with their last slice, as a published simulator has them; ``None``: rounds on a grid."""
+    compat = settings.compat
+    if not compat.round_ends_early:
+        return None
+    from trine.parity.gavel_clock import SliceClock
+
+    return SliceClock(
+        perf, settings.run.round_s, charge_gap=compat.charge_gap, remainder_failure=compat.remainder_failure
+    )
+
+
+def pair_cost_part(settings: Settings) -> float:
+    """Part of the price of shared GPUs that each of the two jobs on them pays."""
+    return 1.0 if settings.compat.pair_cost_twice else 0.5
 
 
 def performance_model(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trine.policy.shares.rounds.every_pair import EveryPair
-from trine.policy.shares.rounds.problem import Question
+from trine.parity.gavel_rounds import EveryPairLedger
 from trine.policy.view import Floats, Ints, View
 
 
@@ -17,30 +16,25 @@ class Seen(View):
         self.job_indices, self.gpus = np.array(job_indices, np.int64), np.array(gang, np.int64)
 
 
-class Asked(Question):
+def measured_pairs(view: View, pairs: Ints) -> Floats:
     """Any two run together, but for the first with the last."""
-
-    def __init__(self) -> None:
-        pass
-
-    def measured_pairs(self, view: View, pairs: Ints) -> Floats:
-        rates = np.full((len(pairs), 2, 1), 0.6)
-        rates[(pairs == [0, len(view.job_indices) - 1]).all(axis=1)] = 0.0
-        return rates
+    rates = np.full((len(pairs), 2, 1), 0.6)
+    rates[(pairs == [0, len(view.job_indices) - 1]).all(axis=1)] = 0.0
+    return rates
 
 
-def met(ledger: EveryPair, job_indices: list[int], gang: list[int]) -> None:
+def met(ledger: EveryPairLedger, job_indices: list[int], gang: list[int]) -> None:
     view = Seen(job_indices, gang)
     ledger.follow(view.job_indices)
-    ledger.meet(view, Asked())
+    ledger.add_pairs(view, measured_pairs)
 
 
-def pairs(ledger: EveryPair) -> list[tuple[int, int]]:
+def pairs(ledger: EveryPairLedger) -> list[tuple[int, int]]:
     return [(a, b) for a, b in ledger.members.tolist() if b >= 0]
 
 
 def test_any_two_of_equal_gangs_that_can_run_together_have_an_account() -> None:
-    ledger = EveryPair(types=1, head_start_s=180.0)
+    ledger = EveryPairLedger(types=1, head_start_s=180.0)
     met(ledger, [0, 1, 2, 3], [1, 2, 1, 1])
     assert pairs(ledger) == [(0, 2), (2, 3)]
     met(ledger, [0, 2, 3, 9], [1, 1, 1, 1])
@@ -49,7 +43,7 @@ def test_any_two_of_equal_gangs_that_can_run_together_have_an_account() -> None:
 
 
 def test_a_new_pair_is_owed_the_head_start_at_its_first_reset() -> None:
-    ledger = EveryPair(types=1, head_start_s=180.0)
+    ledger = EveryPairLedger(types=1, head_start_s=180.0)
     met(ledger, [0, 1, 2], [1, 1, 1])
     ledger.settle(0.0, 0.0)
     assert ledger.owed_s.ravel() == pytest.approx([0, 0, 0, 180, 180])
@@ -58,8 +52,8 @@ def test_a_new_pair_is_owed_the_head_start_at_its_first_reset() -> None:
     assert (ledger.priority(runs).ravel() > 0).tolist() == [True, False, False, False, True]
 
 
-def test_who_loses_its_partner_gets_nothing_of_the_share_they_had() -> None:
-    ledger = EveryPair(types=1, head_start_s=180.0)
+def test_a_job_whose_co_runner_left_gets_nothing_of_their_share() -> None:
+    ledger = EveryPairLedger(types=1, head_start_s=180.0)
     met(ledger, [0, 1, 2], [1, 1, 1])
     ledger.settle(0.0, 0.0)
     ledger.grant(np.array([[0.2], [0.0], [0.0]]), np.array([[1, 2]]), np.array([[0.8]]), np.zeros((1, 2, 1)))

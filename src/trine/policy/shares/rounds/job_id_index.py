@@ -1,6 +1,6 @@
-"""Names for what a share policy keeps, so that it can be written down and given to a policy in another process.
+"""Job ids for what a share policy keeps, so that it can be written down and read by a policy in another process.
 
-Job numbers differ between two engines, ids do not. A unit is called by the id of its job, a pair by both: ``7+12``.
+Job indices differ between two engines, ids do not. A unit is named by the id of its job, a pair by both: ``7+12``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from trine.policy.view import View
 
 JOIN = "+"
 GONE = 1 << 40
+"""Job indices from here on stand for jobs that are gone."""
 UNIT, GOT = "unit/", "got/"
 """What a unit is due, and what it got; apart, because most rounds change only the second."""
 
 
-class Numbers:
-    """Ids to job numbers of the present engine. Jobs that are gone get numbers nobody ever has: the next round sees
-    that they left, and closes their accounts as it always does.
+class JobIdIndex:
+    """Ids to job indices of the present engine.
+
+    Jobs that are gone get indices that no job ever has: the next round sees that they left, and closes their accounts
+    as it does for any job that leaves.
     """
 
     def __init__(self, view: View) -> None:
@@ -37,13 +40,13 @@ class Numbers:
         return self._known[job_id]
 
     def members(self, unit: str) -> tuple[int, int]:
-        """Job numbers of a unit; the second is -1 for a single job."""
+        """Job indices of a unit; the second is -1 for a single job."""
         one, _, other = unit.partition(JOIN)
         return self[one], self[other] if other else -1
 
 
 def unit_names(members: Sequence[Sequence[int]], view: View) -> list[str]:
-    """Of units, each with the job numbers of its members; the second is -1 for a single job."""
+    """Of units, each with the job indices of its members; the second is -1 for a single job."""
     name = {
         job_index: view.name(job_index)
         for job_index in {job_index for pair in members for job_index in pair}
@@ -55,9 +58,9 @@ def unit_names(members: Sequence[Sequence[int]], view: View) -> list[str]:
 def memory_state(memory: Memory, view: View) -> dict[str, Any]:
     """What the policy itself remembers, without starting points of solvers: those only save time."""
     found: dict[str, Any] = {
-        "held": {view.name(int(job)): kind for job, kind in memory.held.items()},
+        "held": {view.name(int(job)): gpu_type for job, gpu_type in memory.held.items()},
         "partners": {view.name(int(job)): view.name(int(co_runner)) for job, co_runner in memory.co_runners.items()},
-        "isolated": {view.name(int(job)): list(told) for job, told in memory.isolated.items()},
+        "isolated": {view.name(int(job)): list(known) for job, known in memory.isolated.items()},
     }
     drawn = memory.rng.getstate()
     if drawn != random.Random(memory.seed).getstate():
@@ -65,13 +68,13 @@ def memory_state(memory: Memory, view: View) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-def restore_memory(memory: Memory, kept: Mapping[str, Any], numbers: Numbers) -> None:
-    """Of jobs that are gone policies remember nothing."""
+def restore_memory(memory: Memory, kept: Mapping[str, Any], ids: JobIdIndex) -> None:
+    """Go on from what ``memory_state`` gave; of jobs that are gone policies remember nothing."""
     held, co_runners, isolated = (kept.get(name, {}) for name in ("held", "partners", "isolated"))
-    memory.held = {str(numbers[job]): kind for job, kind in held.items() if job in numbers}
-    pairs = {job: co_runner for job, co_runner in co_runners.items() if job in numbers and co_runner in numbers}
-    memory.co_runners = {str(numbers[job]): str(numbers[co_runner]) for job, co_runner in pairs.items()}
-    memory.isolated = {str(numbers[job]): tuple(told) for job, told in isolated.items() if job in numbers}
+    memory.held = {str(ids[job]): gpu_type for job, gpu_type in held.items() if job in ids}
+    pairs = {job: co_runner for job, co_runner in co_runners.items() if job in ids and co_runner in ids}
+    memory.co_runners = {str(ids[job]): str(ids[co_runner]) for job, co_runner in pairs.items()}
+    memory.isolated = {str(ids[job]): tuple(known) for job, known in isolated.items() if job in ids}
     if "random" in kept:
         version, inside, spare = kept["random"]
         memory.rng.setstate((version, tuple(inside), spare))

@@ -1,30 +1,68 @@
-"""All that ``--set`` can say about a run, sorted to those who understand it."""
+"""The settings of a run: everything that ``--set`` can change, with its default, and how a key finds its owner.
+
+A key belongs to a group of settings, to the policy or to the placement; ``resolve`` sorts them and makes typed values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trine.assembly.registry import (
+    STICKY,
+    WHERE,
+    find_placement,
+    find_policy,
+    make_placement,
+    make_policy,
+    parameters_called,
+)
 from trine.core.compat import Compat
+from trine.core.costs import StopCosts
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
-from trine.core.plugins import discover, find
 from trine.inputs.numbers import read_numbers
 from trine.parity import pal
 from trine.placement.base import Placement, Sticky
 from trine.policy.base import Policy
-from trine.policy.shares.base import SharePolicy
-from trine.policy.shares.rounds.params import RoundParams
-from trine.policy.shares.rounds.quirks import for_rounds
-from trine.policy.shares.rounds.share_rounds import ShareRounds
-from trine.sim.world import WorldSettings
 
-WHERE = "--set"
-STICKY = "-sticky"
-SHARE_WORDS = ("aware", "form", "space_sharing")
-"""Parameters that mean the share policy where an ordering policy has the same name."""
+if TYPE_CHECKING:
+    from trine.policy.shares.rounds.round_params import RoundParams
+
+
+@dataclass(frozen=True)
+class WorldSettings:
+    """How time passes and what a stop costs."""
+
+    round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
+    event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
+    fill: bool = param(
+        False, "between rounds, give GPUs that nobody holds to waiting jobs at every arrival and completion"
+    )
+    finish: str = param(
+        "exact",
+        "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",
+        ("exact", "round"),
+    )
+    ideal: bool = param(False, "share policies only: no rounds, every job has its share of each type all the time")
+    restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
+    migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
+    restart: str = param(
+        "restore_s",
+        "what a restart costs: restore_s for all jobs, or model = the seconds that the table of models has instead",
+        ("restore_s", "model"),
+    )
+    checkpoint_every_s: float = param(
+        0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0
+    )
+    validate: bool = param(False, "check the invariants after every step")
+
+    @property
+    def costs(self) -> StopCosts:
+        """What stops cost, but for what depends on the model; see ``factory.stop_costs``."""
+        return StopCosts(self.restore_s, self.migration_s, self.checkpoint_every_s)
 
 
 @dataclass(frozen=True)
@@ -119,11 +157,13 @@ class Settings:
     compat: Compat
     policy: Policy
     placement: Placement
+    round_params: RoundParams | None
+    """How shares become rounds; ``None`` under a policy that orders jobs."""
 
 
 @dataclass
 class _Sorted:
-    """``--set`` pairs by who understands them."""
+    """``--set`` pairs by their owner."""
 
     run: dict[str, Any] = field(default_factory=dict)
     workload: dict[str, Any] = field(default_factory=dict)
@@ -142,63 +182,27 @@ def resolve(
     others: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Settings:
-    """Typed settings for a run. Raises ``InputError`` for names nobody knows and values of the wrong kind.
+    """Typed settings for a run. Raises ``InputError`` for unknown names and values of the wrong kind.
 
     ``others`` are further policies and placements of the same sweep: their parameters are known, but not for this run.
-    ``seed`` is the run's: a policy that draws takes it unless told its own.
+    ``seed`` is that of the run: a policy that draws takes it unless a setting names another.
     """
-    policy_type = _policy_type(policy, values)
-    sticky = placement.endswith(STICKY)
-    placement_type = find("trine.placement", Placement, "placement", placement.removesuffix(STICKY), "--placement")
+    entry = find_policy(policy, {key.removeprefix(f"{policy}.").removeprefix("policy.") for key in values})
+    placement_type = find_placement(placement)
     known = {group: params_of(owner) for group, owner in GROUPS.items()}
-    known |= {"policy": _policy_params(policy_type), "placement": params_of(placement_type)}
+    known |= {"policy": entry.params, "placement": params_of(placement_type)}
     named = {policy: "policy", placement: "placement", placement.removesuffix(STICKY): "placement"}
     parts = _Sorted()
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
             raise unknown_name(WHERE, "key", name, _all_names(known))
-    inner = build(placement_type, parts.placement, WHERE)
     run, compat = build(RunSettings, parts.run, WHERE), _compat(parts.compat, authors)
-    return Settings(
-        run,
-        build(WorkloadSettings, parts.workload, WHERE, "workload."),
-        build(TraceSettings, parts.trace, WHERE, "trace."),
-        build(VariabilitySettings, parts.variability, WHERE, "variability."),
-        compat,
-        _policy(policy_type, parts.policy, run.round_s, compat, seed),
-        pal.configured(Sticky(inner) if sticky else inner, compat),
-    )
-
-
-def _policy_type(name: str, values: Mapping[str, Any]) -> type[Any]:
-    """The policy called ``name``: one that orders jobs or one that computes shares."""
-    ordering = discover("trine.policy", Policy)
-    told = {key.removeprefix(f"{name}.").removeprefix("policy.") for key in values}
-    if name.endswith(".py") or (name in ordering and told.isdisjoint(SHARE_WORDS)):
-        return find("trine.policy", Policy, "policy", name, "--policy")
-    known: dict[str, type[Any]] = {**ordering, **discover("trine.policy.shares", SharePolicy)}
-    if name not in known:
-        raise unknown_name("--policy", "policy", name, known)
-    return known[name]
-
-
-def _policy_params(policy_type: type[Any]) -> dict[str, Param]:
-    own = params_of(policy_type)
-    return own | params_of(RoundParams) if issubclass(policy_type, SharePolicy) else own
-
-
-def _policy(policy_type: type[Any], values: dict[str, Any], round_s: float, compat: Compat, seed: int) -> Policy:
-    """A share policy gets the round mechanism around it."""
-    if not issubclass(policy_type, SharePolicy):
-        made: Policy = build(policy_type, values, WHERE)
-        return made
-    rounds = {name: value for name, value in values.items() if name in params_of(RoundParams)}
-    own = {name: value for name, value in values.items() if name not in rounds}
-    shares = for_rounds(build(policy_type, own, WHERE), compat)
-    params: RoundParams = build(RoundParams, rounds, WHERE)
-    if params.rounds_seed is None:
-        params = replace(params, rounds_seed=seed)
-    return ShareRounds(shares, params, round_s, compat.every_pair)
+    made_placement = pal.configured(make_placement(placement, placement_type, parts.placement), compat)
+    workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
+    trace = build(TraceSettings, parts.trace, WHERE, "trace.")
+    variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
+    made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
+    return Settings(run, workload, trace, variability, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -213,9 +217,9 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
 
 
 def _sort_in(parts: _Sorted, known: dict[str, dict[str, Param]], named: dict[str, str], name: str, value: Any) -> bool:
-    """A bare name goes to the run, the policy and the placement, whoever has it; a dotted one where the dot says.
+    """A bare name goes to those of run, policy and placement that have it; a dotted one to the owner it names.
 
-    Before the dot stands a group of settings, or the name of the policy or the placement. False: nobody has it.
+    Before the dot stands a group of settings, or the name of the policy or the placement. False: it has no owner.
     """
     head, dot, rest = name.partition(".")
     if head == "compat":
@@ -237,21 +241,10 @@ def _meant_for(others: tuple[str, ...], name: str) -> bool:
     head, _, rest = name.partition(".")
     for other in others:
         plain = other.removesuffix(STICKY)
-        for found in _called(plain):
-            params = _policy_params(found)
+        for params in parameters_called(plain):
             if name in params or (head in (other, plain) and rest in params):
                 return True
     return False
-
-
-def _called(name: str) -> list[type[Any]]:
-    """All policies and placements of this name."""
-    everything: tuple[dict[str, type[Any]], ...] = (
-        dict(discover("trine.policy", Policy)),
-        dict(discover("trine.policy.shares", SharePolicy)),
-        dict(discover("trine.placement", Placement)),
-    )
-    return [found[name] for found in everything if name in found]
 
 
 def _from_file(p: Param, value: Any) -> Any:
@@ -288,11 +281,18 @@ def described(settings: Settings) -> dict[str, Any]:
     """Plain values of all settings, for the record."""
     parts: dict[str, Any] = {name: _plain(getattr(settings, name)) for name in (*GROUPS, "compat")}
     placement = settings.placement.inner if isinstance(settings.placement, Sticky) else settings.placement
-    return parts | {"policy": _plain(settings.policy), "placement": _plain(placement)}
+    return parts | {"policy": _plain_policy(settings), "placement": _plain(placement)}
+
+
+def _plain_policy(settings: Settings) -> dict[str, Any]:
+    """Of a share policy, its own parameters and those of the round mechanism around it."""
+    if settings.round_params is None:
+        return _plain(settings.policy)
+    from trine.policy.shares.rounds.mechanism import ShareRounds
+
+    assert isinstance(settings.policy, ShareRounds)
+    return _plain(settings.policy.shares) | _plain(settings.round_params)
 
 
 def _plain(owner: Any) -> dict[str, Any]:
-    if isinstance(owner, ShareRounds):
-        return _plain(owner.shares) | _plain(owner.params)
-    names = [f.name for f in fields(owner) if f.init]
-    return {name: getattr(owner, name) for name in names}
+    return {f.name: getattr(owner, f.name) for f in fields(owner) if f.init}

@@ -1,4 +1,4 @@
-"""The settings of the round mechanism, the same for every share policy."""
+"""The settings of the round mechanism, the same for every share policy, and what their values mean."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trine.core.errors import unknown_name
+from trine.core.errors import InputError, unknown_name
 from trine.core.params import param
 from trine.perf.model import PerfModel
+from trine.policy.shares.problem import RULES, Entity
+
+WHERE = "--set"
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,30 @@ def type_order(named: tuple[str, ...], perf: PerfModel) -> list[int]:
     types = [name.lower() for name in perf.cluster.types]
     unknown = [name for name in named if name.lower() not in types]
     if unknown:
-        raise unknown_name("--set", "GPU type", unknown[0], types, "type_order")
+        raise unknown_name(WHERE, "GPU type", unknown[0], types, "type_order")
     rates = np.array([[row.get(name, 0.0) for name in types] for row in perf.throughputs.rates.values()])
     rates = rates.reshape(-1, len(types))
     best = rates.max(axis=1, initial=0.0, keepdims=True)
     speed = np.divide(rates, best, out=np.zeros_like(rates), where=best > 0).sum(axis=0)
     first = [types.index(name.lower()) for name in named]
     return list(dict.fromkeys(first + np.argsort(-speed, kind="stable").tolist()))
+
+
+def entities_of(parts: tuple[str, ...]) -> dict[str, Entity]:
+    """``("research=2", "web=1:fifo")``: entities by name."""
+    found: dict[str, Entity] = {}
+    for part in parts:
+        name, _, given = part.partition("=")
+        weight, _, rule = given.partition(":")
+        try:
+            number = float(weight)
+        except ValueError:
+            number = 0.0
+        rule = rule or RULES[0]
+        if not name or not 0 < number < np.inf or rule not in RULES:
+            hint = f"GROUP=WEIGHT or GROUP=WEIGHT:RULE, with a weight above 0 and the rule {' or '.join(RULES)}"
+            raise InputError(WHERE, f"{part!r}", hint, "entities")
+        if name in found:
+            raise InputError(WHERE, f"group {name!r} twice", "every group once", "entities")
+        found[name] = Entity(name, number, rule)
+    return found
