@@ -24,7 +24,7 @@ from trine.engine.job_table import State
 from trine.engine.quotas import Quotas
 from trine.engine.resume import Past, resume
 from trine.placement.base import Placement
-from trine.placement.shaped import never_has_shape
+from trine.placement.topology import never_has_shape
 from trine.policy.base import Policy
 
 NODES = (

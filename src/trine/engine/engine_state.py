@@ -26,7 +26,7 @@ from trine.engine.quotas import Quotas
 from trine.perf.model import PerfModel, Speed
 from trine.perf.traffic import Changed, Traffic
 from trine.placement.base import Placement
-from trine.placement.free import FreeIndex
+from trine.placement.free_index import FreeIndex
 from trine.policy.base import Policy
 from trine.policy.view import Flags, Ints, RemainingTime, View, remaining_by_work
 

@@ -19,8 +19,8 @@ from trine.core.reason import Reason, Why
 from trine.engine.job_table import JobTable
 from trine.perf.model import PerfModel, Speed
 from trine.placement.base import Ask, Placement
-from trine.placement.free import FreeIndex, FreePool
-from trine.placement.shaped import shaped
+from trine.placement.free_index import FreeIndex, FreePool
+from trine.placement.topology import shaped
 from trine.policy.base import Selection
 
 Gpus = tuple[int, ...]

@@ -24,7 +24,7 @@ from trine.engine.resume import Past, rate_resumed, resume
 from trine.inputs.job_spec import JobSpec
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
-from trine.placement.shaped import never_has_shape
+from trine.placement.topology import never_has_shape
 from trine.policy.view import View
 from trine.server.live_job import LiveJob, NodeState
 from trine.server.records import Sharing
