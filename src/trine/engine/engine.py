@@ -47,6 +47,8 @@ class Engine(EngineState):
     """Events in (``handle``), decisions out."""
 
     def __post_init__(self) -> None:
+        if self.strict is False:
+            self.policy.without_blocking()
         self.policy.prepare(self.perf)
         super().__post_init__()
         self._make_planners()
