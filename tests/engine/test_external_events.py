@@ -9,7 +9,7 @@ from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.engine import events as ev
 from trine.engine.invariants import check
-from trine.engine.table import State
+from trine.engine.job_table import State
 
 TWO_NODES = Cluster.uniform(2, 2)
 

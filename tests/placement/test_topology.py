@@ -15,10 +15,10 @@ from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.packed import Packed
 from trine.placement.pal import Pal
-from trine.placement.shaped import never_has_shape, shaped
+from trine.placement.topology import never_has_shape, shaped
 
 CLUSTER = Cluster(
     (Node("n0", 3, rack="r0"), Node("n1", 2, rack="r0"), Node("n2", 4, rack="r1"), Node("n3", 2, rack="r1"))

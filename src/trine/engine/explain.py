@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
+from trine.engine.engine_state import EngineState
 from trine.engine.events import Decision, Start, Stop
-from trine.engine.table import State
+from trine.engine.job_table import State
 from trine.perf.model import PerfModel
 
-if TYPE_CHECKING:
-    from trine.engine.engine import Engine
 
-
-def of_decision(engine: Engine, decision: Decision) -> Reason:
+def of_decision(engine: EngineState, decision: Decision) -> Reason:
     """The sentence behind a start or a stop."""
     job = engine.table.jobs[decision.job_index]
     if isinstance(decision, Start):
@@ -30,20 +26,20 @@ def of_decision(engine: Engine, decision: Decision) -> Reason:
         return Reason(Why.MOVED, f"job {job.id} moves to better GPUs: {gain}.", {"gain_s": decision.gain_s})
     if decision.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
-    if engine.exact:
+    if engine.last_round.selected:
         return Reason(Why.PREEMPTED, f"job {job.id} pauses: in this round its {job.gpus} GPUs are for other jobs.")
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
 
 
-def _stopped_for(engine: Engine, job: Job, stop: Stop) -> Reason:
+def _stopped_for(engine: EngineState, job: Job, stop: Stop) -> Reason:
     """The sentence behind a stop that makes room for a job known by name."""
-    other = f"job {engine.table.jobs[stop.for_job].id}, {engine.stop_reason}"
+    other = f"job {engine.table.jobs[stop.for_job].id}, {engine.last_round.stop_reason}"
     if stop.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs to make room for {other}.")
     return Reason(Why.PREEMPTED, f"job {job.id} is stopped for {other}.", {"gpus": job.gpus})
 
 
-def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], co_runner: int) -> Reason:
+def _start(engine: EngineState, job: Job, epoch: int, gpus: tuple[int, ...], co_runner: int) -> Reason:
     cluster = engine.cluster
     nodes = len({cluster.node_of[g] for g in gpus})
     where = f"{nodes} nodes" if nodes > 1 else f"node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
@@ -59,7 +55,7 @@ def _start(engine: Engine, job: Job, epoch: int, gpus: tuple[int, ...], co_runne
     return Reason(code, f"{sentence} {shares(engine, job, other, gpus)}", counts | {"gain": gain})
 
 
-def shares(engine: Engine, job: Job, other: Job, gpus: tuple[int, ...]) -> str:
+def shares(engine: EngineState, job: Job, other: Job, gpus: tuple[int, ...]) -> str:
     """With whom a job shares its GPUs, and what the two get done together."""
     gain = engine.perf.gain(job, other, gpus)
     return f"It shares its {'GPUs' if len(gpus) > 1 else 'GPU'} with job {other.id}: together {gain:.2g}x of one alone."
@@ -78,7 +74,7 @@ def never_fits(job: Job, perf: PerfModel) -> str:
     return f"no type of the cluster ({pools}) can hold its {job.gpus} GPUs of model {job.model!r}"
 
 
-def explain(engine: Engine, job_index: int) -> Reason:
+def of_job(engine: EngineState, job_index: int) -> Reason:
     """Why a job waits or runs where it does."""
     job, state = engine.table.jobs[job_index], engine.table.state[job_index]
     if state is State.FINISHED:
@@ -92,7 +88,7 @@ def explain(engine: Engine, job_index: int) -> Reason:
     return _why_waiting(engine, job_index, job)
 
 
-def _over_quota(engine: Engine, job: Job) -> Reason:
+def _over_quota(engine: EngineState, job: Job) -> Reason:
     group, user = engine.quotas.by_group.get(job.group), engine.quotas.by_user.get(job.user)
     limits = [f"queue {job.group} may hold {group} GPUs" if group is not None else ""]
     limits += [f"user {job.user} may hold {user}" if user is not None else ""]
@@ -104,32 +100,32 @@ def _over_quota(engine: Engine, job: Job) -> Reason:
     )
 
 
-def _not_selected(engine: Engine, job: Job, counts: dict[str, float]) -> Reason:
+def _not_selected(engine: EngineState, job: Job, counts: dict[str, float]) -> Reason:
     selected = len(engine.considered)
     others = f"{selected} other job{'s' if selected != 1 else ''}"
     return Reason(
-        Why.NO_FREE_GPUS if engine.held_back is Why.NOT_DECIDED else engine.held_back,
+        Why.NO_FREE_GPUS if engine.last_round.held_back is Why.NOT_DECIDED else engine.last_round.held_back,
         f"job {job.id} waits for its turn: the policy chose {others} for this round.",
         counts | {"selected": selected},
         "It runs in a round for which the policy chooses it.",
     )
 
 
-def _why_waiting(engine: Engine, job_index: int, job: Job) -> Reason:
-    if job_index in engine.refusals:
-        return engine.refusals[job_index]
-    if job_index in engine.over_quota:
+def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
+    if job_index in engine.last_round.refusals:
+        return engine.last_round.refusals[job_index]
+    if job_index in engine.last_round.over_quota:
         return _over_quota(engine, job)
-    if job_index >= engine.ranked:
+    if job_index >= engine.last_round.jobs:
         return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", change="It is ranked then.")
     free = {pool.gpu_type: pool.total for pool in engine.free.pools}
     counts: dict[str, float] = {"needed": job.gpus, **{f"free_{t}": n for t, n in free.items()}}
     idle = ", ".join(f"{n} {t}" for t, n in free.items())
     rank = engine.rank_of(job_index)
     room = any(engine.free.pools[t].total >= job.gpus for t in engine.perf.types_for(job))
-    if rank is None and engine.exact:
+    if rank is None and engine.last_round.selected:
         return _not_selected(engine, job, counts)
-    if rank is None and engine.held_back is Why.RESERVED and room:
+    if rank is None and engine.last_round.held_back is Why.RESERVED and room:
         hint = (
             " It states no duration; one with max_runtime may use such gaps."
             if engine.table.open_ended[job_index]
@@ -141,8 +137,8 @@ def _why_waiting(engine: Engine, job_index: int, job: Job) -> Reason:
             counts,
             f"It starts when it reaches the head of the queue, or when it would end before the reservation.{hint}",
         )
-    if engine.blocked_by >= 0 and engine.blocked_by != job_index:
-        head = engine.table.jobs[engine.blocked_by]
+    if engine.last_round.blocked_by >= 0 and engine.last_round.blocked_by != job_index:
+        head = engine.table.jobs[engine.last_round.blocked_by]
         return Reason(
             Why.HEAD_OF_LINE,
             f"job {job.id} waits behind job {head.id}, which needs {head.gpus} GPUs; {idle} are free.",

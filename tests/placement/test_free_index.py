@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from trine.core.cluster import Cluster, Node
-from trine.placement.free import FreeIndex, FreePool
+from trine.placement.free_index import FreeIndex, FreePool
 
 
 def random_cluster(rng: random.Random) -> Cluster:
@@ -81,3 +81,9 @@ def test_taking_or_giving_twice_is_caught_and_changes_nothing() -> None:
     assert pool.gpus() == [2, 3]
     pool.give([1, 0])
     assert pool.gpus() == [0, 1, 2, 3]
+
+
+def test_files_that_import_the_earlier_name_go_on_working() -> None:
+    with pytest.warns(FutureWarning, match="called trine.placement.free_index now"):
+        from trine.placement.free import FreePool as Earlier
+    assert Earlier is FreePool

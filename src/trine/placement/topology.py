@@ -10,7 +10,7 @@ from trine.core.job import Job, Shape
 from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, has_room
-from trine.placement.free import FreePool, bits
+from trine.placement.free_index import FreePool, bits
 from trine.placement.packed import Packed, place_within
 
 

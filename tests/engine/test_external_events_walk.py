@@ -20,11 +20,11 @@ from trine.core.job import Job, Shape
 from trine.core.plugins import discover
 from trine.engine import events as ev
 from trine.engine.invariants import check
+from trine.engine.job_table import State
 from trine.engine.quotas import Quotas
 from trine.engine.resume import Past, resume
-from trine.engine.table import State
 from trine.placement.base import Placement
-from trine.placement.shaped import never_has_shape
+from trine.placement.topology import never_has_shape
 from trine.policy.base import Policy
 
 NODES = (

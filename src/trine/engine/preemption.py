@@ -1,27 +1,114 @@
-"""One round of a sticky placement under a policy that says which jobs may be stopped for which, and in which order.
+"""Whose GPUs a waiting job gets when it does not fit: running jobs are stopped on paper until its gang fits.
 
-A waiting job that does not fit gets the GPUs of running ones on paper, in the policy's order, until its gang fits;
-those that it turns out not to need are given back. Nothing is stopped for a job that is not placed.
+Two rules: the lowest ranks first (``LowestRanks``), or the jobs that the policy names, in its order (``NamedVictims``),
+of which those that turn out not to be needed go on. Nothing is stopped for a job that is not placed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
+from heapq import heappush
+from itertools import accumulate
+from math import inf
 
 import numpy as np
 
 from trine.core.cluster import Tier
+from trine.engine.planner import Gpus, Plan, Planner
 from trine.policy.base import Ranking
 from trine.policy.view import Flags, Floats, Ints
-
-if TYPE_CHECKING:
-    from trine.engine.plan import Gpus, Plan, Planner
 
 _TIERS = (Tier.NODE, Tier.RACK, Tier.NETWORK)
 Room = dict[Tier, int]
 """The most GPUs that one node, one rack and the whole type can offer."""
+
+
+class RoomMaker(ABC):
+    """Makes room in one round. Positions are those of the order, ``job_indices``."""
+
+    stopped_may_stop = False
+    """A job that was stopped in this round may stop others when the walk reaches it."""
+    young = False
+    """Some running jobs may not be stopped yet, but will be once they have run longer."""
+
+    def __init__(self, planner: Planner, job_indices: Ints, plan: Plan) -> None:
+        self.planner, self.job_indices, self.plan = planner, job_indices, plan
+        self.stopped: dict[int, Gpus] = {}
+        """GPUs of the jobs that are stopped, by job index, in the order in which they were stopped."""
+        self.positions: list[int] = []
+        """Heap of the positions of the stopped jobs; the walk takes them from it."""
+
+    @abstractmethod
+    def make(self, job_index: int, position: int, types: Sequence[int]) -> Gpus | None:
+        """GPUs for the gang at ``position``, taken, of a type in ``types``; ``None``, and nothing changed, if none."""
+
+    def most_obtainable(self, position: int) -> float:  # noqa: ARG002
+        """No job at ``position`` or behind it gets more GPUs than this; infinity: not known."""
+        return inf
+
+    def placed(self) -> None:  # noqa: B027 - only those that remember what is free care
+        """A job took GPUs."""
+
+    def _book(self, position: int) -> None:
+        """The job at ``position`` is stopped; its GPUs have been given back."""
+        job_index = int(self.job_indices[position])
+        self.stopped[job_index] = self.planner.assigned[job_index]
+        heappush(self.positions, position)
+
+
+class LowestRanks(RoomMaker):
+    """Stops running jobs behind the one that waits, from the end of the order. Stopped jobs may stop others in turn."""
+
+    stopped_may_stop = True
+
+    def __init__(self, planner: Planner, job_indices: Ints, plan: Plan) -> None:
+        super().__init__(planner, job_indices, plan)
+        table, types = planner.table, len(planner.free.pools)
+        running = np.flatnonzero(table.assigned[job_indices])
+        self._stacks: list[list[int]] = []
+        """Positions of the running jobs by GPU type, lowest rank on top."""
+        self._cumulated: list[list[int]] = []
+        """GPUs of the jobs below each place of the stack."""
+        for type_index in range(types):
+            mine = running[table.type_index[job_indices[running]] == type_index] if types > 1 else running
+            self._stacks.append(mine.tolist())
+            self._cumulated.append([0, *accumulate(table.gpus[job_indices[mine]].tolist())])
+
+    def most_obtainable(self, position: int) -> float:
+        return max([self._obtainable(type_index, position) for type_index in range(len(self._stacks))])
+
+    def _obtainable(self, type_index: int, position: int) -> int:
+        """Free GPUs plus those of running jobs that rank behind ``position``."""
+        stack, cumulated = self._stacks[type_index], self._cumulated[type_index]
+        behind = cumulated[len(stack)] - cumulated[bisect_right(stack, position)] if stack else 0
+        return self.planner.free.pools[type_index].total + behind
+
+    def make(self, job_index: int, position: int, types: Sequence[int]) -> Gpus | None:
+        """Stop jobs from the end of the order until the gang fits; undo all of it if it never does."""
+        planner, keep = self.planner, self.planner.rules.keep_evictions
+        job = planner.table.jobs[job_index]
+        for type_index in types:
+            if self._obtainable(type_index, position) < job.gpus and not keep:
+                continue
+            stack, pool = self._stacks[type_index], planner.free.pools[type_index]
+            stopped: list[int] = []
+            gpus = None
+            while gpus is None and stack and stack[-1] > position:
+                stopped.append(stack.pop())
+                pool.give(planner.assigned[int(self.job_indices[stopped[-1]])])
+                gpus = planner.try_place(job, (type_index,), self.plan, job_index)
+            if gpus is None and not keep:
+                for at in reversed(stopped):
+                    pool.take(planner.assigned[int(self.job_indices[at])])
+                    stack.append(at)
+                continue
+            for at in stopped:
+                self._book(at)
+            if gpus is not None:
+                return gpus
+        return None
 
 
 class Victims:
@@ -55,68 +142,25 @@ class Victims:
             mine &= self.levels >= self._level_of[position] + self._gap
         return mine
 
-    def key(self, position: int) -> float:
-        """The same victims for all jobs with the same key."""
+    def class_of(self, position: int) -> float:
+        """Jobs with equal values have the same victims."""
         return float(position if self._level_of is None else self._level_of[position])
 
 
-class VictimRound:
-    """A walk down the order over the jobs that wait."""
+class NamedVictims(RoomMaker):
+    """Stops the jobs that the policy names, in its order, as few as possible and in the best tier that can be had."""
 
     def __init__(self, planner: Planner, job_indices: Ints, ranking: Ranking, plan: Plan) -> None:
-        self.planner, self.job_indices, self.plan = planner, job_indices, plan
-        self.wanted = None if ranking.type_indices is None else ranking.type_indices.tolist()
-        self.stops_for_better = ranking.stops_for_better
+        super().__init__(planner, job_indices, plan)
         self.victims = Victims(planner, job_indices, ranking)
-        self.evicted: list[int] = []
-        """Heap of positions of the jobs stopped so far: they stand in line again, but nothing is stopped for them."""
-        self.stopped: dict[int, Gpus] = {}
-        """GPUs that they had, by job index."""
+        self.young = self.victims.young
         self._rooms: dict[tuple[int, float], Room] = {}
+        """What ``_room`` counted since a job was last placed."""
 
-    def run(self) -> Plan:
-        """The plan, with the stops in the order in which they were found to be needed."""
-        unserved = False
-        for position, may_stop in self._line():
-            if self._serve(position, may_stop):
-                continue
-            unserved = True
-            if self.planner.strict and not self.plan.waits(int(self.job_indices[position])):
-                self.plan.blocked_by = int(self.job_indices[position])
-                break
-        self.plan.stops = list(self.stopped)
-        self.plan.provisional = unserved and self.victims.young
-        return self.plan
-
-    def _line(self) -> Iterator[tuple[int, bool]]:
-        """Positions in order, of jobs that wait and of those stopped for others; the latter may stop none."""
-        waiting = np.flatnonzero(~self.planner.table.assigned[self.job_indices]).tolist()
-        for position in waiting:
-            while self.evicted and self.evicted[0] < position:
-                yield heappop(self.evicted), False
-            yield position, True
-        while self.evicted:
-            yield heappop(self.evicted), False
-
-    def _serve(self, position: int, may_stop: bool) -> bool:
-        planner, job_index = self.planner, int(self.job_indices[position])
-        types = planner.pools_for(job_index, self.wanted[position] if self.wanted else -1)
-        gpus = planner.try_place(planner.table.jobs[job_index], types, self.plan, job_index)
-        if gpus is None and may_stop and (self.stops_for_better or not self.plan.waits(job_index)):
-            refusal = self.plan.refusals.get(job_index)
-            gpus = self._make_room(job_index, position, types)
-            if gpus is None and self.plan.waits(job_index):  # what it was offered on paper are the GPUs of others
-                self.plan.put_back(job_index, refusal)
-        if gpus is None:
-            return False
+    def placed(self) -> None:
         self._rooms.clear()
-        self.plan.refusals.pop(job_index, None)
-        self.plan.starts.append((job_index, gpus))
-        return True
 
-    # -- room for one job ----------------------------------------------------------------------------------------
-
-    def _make_room(self, job_index: int, position: int, types: Sequence[int]) -> Gpus | None:
+    def make(self, job_index: int, position: int, types: Sequence[int]) -> Gpus | None:
         """GPUs of free and stopped jobs in the best tier that can be had, on the first type that has one."""
         needed = self.planner.table.jobs[job_index].gpus
         for type_index in types:
@@ -140,7 +184,7 @@ class VictimRound:
 
     def _room(self, type_index: int, position: int) -> Room:
         """What the tiers could offer at most if all victims of the job were stopped: spares most jobs the search."""
-        key = type_index, self.victims.key(position)
+        key = type_index, self.victims.class_of(position)
         known = self._rooms.get(key)
         if known is None:
             known = self._rooms[key] = self._count_room(type_index, position)
@@ -175,18 +219,17 @@ class VictimRound:
 
     def _stop(self, at: int, job_index: int, for_job: int) -> None:
         self.victims.left[at] = False
-        self.stopped[job_index] = self.planner.assigned[job_index]
         self.plan.stopped_for[job_index] = for_job
-        heappush(self.evicted, int(self.victims.positions[at]))
+        self._book(int(self.victims.positions[at]))
 
 
 class _Search:
     """Which of ``victims`` have to go so that one gang fits; works on the index of free GPUs."""
 
-    def __init__(self, round_: VictimRound, job_index: int, type_index: int, tier: Tier, victims: list[int]) -> None:
-        self.planner, self.plan = round_.planner, round_.plan
+    def __init__(self, room: NamedVictims, job_index: int, type_index: int, tier: Tier, victims: list[int]) -> None:
+        self.planner, self.plan = room.planner, room.plan
         self.job_index, self.type_index, self.tier, self.victims = job_index, type_index, tier, victims
-        self.pool = round_.planner.free.pools[type_index]
+        self.pool = room.planner.free.pools[type_index]
         self.stopped: dict[int, Gpus] = {}
 
     def place(self, fewest: int) -> Gpus | None:
