@@ -14,15 +14,15 @@ import pytest
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
 from trine.core.errors import InputError
 from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
     Capabilities,
-    Exited,
     Handle,
     LaunchFailed,
     NodeDown,
     NodeDrained,
     NodeUp,
-    Progress,
-    Started,
 )
 
 ENGINES = [
@@ -61,9 +61,9 @@ def test_a_job_starts_tells_its_progress_and_ends(driver: Driver) -> None:
     end = driver.exited(handle)
     assert (end.kind, end.rc, end.step) == ("done", 0, 20)
     started, *progress, exited = driver.of(handle)
-    assert isinstance(started, Started) and exited == end
-    assert all(isinstance(event, Progress) and event.total == 20 for event in progress)
-    steps = [event.step for event in progress if isinstance(event, Progress)]
+    assert isinstance(started, AttemptStarted) and exited == end
+    assert all(isinstance(event, AttemptProgress) and event.total == 20 for event in progress)
+    steps = [event.step for event in progress if isinstance(event, AttemptProgress)]
     assert len(steps) > 1 and steps == sorted(set(steps)) and steps[-1] == 20
 
 
@@ -358,13 +358,13 @@ def test_many_jobs_end_once_each_and_no_gpu_is_held_twice(driver: Driver) -> Non
             node, gpus = place = free.pop()
             lock = str(driver.state / f"{node}-{gpus[0]}")
             held[driver.launch(waiting.pop(), place, command=("/bin/sh", "-c", alone), LOCK=lock)] = place
-        ended = [handle for handle in held if any(isinstance(event, Exited) for event in driver.of(handle))]
+        ended = [handle for handle in held if any(isinstance(event, AttemptExited) for event in driver.of(handle))]
         free += [held.pop(handle) for handle in ended]
         if held and not ended:
             driver.seen += driver.executor.wait_events(20.0)
-    kinds = Counter(event.kind for event in driver.seen if isinstance(event, Exited))
+    kinds = Counter(event.kind for event in driver.seen if isinstance(event, AttemptExited))
     assert kinds == {"done": 40}
-    assert {Counter(map(type, driver.of(Handle(f"j{i}", 1))))[Started] for i in range(40)} == {1}
+    assert {Counter(map(type, driver.of(Handle(f"j{i}", 1))))[AttemptStarted] for i in range(40)} == {1}
 
 
 def test_an_event_loop_can_sleep_until_something_happens(driver: Driver) -> None:

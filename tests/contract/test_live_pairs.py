@@ -72,7 +72,7 @@ def test_live_run_with_pairs_and_its_record(policy: str, tmp_path: Path, monkeyp
     assert set(walk.accepted) <= set(state.jobs), "acknowledged jobs are gone"
     assert {job.state for job in state.jobs.values()} <= {"done", "failed", "cancelled"}
     paired = {
-        (order.job, order.partner) for record in store.records() for order in record.orders.starts if order.partner
+        (order.job, order.co_runner) for record in store.records() for order in record.orders.starts if order.co_runner
     }
     assert paired, "nobody shared anything"
     assert all(state.jobs[one].user == state.jobs[other].user for one, other in paired)

@@ -132,7 +132,7 @@ class Walk:
         for node in list(daemon.controller.state.nodes):
             await daemon.undrain(node, OWNER)
         for job in list(daemon.controller.state.live.values()):
-            if job.state == "held" or job.wish == "hold":
+            if job.state == "held" or job.requested_action == "hold":
                 await daemon.release(job.id, OWNER)
         for _ in range(60):
             await self.site.tick(60)

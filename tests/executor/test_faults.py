@@ -17,7 +17,7 @@ import pytest
 
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
 from trine.executor import host, launch, rundir
-from trine.executor.base import Handle, LaunchFailed, Lease, Started
+from trine.executor.base import AttemptStarted, Handle, JobLease, LaunchFailed
 from trine.executor.faults import is_host_fault
 from trine.executor.host import Host
 from trine.executor.inventory import virtual_nodes
@@ -72,7 +72,7 @@ def test_a_full_disk_stops_launches_until_there_is_room(tmp_path: Path, options:
             ballast = _take_inodes(disk) if "inodes" in options else fill(disk)
             until(lambda: shortage in driver.executor.trouble(), "the trouble to be told")
             assert str(disk) in driver.executor.trouble()
-            lease = Lease("j", 1, (("node1", (0,)),), ("/bin/true",))
+            lease = JobLease("j", 1, (("node1", (0,)),), ("/bin/true",))
             assert "No space left" in not_to_blame(driver, driver.executor.launch(lease))
             assert not list(disk.glob("active/*")) and not list(disk.glob("jobs/j/*")), "something was half made"
             _remove(ballast)
@@ -339,7 +339,7 @@ def test_a_start_is_told_although_the_disk_had_no_room_for_its_record(driver: Dr
     (driver.state / "jobs/j/1/status").mkdir()
     driver.executor.launch(lease)
     assert driver.exited(lease.handle).kind == "done"
-    assert isinstance(driver.of(lease.handle)[0], Started)
+    assert isinstance(driver.of(lease.handle)[0], AttemptStarted)
 
 
 # What the executor says about the machine

@@ -22,7 +22,7 @@ import pytest
 import trine
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
 from trine.executor import launch
-from trine.executor.base import Exited, Handle, LaunchFailed, Lease
+from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed
 from trine.executor.inventory import virtual_nodes
 from trine.executor.local import LocalExecutor
 
@@ -52,12 +52,12 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         driver.close()
 
 
-def as_json(lease: Lease) -> dict[str, object]:
+def as_json(lease: JobLease) -> dict[str, object]:
     names = ("job_id", "epoch", "placement", "command", "checkpoint_dir")
     return {**{name: getattr(lease, name) for name in names}, "env": dict(lease.env)}
 
 
-def launch_and_crash(driver: Driver, *leases: Lease) -> None:
+def launch_and_crash(driver: Driver, *leases: JobLease) -> None:
     """Launch from a process of its own that is then killed without warning."""
     command = [sys.executable, "-c", _CONTROLLER, str(driver.state), json.dumps([as_json(lease) for lease in leases])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as controller:
@@ -126,7 +126,10 @@ def test_two_executors_that_launch_the_same_lease_run_it_once(driver: Driver) ->
         for thread in threads:
             thread.join()
         assert driver.exited(lease.handle).kind == "done"
-        until(lambda: any(isinstance(event, Exited) for event in other.wait_events(1)), "the end, seen by the other")
+        until(
+            lambda: any(isinstance(event, AttemptExited) for event in other.wait_events(1)),
+            "the end, seen by the other",
+        )
     assert len([line for line in driver.lines("j") if "start" in line]) == 1
 
 
@@ -168,7 +171,7 @@ def test_a_job_does_not_keep_the_port_of_the_daemon(driver: Driver) -> None:
 
 def test_a_cordon_from_before_is_honoured(tmp_path: Path) -> None:
     with LocalExecutor(tmp_path, virtual_nodes("2x1"), cordoned={"node1": "burnt", "gone": "sold"}) as executor:
-        executor.launch(Lease("j", 1, (("node1", (0,)),), ("/bin/true",)))
+        executor.launch(JobLease("j", 1, (("node1", (0,)),), ("/bin/true",)))
         (event,) = executor.wait_events(10)
         assert isinstance(event, LaunchFailed) and "burnt" in event.reason
         assert [node.schedulable for node in executor.inventory()] == [True, False]
@@ -184,7 +187,7 @@ def test_a_lost_node_comes_back(driver: Driver) -> None:
 def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with LocalExecutor(tmp_path / "file" / "state", virtual_nodes("1x1")) as executor:
-        executor.launch(Lease("j", 1, (("node0", (0,)),), ("/bin/true",)))
+        executor.launch(JobLease("j", 1, (("node0", (0,)),), ("/bin/true",)))
         (event,) = executor.wait_events(10)
         assert isinstance(event, LaunchFailed) and event.reason.startswith("cannot be started: Not a directory")
         assert event.host_fault
@@ -199,7 +202,7 @@ def test_a_full_disk_fails_the_launch_and_loses_no_end(tmp_path: Path) -> None:
             driver.progress(runs)
             ballast = fill(disk)
             driver.executor.renew(runs, 1e9)
-            refused = driver.end(driver.executor.launch(Lease("j", 1, (("node1", (0,)),), ("/bin/true",))))
+            refused = driver.end(driver.executor.launch(JobLease("j", 1, (("node1", (0,)),), ("/bin/true",))))
             assert isinstance(refused, LaunchFailed) and "No space left on device" in refused.reason
             driver.executor.preempt(runs, 20.0)
             end = driver.exited(runs)
@@ -238,7 +241,7 @@ def test_a_job_runs_as_its_user_and_as_nothing_else(passable_state: Path) -> Non
     """
     checkpoints = str(passable_state / "jobs" / "j" / "checkpoints")
     try:
-        lease = Lease(
+        lease = JobLease(
             "j", 1, (("node0", (0,)),), ("/bin/sh", "-c", script), checkpoint_dir=checkpoints, run_as="nobody"
         )
         driver.executor.launch(lease)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.executor.driving import Driver, LocalEngine
 from trine.executor import launch, rundir
-from trine.executor.base import Handle, LaunchFailed, Lease
+from trine.executor.base import Handle, JobLease, LaunchFailed
 from trine.executor.inventory import virtual_nodes
 from trine.executor.launch import is_below
 from trine.executor.local import LocalExecutor
@@ -83,9 +83,9 @@ def _planted(job_id: str, proof: Path) -> dict[str, object]:
     }
 
 
-def _lease(job_id: str, **changes: object) -> Lease:
+def _lease(job_id: str, **changes: object) -> JobLease:
     fields = {"command": ("/bin/true",), "run_as": "nobody", **changes}
-    return Lease(job_id, 1, (("node0", (0,)),), **fields)  # type: ignore[arg-type]
+    return JobLease(job_id, 1, (("node0", (0,)),), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("refusing", [True, False], ids=["as it is", "without the check of paths"])

@@ -34,7 +34,17 @@ from trine.engine.invariants import check
 from trine.executor import rundir
 from trine.executor.attempt import Attempt as LocalAttempt
 from trine.executor.attempt import _progress
-from trine.executor.base import Exited, ExitKind, Handle, LaunchFailed, Lease, NodeDown, NodeUp, Progress, Started
+from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
+    ExitKind,
+    Handle,
+    JobLease,
+    LaunchFailed,
+    NodeDown,
+    NodeUp,
+)
 from trine.inputs.job_spec import JobSpec, parse_jobs, read_job_file
 from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement
@@ -106,7 +116,7 @@ def read_jobs(inputs: Inputs, folder: Path) -> list[JobSpec]:
     return found
 
 
-def read_report(inputs: Inputs, folder: Path, handle: Handle) -> Progress | None:
+def read_report(inputs: Inputs, folder: Path, handle: Handle) -> AttemptProgress | None:
     """A random progress report as the executor reads it; no exception may come of it."""
     if inputs.chance(0.5):
         told = inputs.report()
@@ -117,9 +127,9 @@ def read_report(inputs: Inputs, folder: Path, handle: Handle) -> Progress | None
     return _guarded_progress(lambda: LocalAttempt(handle, folder).progress(), data[:500])
 
 
-def _guarded_progress(read: Any, told: Any) -> Progress | None:
+def _guarded_progress(read: Any, told: Any) -> AttemptProgress | None:
     try:
-        found: Progress | None = read()
+        found: AttemptProgress | None = read()
     except Exception as error:
         raise FuzzError(f"{type(error).__name__} ({error}) for the report {told!r}") from error
     return found
@@ -134,7 +144,7 @@ class FuzzWorld(FakeWorld):
 
     rng: Random = field(default_factory=Random)
 
-    def launch(self, lease: Lease) -> None:
+    def launch(self, lease: JobLease) -> None:
         if lease.handle in self.attempts:
             return
         listeners, self.listeners = self.listeners, []  # nobody hears of the start from there
@@ -146,7 +156,7 @@ class FuzzWorld(FakeWorld):
             self.fail(lease.job_id)
         elif self.rng.random() < 0.9:
             for _ in range(self.rng.choice((1, 1, 1, 2))):
-                self.tell(Started(lease.handle, self.now))
+                self.tell(AttemptStarted(lease.handle, self.now))
 
     def fail(self, job_id: str) -> None:
         attempt, reason = self.running()[job_id], self.rng.choice(("", "no such program", "é\n.", "x" * 1_000))
@@ -405,11 +415,11 @@ class Walk:
                     job_id, rng.choice((0, 1, 1000, 10**12)), rng.choice((None, 10**15)), rng.choice((0.0, 1e-9, 1e12))
                 )
         elif choice < 0.7:
-            world.tell(Exited(stale, now, kind, rc, rng.choice((None, -5, 10**30)), self.inputs.text()))
+            world.tell(AttemptExited(stale, now, kind, rc, rng.choice((None, -5, 10**30)), self.inputs.text()))
         elif choice < 0.75:
             world.tell(LaunchFailed(stale, now, self.inputs.text(), self.inputs.chance(0.5)))
         elif choice < 0.8:
-            world.tell(Started(self._handle(list(running.values())), rng.choice((now, -1.0, 1e300))))
+            world.tell(AttemptStarted(self._handle(list(running.values())), rng.choice((now, -1.0, 1e300))))
         elif choice < 0.88:
             world.tell(NodeDown(node, now, self.inputs.text()))
         else:

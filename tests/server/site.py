@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
     Capabilities,
     Event,
     Executor,
-    Exited,
     Handle,
-    Lease,
+    JobLease,
     NodeInfo,
     Placement,
-    Progress,
-    Started,
 )
 from trine.executor.inventory import nodes_of
 from trine.inputs.cluster import load_cluster
@@ -73,11 +73,11 @@ class MortalStore(Store):
 class Attempt:
     """One start of a job, as the world sees it."""
 
-    lease: Lease
+    lease: JobLease
     step: int = 0
     asked_to_stop: bool = False
     shares_with: str = ""
-    end: Exited | None = None
+    end: AttemptExited | None = None
 
     @property
     def gpus(self) -> set[tuple[str, int]]:
@@ -108,14 +108,14 @@ class FakeWorld:
     def running(self) -> dict[str, Attempt]:
         return {handle.job_id: attempt for handle, attempt in self.attempts.items() if attempt.end is None}
 
-    def launch(self, lease: Lease) -> None:
+    def launch(self, lease: JobLease) -> None:
         try:
             self._launch(lease)
         except AssertionError as error:  # the daemon goes on whatever an executor does; the test shall not
             self.violations.append(str(error))
             raise
 
-    def _launch(self, lease: Lease) -> None:
+    def _launch(self, lease: JobLease) -> None:
         if lease.handle in self.attempts:
             return
         attempt = Attempt(lease, self.safe.get(lease.job_id, 0), shares_with=lease.shares_with)
@@ -129,13 +129,13 @@ class FakeWorld:
         assert len(there) < 2, f"{lease.handle} would be the third on its GPUs"
         self.attempts[lease.handle] = attempt
         self.launches.append(lease.handle)
-        self.tell(Started(lease.handle, self.now))
+        self.tell(AttemptStarted(lease.handle, self.now))
 
     def work(self, job_id: str, steps: int, total: int | None = None, rate: float = 1.0) -> None:
         """The job gets on and reports."""
         attempt = self.running()[job_id]
         attempt.step += steps
-        self.tell(Progress(attempt.lease.handle, self.now, attempt.step, rate, total, None))
+        self.tell(AttemptProgress(attempt.lease.handle, self.now, attempt.step, rate, total, None))
 
     def stop(self, handle: Handle) -> None:
         attempt = self.attempts[handle]
@@ -151,12 +151,12 @@ class FakeWorld:
             self.end(job_id, "preempted", 143)
             return
         self.safe[job_id] = attempt.step
-        self.tell(Progress(attempt.lease.handle, self.now, attempt.step, 1.0, None, attempt.step))
+        self.tell(AttemptProgress(attempt.lease.handle, self.now, attempt.step, 1.0, None, attempt.step))
         self.end(job_id, "preempted", 85)
 
     def end(self, job_id: str, kind: Any = "done", rc: int = 0) -> None:
         attempt = self.running()[job_id]
-        attempt.end = Exited(attempt.lease.handle, self.now, kind, rc, attempt.step)
+        attempt.end = AttemptExited(attempt.lease.handle, self.now, kind, rc, attempt.step)
         self.tell(attempt.end)
 
     def tell(self, event: Event) -> None:
@@ -180,7 +180,7 @@ class FakeExecutor(Executor):
         world.listeners.append(self)
         for handle, attempt in world.attempts.items():
             if handle not in world.forgotten:
-                self.put(attempt.end or Started(handle, world.now))
+                self.put(attempt.end or AttemptStarted(handle, world.now))
 
     def put(self, event: Event) -> None:
         self._queue.append(event)
@@ -192,17 +192,17 @@ class FakeExecutor(Executor):
     def trouble(self) -> str:
         return self.host_trouble
 
-    def launch(self, lease: Lease) -> Handle:
+    def launch(self, lease: JobLease) -> Handle:
         self.world.launch(lease)
         return lease.handle
 
     def renew(self, handle: Handle, lease_s: float | None) -> None:
         self.renewed[handle] = lease_s
 
-    def pair(self, handle: Handle, partner: str) -> None:
+    def pair(self, handle: Handle, co_runner: str) -> None:
         attempt = self.world.attempts.get(handle)
         if attempt is not None and attempt.end is None:
-            attempt.shares_with = partner
+            attempt.shares_with = co_runner
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         self.world.stop(handle)

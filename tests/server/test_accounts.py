@@ -94,7 +94,7 @@ class Live:
 
 
 def chosen(record: rec.Ticked) -> list[Any]:
-    starts = [(start.job, start.epoch, start.gpus, start.partner) for start in record.orders.starts]
+    starts = [(start.job, start.epoch, start.gpus, start.co_runner) for start in record.orders.starts]
     return [sorted(starts), sorted(stop.job for stop in record.orders.stops)]
 
 

@@ -13,8 +13,18 @@ import pytest
 from tests.server.site import OWNER, FakeExecutor, FakeWorld, Site, spec
 from trine.core.cluster import Cluster
 from trine.engine.invariants import check
-from trine.executor.base import Event, Exited, Handle, LaunchFailed, NodeDown, NodeInfo, NodeUp, Progress, Started
-from trine.executor.launch import Refused as LaunchRefused
+from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
+    Event,
+    Handle,
+    LaunchFailed,
+    NodeDown,
+    NodeInfo,
+    NodeUp,
+)
+from trine.executor.launch import LaunchRefused
 from trine.executor.nodes import Nodes
 from trine.server import records as rec
 from trine.server import scheduler
@@ -98,10 +108,10 @@ def test_two_exits_of_one_epoch_are_one(tmp_path: Path) -> None:
         await daemon.submit([spec(4), spec(4)], OWNER)
         await site.quiet()
         first = Handle("1", 1)
-        site.world.attempts[first].end = Exited(first, site.now, "lost", 137)
-        await tell(site, Exited(first, site.now, "lost", 137), Exited(first, site.now, "lost", 137))
+        site.world.attempts[first].end = AttemptExited(first, site.now, "lost", 137)
+        await tell(site, AttemptExited(first, site.now, "lost", 137), AttemptExited(first, site.now, "lost", 137))
         assert states(site) == {"1": "running", "2": "waiting"}
-        await tell(site, Exited(first, site.now, "failed", 1), Exited(first, site.now, "done", 0))
+        await tell(site, AttemptExited(first, site.now, "failed", 1), AttemptExited(first, site.now, "done", 0))
         assert states(site) == {"1": "running", "2": "waiting"}, "the second start has nothing to do with it"
         assert daemon.job("1", OWNER).attempt == 2
         assert first in site.world.forgotten
@@ -116,9 +126,9 @@ def test_news_of_unknown_jobs_and_epochs_is_ignored(tmp_path: Path) -> None:
         before = daemon.store.seq
         for handle in (Handle("99", 1), Handle("1", 7), Handle("no-number", 1)):
             news = (
-                Started(handle, site.now),
-                Progress(handle, site.now, 5, 1.0, None, 5),
-                Exited(handle, site.now, "done", 0),
+                AttemptStarted(handle, site.now),
+                AttemptProgress(handle, site.now, 5, 1.0, None, 5),
+                AttemptExited(handle, site.now, "done", 0),
                 LaunchFailed(handle, site.now, "no such thing"),
             )
             await tell(site, *news)
@@ -136,9 +146,9 @@ def test_a_start_confirmed_after_its_end_changes_nothing(tmp_path: Path) -> None
         await site.quiet()
         site.world.end("1")
         site.world.end("2", "lost", 137)
-        await tell(site, Started(Handle("1", 1), site.now), Started(Handle("2", 1), site.now))
+        await tell(site, AttemptStarted(Handle("1", 1), site.now), AttemptStarted(Handle("2", 1), site.now))
         assert states(site) == {"1": "done", "2": "running"}
-        await tell(site, Started(Handle("2", 2), site.now), Started(Handle("2", 2), site.now))
+        await tell(site, AttemptStarted(Handle("2", 2), site.now), AttemptStarted(Handle("2", 2), site.now))
         assert states(site) == {"1": "done", "2": "running"}
 
     run(tmp_path, script)
@@ -178,7 +188,9 @@ def test_a_job_that_comes_back_with_an_older_checkpoint_does_not_end_the_daemon(
             await daemon.submit([spec(4, priority=5.0)], OWNER)
             await site.tick(60)
             assert site.world.running()["1"].asked_to_stop
-            site.world.tell(Progress(site.world.running()["1"].lease.handle, site.now, 50, 1.0, None, checkpoint))
+            site.world.tell(
+                AttemptProgress(site.world.running()["1"].lease.handle, site.now, 50, 1.0, None, checkpoint)
+            )
             site.world.end("1", "preempted", 85)
             await site.quiet()
             assert daemon.controller.state.jobs["1"].safe == checkpoint

@@ -16,13 +16,13 @@ import pytest
 
 from tests.server.site import OWNER, Site, spec
 from trine.core.errors import InputError
-from trine.executor.base import GpuInfo, NodeInfo
+from trine.executor.base import NodeGpu, NodeInfo
 from trine.inputs.job_spec import JobSpec
 from trine.profile.load import load_any
 from trine.profile.records import MeasurementRecord
 from trine.profile.variability import build_profile, save_profile
 from trine.server import daemon
-from trine.server.access import Access, Load, Queue, UserLimits, blocking_directory
+from trine.server.access import Access, Queue, UserLimits, WaitingJobs, blocking_directory
 from trine.server.api import serve
 from trine.server.api.serve import bind
 from trine.server.auth import UserToken
@@ -125,9 +125,9 @@ def test_jobs_of_users_who_come_later_are_refused_with_the_reason(
     (tmp_path / "closed").mkdir(mode=0o700)
     access = daemon.prepare(Options(tmp_path / "closed" / "state", "2x2"))[3]
     with pytest.raises(Refused, match=r"Jobs of nobody cannot run: nobody may not pass through /.* to the daemon's"):
-        access.admit([JobSpec.model_validate({"run": ["true"]})], Caller("nobody"), Load())
+        access.admit([JobSpec.model_validate({"run": ["true"]})], Caller("nobody"), WaitingJobs())
     root = Caller("root", admin=True)
-    assert access.admit([JobSpec.model_validate({"run": ["true"]})], root, Load())[0].user == "root"
+    assert access.admit([JobSpec.model_validate({"run": ["true"]})], root, WaitingJobs())[0].user == "root"
 
 
 def test_who_may_pass_through_a_directory(tmp_path: Path) -> None:
@@ -266,12 +266,12 @@ def test_limits_of_queues_and_users_become_quotas() -> None:
 
 
 def test_a_machine_with_gpus_of_two_types_is_not_described_wrongly() -> None:
-    mixed = NodeInfo("box", (GpuInfo(0, "a100"), GpuInfo(1, "v100")))
+    mixed = NodeInfo("box", (NodeGpu(0, "a100"), NodeGpu(1, "v100")))
     with pytest.raises(InputError, match="a100, v100 in one machine"):
         cluster_of([mixed], "")
-    some = cluster_of([NodeInfo("box", (GpuInfo(1, "a100"), GpuInfo(3, "a100")))], "")
+    some = cluster_of([NodeInfo("box", (NodeGpu(1, "a100"), NodeGpu(3, "a100")))], "")
     assert [some.index_of(gpu) for gpu in range(2)] == [1, 3], "as the driver counts, so that jobs get those"
-    plain = NodeInfo("box", (GpuInfo(0, "a100"), GpuInfo(1, "a100")), labels={"rack": "r7"})
+    plain = NodeInfo("box", (NodeGpu(0, "a100"), NodeGpu(1, "a100")), labels={"rack": "r7"})
     assert cluster_of([plain], "").nodes[0].rack == "r7"
 
 

@@ -95,7 +95,7 @@ def test_a_refined_model_keeps_them() -> None:
     for _ in range(30):
         live.step()
     before = timers(live.controller)
-    live.note(live.controller._enter(rec.Refined(live.now)))
+    live.note(live.controller._enter(rec.ModelRefined(live.now)))
     assert before and timers(live.controller) == before
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import spec
-from trine.executor.base import Handle, Progress
+from trine.executor.base import AttemptProgress, Handle
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.service import PlacementView
@@ -19,8 +19,10 @@ def job(job_id: str = "1", **values: object) -> LiveJob:
     return made
 
 
-def progress(at_s: float, step: int, epoch: int = 3, job_id: str = "1", checkpoint: int | None = None) -> Progress:
-    return Progress(Handle(job_id, epoch), at_s, step, 2.0, None, checkpoint)
+def progress(
+    at_s: float, step: int, epoch: int = 3, job_id: str = "1", checkpoint: int | None = None
+) -> AttemptProgress:
+    return AttemptProgress(Handle(job_id, epoch), at_s, step, 2.0, None, checkpoint)
 
 
 @pytest.fixture

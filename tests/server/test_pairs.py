@@ -184,7 +184,7 @@ def test_a_policy_without_pairs_takes_over_a_pair(policy: str, runs: int, tmp_pa
 def test_a_journal_from_before_there_were_pairs_is_read() -> None:
     start = {"job": "1", "epoch": 1, "gpus": [0], "why": "placed", "sentence": "so"}
     ticked = rec.from_body("ticked", {"at_s": 1.0, "fill": False, "heard": [], "starts": [start], "stops": []})
-    assert ticked.orders.starts[0].partner == "" and isinstance(ticked, rec.Ticked) and ticked.accounts == {}
+    assert ticked.orders.starts[0].co_runner == "" and isinstance(ticked, rec.Ticked) and ticked.accounts == {}
     cluster = cluster_to_record(Cluster.uniform(1, 1))
     told = {"at_s": 0.0, "version": "0", "cluster": cluster, "policy": "fifo", "placement": "packed", "settings": {}}
     configured = rec.from_body("configured", told)
@@ -232,4 +232,4 @@ def test_a_recorded_run_with_pairs_is_decided_the_same_again(tmp_path: Path) -> 
     agreement, again = redecide(store.records(), PAIRED)
     assert agreement.difference == "" and agreement.decisions > 8
     assert again.to_snapshot() == store.load().to_snapshot()
-    assert any(start.partner for record in store.records() for start in record.orders.starts)
+    assert any(start.co_runner for record in store.records() for start in record.orders.starts)

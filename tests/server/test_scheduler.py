@@ -7,7 +7,7 @@ import pytest
 from tests.server.site import OWNER, Site, run_site, spec
 from trine.engine.invariants import check
 from trine.engine.quotas import Quotas
-from trine.executor.base import Handle, Lease
+from trine.executor.base import Handle, JobLease
 from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.outcome import MAX_VAIN
@@ -322,7 +322,7 @@ def test_an_order_that_cannot_be_carried_out_stops_neither_the_others_nor_the_da
         assert site.daemon is not None
         launch, forget = site.daemon.executor.launch, site.daemon.executor.forget
 
-        def fails_for_the_first(lease: Lease) -> Handle:
+        def fails_for_the_first(lease: JobLease) -> Handle:
             if lease.job_id == "1":
                 raise RecursionError("links without end")
             return launch(lease)

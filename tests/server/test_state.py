@@ -59,7 +59,7 @@ def recorded(seed: int) -> list[rec.Record]:
         elif action == 4 and job is not None:
             end = rng.choice(("done", "failed", "lost", "preempted"))
             records += filter(None, [controller.exited(now, job.id, job.epoch, end, 0, rng.choice((None, 7.0)))])
-        elif action == 5 and job is not None and job.wish != "cancel":
+        elif action == 5 and job is not None and job.requested_action != "cancel":
             records.append(controller.ask(now, job.id, rng.choice(("cancel", "hold", "hold", "release")), "me"))
         elif action == 6:
             by, state = rng.choice((("me", "drained"), ("me", "up"), (rec.EXECUTOR, "down"), (rec.EXECUTOR, "up")))

@@ -30,7 +30,7 @@ Placement = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class JobLease:
     """The right of a job to run a command on some GPUs. ``epoch`` grows with every attempt at the same job."""
 
     job_id: str
@@ -59,7 +59,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuInfo:
+class NodeGpu:
     """A GPU of a node. ``index`` counts in PCI bus order."""
 
     index: int
@@ -74,7 +74,7 @@ class NodeInfo:
     """A node as the executor sees it now; ``reason`` says why it is down or takes no jobs."""
 
     name: str
-    gpus: tuple[GpuInfo, ...]
+    gpus: tuple[NodeGpu, ...]
     cpus: int = 1
     memory_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class LaunchFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class AttemptStarted:
     """All ranks run."""
 
     handle: Handle
@@ -116,7 +116,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AttemptProgress:
     """What rank 0 last told; ``total`` steps and ``checkpoint_step`` where it told them."""
 
     handle: Handle
@@ -128,7 +128,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class AttemptExited:
     """No process of the attempt is left, its GPUs are free. Nothing follows.
 
     ``rc`` is the exit code of the first rank that failed, 128 + n for one ended by signal n; ``step`` what rank 0 last
@@ -172,7 +172,7 @@ class NodeDrained:
     reason: str
 
 
-JobEvent = LaunchFailed | Started | Progress | Exited
+JobEvent = LaunchFailed | AttemptStarted | AttemptProgress | AttemptExited
 Event = JobEvent | NodeDown | NodeUp | NodeDrained
 
 
@@ -190,7 +190,7 @@ class Executor(Protocol):
     def trouble(self) -> str:
         """Why nothing can be started on this host now (a sentence), empty if it can."""
 
-    def launch(self, lease: Lease) -> Handle:
+    def launch(self, lease: JobLease) -> Handle:
         """Start it; idempotent on (job, epoch), also over restarts: what runs or ended already is only told again.
 
         An epoch older than the newest seen fails."""

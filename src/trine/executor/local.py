@@ -18,20 +18,20 @@ from types import TracebackType
 from trine.executor import rundir
 from trine.executor.attempt import Attempt
 from trine.executor.base import (
+    AttemptExited,
+    AttemptStarted,
     Capabilities,
     Event,
-    Exited,
     Handle,
+    JobLease,
     LaunchFailed,
-    Lease,
     NodeInfo,
     Placement,
-    Started,
 )
 from trine.executor.faults import describe
 from trine.executor.host import Host
 from trine.executor.launch import (
-    Refused,
+    LaunchRefused,
     StateDir,
     cgroup_name,
     check_form,
@@ -106,14 +106,14 @@ class LocalExecutor:
                 return f"attempt {attempt.handle.epoch} of job {attempt.handle.job_id} cannot be read: {attempt.unseen}"
         return ""
 
-    def launch(self, lease: Lease) -> Handle:
+    def launch(self, lease: JobLease) -> Handle:
         with self._lock:
             if attempt := self._attempts.get(lease.handle):
                 self._tell_again(attempt)
                 return lease.handle
             try:
                 self._launch(lease)
-            except Refused as refusal:
+            except LaunchRefused as refusal:
                 self._launch_failed(lease.handle, str(refusal), refusal.host_fault)
             except (OSError, MemoryError) as error:
                 # Nothing that the user named has been touched yet: whatever went wrong, the job is not to blame.
@@ -130,7 +130,7 @@ class LocalExecutor:
         if attempt.ending is not None:
             self._queue.put(attempt.ending)
 
-    def _launch(self, lease: Lease) -> None:
+    def _launch(self, lease: JobLease) -> None:
         check_form(lease)
         job_dir = self._state.job_dir(lease.job_id)
         if self._state.exists(lease.handle):
@@ -138,11 +138,13 @@ class LocalExecutor:
             return
         newest = newest_epoch(str(job_dir))
         if newest > lease.epoch:
-            raise Refused(f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before")
+            raise LaunchRefused(
+                f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before"
+            )
         check_user(lease.run_as)
         self._state.check_paths(lease)
         if unknown := self._unknown():
-            raise Refused(unknown, host_fault=True)
+            raise LaunchRefused(unknown, host_fault=True)
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         run_dir = self._state.run_dir(lease.handle)
@@ -184,7 +186,7 @@ class LocalExecutor:
                 self._signal(attempt, signal.SIGUSR1)
 
     def _signal(self, attempt: Attempt, number: int) -> None:
-        attempt.wish = number
+        attempt.requested_signal = number
         if attempt.pidfd >= 0:
             send_signal(attempt.pidfd, number)
 
@@ -261,7 +263,7 @@ class LocalExecutor:
                     self._adopt(handle)
                 else:  # the launch was cut short before there was anything to run
                     self._state.marker(handle).unlink(missing_ok=True)
-            except Refused as refusal:
+            except LaunchRefused as refusal:
                 self._launch_failed(handle, str(refusal))
 
     def _adopt(self, handle: Handle) -> None:
@@ -328,8 +330,8 @@ class LocalExecutor:
             os.close(pidfd)
             raise
         attempt.pidfd = pidfd
-        if attempt.wish:
-            send_signal(pidfd, attempt.wish)
+        if attempt.requested_signal:
+            send_signal(pidfd, attempt.requested_signal)
 
     def _look_at_start(self, attempt: Attempt) -> None:
         with self._lock:
@@ -338,7 +340,7 @@ class LocalExecutor:
             self._tell_start(attempt)
             if word and not attempt.started:  # a full disk has lost the line on record
                 attempt.started = True
-                self._queue.put(Started(attempt.handle, self._clock()))
+                self._queue.put(AttemptStarted(attempt.handle, self._clock()))
 
     def _close_ready(self, attempt: Attempt) -> None:
         """Once only: the number of a closed descriptor soon belongs to another attempt."""
@@ -375,10 +377,10 @@ class LocalExecutor:
         if end is not None:
             self._end(attempt, end)
 
-    def _end(self, attempt: Attempt, end: Exited | LaunchFailed) -> None:
+    def _end(self, attempt: Attempt, end: AttemptExited | LaunchFailed) -> None:
         """The last word on an attempt. Its GPUs are free from here on."""
         self._close_ready(attempt)
-        if isinstance(end, Exited):
+        if isinstance(end, AttemptExited):
             self._tell_start(attempt)
             self._tell_progress(attempt)
         attempt.ending = end

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trine.core.errors import nearest, unknown_name
 from trine.executor.base import Event, NodeDown, NodeDrained, NodeInfo, NodeUp
-from trine.executor.launch import Refused
+from trine.executor.launch import LaunchRefused
 
 
 class Nodes:
@@ -40,15 +40,15 @@ class Nodes:
         """Refuse a placement on nodes or GPUs that do not exist or take no jobs."""
         for node, gpus in placement:
             if node not in self._nodes:
-                raise Refused(f"there is no node {node!r}{nearest(node, self._nodes)}")
+                raise LaunchRefused(f"there is no node {node!r}{nearest(node, self._nodes)}")
             if node in self._lost:
-                raise Refused(f"{node} is down: {self._lost[node]}", host_fault=True)
+                raise LaunchRefused(f"{node} is down: {self._lost[node]}", host_fault=True)
             if node in self._cordoned:
-                raise Refused(f"{node} takes no jobs: {self._cordoned[node]}", host_fault=True)
+                raise LaunchRefused(f"{node} takes no jobs: {self._cordoned[node]}", host_fault=True)
             if missing := sorted(set(gpus) - self._indices[node]):
-                raise Refused(f"there is no GPU {missing[0]} on {node}")
+                raise LaunchRefused(f"there is no GPU {missing[0]} on {node}")
             if len(set(gpus)) < len(gpus):
-                raise Refused(f"a GPU of {node} is named twice")
+                raise LaunchRefused(f"a GPU of {node} is named twice")
 
     def cordon(self, name: str, reason: str) -> None:
         self._known(name)

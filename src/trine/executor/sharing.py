@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trine.executor.attempt import Attempt, Place
-from trine.executor.base import Lease
-from trine.executor.launch import Refused
+from trine.executor.base import JobLease
+from trine.executor.launch import LaunchRefused
 
 
-def check_holders(lease: Lease, running: Sequence[Attempt]) -> None:
+def check_holders(lease: JobLease, running: Sequence[Attempt]) -> None:
     """A GPU is given on only after the exit of its holder was seen, and a job runs once at a time.
 
     Two jobs hold the same GPUs only if each was declared to share with the other; a third never joins them. Whoever
@@ -19,13 +19,13 @@ def check_holders(lease: Lease, running: Sequence[Attempt]) -> None:
     holders = [attempt for attempt in running if wanted.intersection(attempt.gpus)]
     for attempt in running:
         if attempt.handle.job_id == lease.job_id:
-            raise Refused(f"{_name(attempt)} still runs", host_fault=True)
+            raise LaunchRefused(f"{_name(attempt)} still runs", host_fault=True)
     if len(holders) == 1 and _name_each_other(lease, holders[0]) and set(holders[0].gpus) == wanted:
         return
     if holders:
         node, gpu = _first_held(wanted, holders)
         names = " and ".join(map(_name, holders))
-        raise Refused(f"GPU {gpu} of {node} is still held by {names}", host_fault=True)
+        raise LaunchRefused(f"GPU {gpu} of {node} is still held by {names}", host_fault=True)
 
 
 def may_pair(attempt: Attempt, co_runner: str, running: Sequence[Attempt]) -> bool:
@@ -35,7 +35,7 @@ def may_pair(attempt: Attempt, co_runner: str, running: Sequence[Attempt]) -> bo
     return others <= {co_runner}
 
 
-def _name_each_other(lease: Lease, holder: Attempt) -> bool:
+def _name_each_other(lease: JobLease, holder: Attempt) -> bool:
     return lease.shares_with == holder.handle.job_id and holder.shares_with == lease.job_id
 
 

@@ -52,7 +52,7 @@ _NO_LIMITS = UserLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WaitingJobs:
     """Jobs that wait now (held ones count), by queue and by user."""
 
     by_queue: Mapping[str, int] = field(default_factory=dict)
@@ -89,10 +89,10 @@ class Access:
     blocked: Callable[[str], str] = lambda _: ""
     """The directory that keeps jobs of a user from their own below the state directory; empty if none does."""
 
-    def admit(self, specs: Collection[JobSpec], caller: Caller, load: Load) -> list[JobSpec]:
+    def admit(self, specs: Collection[JobSpec], caller: Caller, waiting: WaitingJobs) -> list[JobSpec]:
         """The jobs with queue, user and the queue's retries filled in, or ``Refused`` for all of them."""
         admitted = [self._admit_one(spec, caller) for spec in specs]
-        self._check_waiting(admitted, load)
+        self._check_waiting(admitted, waiting)
         return admitted
 
     @property
@@ -152,11 +152,11 @@ class Access:
                 message = f"The job asks for {spec.gpus.count} GPUs, but {whose} may use {limit} at once."
                 raise Refused("quota", message)
 
-    def _check_waiting(self, specs: list[JobSpec], load: Load) -> None:
+    def _check_waiting(self, specs: list[JobSpec], waiting: WaitingJobs) -> None:
         for name, more in Counter(spec.queue for spec in specs).items():
-            _check_room(f"Queue {name}", self.queues[name].max_waiting, load.by_queue.get(name, 0), more)
+            _check_room(f"Queue {name}", self.queues[name].max_waiting, waiting.by_queue.get(name, 0), more)
         for user, more in Counter(spec.user for spec in specs).items():
-            _check_room(f"User {user}", self.limits(user).max_waiting, load.by_user.get(user, 0), more)
+            _check_room(f"User {user}", self.limits(user).max_waiting, waiting.by_user.get(user, 0), more)
 
 
 def _check_room(whose: str, limit: int | None, waiting: int, more: int) -> None:

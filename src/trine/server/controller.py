@@ -32,7 +32,7 @@ from trine.server.build import (
 )
 from trine.server.cluster_record import cluster_to_record
 from trine.server.live_job import LiveJob, NodeState, measured_s, node_after, pace_now
-from trine.server.outcome import after_exit
+from trine.server.outcome import state_after_exit
 from trine.server.service import LIVE_STATES
 from trine.server.state import OF_PLACEMENT, LiveState
 
@@ -91,7 +91,7 @@ class Controller:
 
     def ask(self, now: float, job_id: str, verb: str, by: str) -> rec.Record:
         """Cancel, hold or release a job that is still live, or stop it for good because its time is over."""
-        return self._enter(rec.Asked(now, job_id, verb, by))
+        return self._enter(rec.ActionRequested(now, job_id, verb, by))
 
     def change_node(
         self, now: float, node: str, state: str, reason: str, by: str, gpus: tuple[int, ...] = ()
@@ -238,14 +238,14 @@ class Controller:
         learnt = self.state.observations
         if learnt is None or not learnt.changed_materially_since(self._speeds[1]):
             return None
-        return self._enter(rec.Refined(now))
+        return self._enter(rec.ModelRefined(now))
 
     def started(self, now: float, job_id: str, epoch: int) -> rec.Record | None:
         """The processes of a start are up; ``None`` if that is old news."""
         job = self.state.live.get(job_id)
         if job is None or job.epoch != epoch or job.state not in ("starting", "stopping") or self._runs(job):
             return None
-        return self._enter(rec.Started(now, job_id, epoch))
+        return self._enter(rec.StartReported(now, job_id, epoch))
 
     def exited(
         self, now: float, job_id: str, epoch: int, outcome: str, rc: int | None, step: float | None, detail: str = ""
@@ -254,7 +254,7 @@ class Controller:
         job = self.state.live.get(job_id)
         if job is None or job.epoch != epoch or not job.holds_gpus:
             return None
-        return self._enter(rec.Exited(now, job_id, epoch, outcome, rc, step, rec.valid_text(detail)))
+        return self._enter(rec.ExitReported(now, job_id, epoch, outcome, rc, step, rec.valid_text(detail)))
 
     # -- one record at a time ------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class Controller:
 
     def _enter(self, record: rec.Record) -> rec.Record:
         """Hand the record to the engine, note what it decides, and bring the state up to date with both."""
-        if isinstance(record, rec.Configured | rec.Refined | rec.SetAside | rec.FellBack):
+        if isinstance(record, rec.Configured | rec.ModelRefined | rec.SetAside | rec.FellBack):
             self.state.apply(record)
             self.rebuild(record.at_s, refuses=isinstance(record, rec.Configured))
             if isinstance(record, rec.Configured):
@@ -307,9 +307,9 @@ class Controller:
             self.rebuild(record.at_s)
         elif isinstance(record, rec.Accepted):
             self._admit(record)
-        elif isinstance(record, rec.Exited) and record.job in self.state.live:
+        elif isinstance(record, rec.ExitReported) and record.job in self.state.live:
             self._protect(self.state.live[record.job])
-        if isinstance(record, rec.Exited):
+        if isinstance(record, rec.ExitReported):
             self._links_shared_s.pop(record.job, None)
             self._links_changed_s.pop(record.job, None)
         return full
@@ -379,7 +379,7 @@ class Controller:
     def _told(self, record: rec.Record) -> list[ev.Event]:
         """The record in the engine's words; the state is still as it was before the record."""
         now = record.at_s
-        if isinstance(record, rec.Asked):
+        if isinstance(record, rec.ActionRequested):
             return self._told_ask(now, record)
         if isinstance(record, rec.NodeChanged):
             before = self.state.nodes.get(record.node)
@@ -390,13 +390,13 @@ class Controller:
             ]
             news += [event for heard in record.heard for event in self._told_progress(heard)]
             return [*news, ev.Fill(now) if record.fill else ev.Tick(now)]
-        if isinstance(record, rec.Started):
+        if isinstance(record, rec.StartReported):
             return [self._running(now, self.state.live[record.job])]
-        if isinstance(record, rec.Exited):
+        if isinstance(record, rec.ExitReported):
             return self._told_exit(now, record)
         raise AssertionError(f"no words for {record}")
 
-    def _told_ask(self, now: float, record: rec.Asked) -> list[ev.Event]:
+    def _told_ask(self, now: float, record: rec.ActionRequested) -> list[ev.Event]:
         job_index = self.job_indices[record.job]
         if record.verb in ("cancel", "timeout"):
             return [ev.CancelRequested(now, job_index)]
@@ -418,19 +418,19 @@ class Controller:
             return []
         return [ev.Progressed(heard.at_s, self.job_indices[job.id], heard.step, heard.total, pace_now(job, heard))]
 
-    def _told_exit(self, now: float, record: rec.Exited) -> list[ev.Event]:
+    def _told_exit(self, now: float, record: rec.ExitReported) -> list[ev.Event]:
         job = self.state.live[record.job]
         job_index = self.job_indices[job.id]
         news: list[ev.Event] = []
         if self.deciding.table.state[job_index] is State.STARTING and job.state == "starting":
             news.append(self._running(now, job))  # it ended before its start was reported
-        after = after_exit(job, record)
+        after = state_after_exit(job, record)
         if after.state == "done":
             return [*news, ev.Finished(now, job_index)]
         if after.state not in LIVE_STATES:
             return [*news, ev.Terminated(now, job_index)]
         safe = record.step if record.step is not None else job.safe
-        pauses = after.pause_s or (after.state == "held" and job.wish != "hold")
+        pauses = after.pause_s or (after.state == "held" and job.requested_action != "hold")
         held: list[ev.Event] = [ev.Held(now, job_index)] if pauses else []
         if job.state == "stopping":
             # Held first: a job that was to move has new GPUs already and would be started there at once.
@@ -446,7 +446,7 @@ class Controller:
 
     def _orders(self, decided: list[ev.Decision], record: rec.Record) -> rec.Orders:
         starts, stops = [], []
-        over = isinstance(record, rec.Asked) and record.verb == "timeout"
+        over = isinstance(record, rec.ActionRequested) and record.verb == "timeout"
         for decision in decided:
             job_id = self.deciding.table.jobs[decision.job_index].id
             if isinstance(decision, ev.Start):
@@ -472,11 +472,11 @@ class Controller:
         if (job.total or job.spec.steps) and start.co_runner < 0:
             left = float(table.steps[start.job_index]) - job.safe
             expected_s = left / self.deciding.quote(start.job_index, start.gpus).steps_per_s
-        partner = "" if start.co_runner < 0 else table.jobs[start.co_runner].id
+        co_runner = "" if start.co_runner < 0 else table.jobs[start.co_runner].id
         gpus = start.gpus  # a placement may have taken them from a column of numpy's
         if type(gpus[0]) is not int:
             gpus = tuple(map(int, gpus))
-        return rec.StartOrder(job_id, start.epoch, gpus, reason.code.value, reason.sentence, expected_s, partner)
+        return rec.StartOrder(job_id, start.epoch, gpus, reason.code.value, reason.sentence, expected_s, co_runner)
 
 
 def _described(error: BaseException) -> str:

@@ -338,7 +338,7 @@ def dry_run(options: Options) -> list[str]:
 
 
 def _start_sentence(start: StartOrder) -> str:
-    return f"{start.sentence} It shares with job {start.partner}." if start.partner else start.sentence
+    return f"{start.sentence} It shares with job {start.co_runner}." if start.co_runner else start.sentence
 
 
 def _on_record(options: Options) -> LiveState:

@@ -17,7 +17,7 @@ from trine.core.cluster import Cluster
 from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
-from trine.server.access import Access, Load
+from trine.server.access import Access, WaitingJobs
 from trine.server.build import why_never
 from trine.server.clock import TOLD_S
 from trine.server.controller import Controller
@@ -104,7 +104,7 @@ class Desk(ABC):
             ids = list(state.requests[key])
             await self.journal.add([])  # the first request may still be on its way to the disk
             return ids
-        admitted = self.access.admit(specs, caller, self._load())
+        admitted = self.access.admit(specs, caller, self._waiting_jobs())
         for spec in admitted:
             self._check_can_run(spec)
         now = self.now()
@@ -124,7 +124,9 @@ class Desk(ABC):
 
     async def release(self, job_id: str, caller: Caller) -> JobView:
         job = self._job(job_id, caller)
-        waits_by_order = job.state in ("held", "set aside") or job.wish == "hold" or job.not_before_s or job.aside
+        waits_by_order = (
+            job.state in ("held", "set aside") or job.requested_action == "hold" or job.not_before_s or job.aside
+        )
         if job.live and not waits_by_order:
             raise Refused("not-held", f"job {job_id} is {job.state}, not held")
         return await self._ask(job_id, "release", caller)
@@ -234,10 +236,10 @@ class Desk(ABC):
         job = self._job(job_id, caller)
         if not job.live:
             raise Refused("ended", f"job {job_id} is {job.state} already; there is nothing to {verb}")
-        if job.wish in ("cancel", "timeout") and job.wish != verb:
+        if job.requested_action in ("cancel", "timeout") and job.requested_action != verb:
             raise Refused("ended", f"job {job_id} is being stopped for good; there is nothing to {verb}")
         already = _ALREADY.get(job.state) if not (job.not_before_s or job.aside) else None
-        if verb not in (job.wish, already):
+        if verb not in (job.requested_action, already):
             await self.write([self.controller.ask(self.now(), job_id, verb, caller.user)])
         else:
             await self.journal.add([])  # whoever asked first may still be on the way to the disk
@@ -283,12 +285,12 @@ class Desk(ABC):
         if self.journal.failure is not None:
             raise Unavailable(str(self.journal.failure))
 
-    def _load(self) -> Load:
+    def _waiting_jobs(self) -> WaitingJobs:
         """Who has how many jobs waiting; not counted where nobody asks."""
         if not self.access.limits_waiting:
-            return Load()
+            return WaitingJobs()
         waiting = [job for job in self.controller.state.live.values() if job.state in ("waiting", "held")]
-        return Load(Counter(job.queue for job in waiting), Counter(job.user for job in waiting))
+        return WaitingJobs(Counter(job.queue for job in waiting), Counter(job.user for job in waiting))
 
     def _check_can_run(self, spec: JobSpec) -> None:
         """A job that can never run is refused now, with the reason, instead of waiting for ever."""

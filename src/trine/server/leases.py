@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trine.executor.base import Handle, Lease, Progress
+from trine.executor.base import AttemptProgress, Handle, JobLease
 from trine.executor.launch import checkpoint_dir, is_below
 from trine.executor.rank import newest_epoch
 from trine.server.live_job import LiveJob
@@ -27,15 +27,15 @@ class Leases:
     """The system user a trine user's jobs run as; ``None``: whoever runs the daemon."""
 
     def __post_init__(self) -> None:
-        self._last: dict[Handle, Progress] = {}
+        self._last: dict[Handle, AttemptProgress] = {}
         self._told: dict[Handle, float] = {}
         """When the news that was used last is from."""
 
-    def lease(self, job: LiveJob, placement: Sequence[PlacementView]) -> Lease:
+    def lease(self, job: LiveJob, placement: Sequence[PlacementView]) -> JobLease:
         """What the executor needs to know of a start."""
         spec, home = job.spec, self.home(job.id)
         checkpoints = spec.checkpoint.dir or str(checkpoint_dir(home))
-        return Lease(
+        return JobLease(
             job.id,
             job.epoch,
             tuple((part.node, part.gpus) for part in placement),
@@ -47,7 +47,7 @@ class Leases:
             spec.ranks,
             spec.checkpoint.grace_s,
             self.lease_s,
-            job.partner,
+            job.co_runner,
         )
 
     def home(self, job_id: str) -> Path:
@@ -61,7 +61,7 @@ class Leases:
         """The combined output of a rank, over all its starts."""
         return self.home(job_id) / (f"log.{rank}" if rank else "log")
 
-    def hear(self, news: Progress) -> None:
+    def hear(self, news: AttemptProgress) -> None:
         """Keep what a job said until the next round; a checkpoint it told of before still counts."""
         last = self._last.get(news.handle)
         if news.checkpoint_step is None and last is not None and last.checkpoint_step is not None:
@@ -85,7 +85,7 @@ class Leases:
             )
         return found
 
-    def latest(self, job: LiveJob) -> Progress | None:
+    def latest(self, job: LiveJob) -> AttemptProgress | None:
         """The last thing the present start of a job said."""
         return self._last.get(Handle(job.id, job.epoch))
 

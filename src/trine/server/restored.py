@@ -37,7 +37,7 @@ def adoptable(
 
 def _may_go_on(job: LiveJob, gpus: tuple[int, ...], cluster: Cluster) -> bool:
     whole = len(gpus) == job.spec.gpus.count and len({cluster.type_of(gpu) for gpu in gpus}) == 1
-    return whole and job.state != "held" and not job.wish
+    return whole and job.state != "held" and not job.requested_action
 
 
 def _gpu_ids(cluster: Cluster, placement: Placement) -> tuple[int, ...]:

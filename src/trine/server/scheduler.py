@@ -15,7 +15,17 @@ from functools import partial
 
 import structlog
 
-from trine.executor.base import Event, Executor, Exited, Handle, LaunchFailed, NodeDown, NodeUp, Progress, Started
+from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
+    Event,
+    Executor,
+    Handle,
+    LaunchFailed,
+    NodeDown,
+    NodeUp,
+)
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access
@@ -65,7 +75,7 @@ class Scheduler(Desk):
         self.observed = Metrics()
         self.started_s = clock()
         self.closing = False
-        self._ended: dict[Handle, Exited | LaunchFailed] = {}
+        self._ended: dict[Handle, AttemptExited | LaunchFailed] = {}
         """Ends that are not on record yet: the executor tells them once."""
         self._up: set[Handle] = set()
         """Starts that the executor has confirmed; it does so once, too."""
@@ -182,7 +192,7 @@ class Scheduler(Desk):
         One order that cannot be carried out keeps neither the others from that nor the journal from going on."""
         for record in records:
             self.observed.count(record, self.controller.state)
-            if isinstance(record, rec.Exited):
+            if isinstance(record, rec.ExitReported):
                 handle = Handle(record.job, record.epoch)
                 self._ended.pop(handle, None)
                 self._up.discard(handle)
@@ -193,7 +203,7 @@ class Scheduler(Desk):
                 self._say("stop", stop.job, stop.sentence)
                 self._guarded(partial(self._stop, stop.job, stop.epoch))
             for start in record.orders.starts:
-                self._say("start", start.job, start.sentence, **({"with": start.partner} if start.partner else {}))
+                self._say("start", start.job, start.sentence, **({"with": start.co_runner} if start.co_runner else {}))
                 self._guarded(partial(self._launch, start.job, start.epoch))
         self._since_snapshot += len(records)
         self._notify()
@@ -312,7 +322,7 @@ class Scheduler(Desk):
         due_s = min((state.live[job_id].not_before_s for job_id in state.paused), default=math.inf)
         for job in state.holders():
             limit_s = job.spec.max_runtime
-            if limit_s is not None and not job.wish:
+            if limit_s is not None and not job.requested_action:
                 due_s = min(due_s, job.run_from_s + limit_s - job.attained_s)
         if self.setup.event_driven:
             # It was asked just now: a time that is over already would only come again at once, and for ever.
@@ -394,7 +404,7 @@ class Scheduler(Desk):
         """Jobs that have run for their ``max_runtime`` are stopped for good."""
         for job in list(self.controller.state.holders()):
             limit = job.spec.max_runtime
-            if limit is not None and not job.wish and job.attained_s + now - job.run_from_s >= limit:
+            if limit is not None and not job.requested_action and job.attained_s + now - job.run_from_s >= limit:
                 self._note(self.controller.ask(now, job.id, "timeout", f"max_runtime of {limit:g} s"))
 
     async def _snapshot(self, pause_s: float = PAUSE_S) -> None:
@@ -431,13 +441,13 @@ class Scheduler(Desk):
 
     def _heard(self, event: Event) -> None:
         now = self.now()
-        if isinstance(event, Progress):
+        if isinstance(event, AttemptProgress):
             # On our clock: that of the job may be another machine's, or have been set since.
             self.leases.hear(replace(event, at_s=now))
-        elif isinstance(event, Started):
+        elif isinstance(event, AttemptStarted):
             self._up.add(event.handle)
             self._note(self.controller.started(now, *event.handle))
-        elif isinstance(event, Exited | LaunchFailed):
+        elif isinstance(event, AttemptExited | LaunchFailed):
             self._ended[event.handle] = event
             self._exited(now, event)
         elif isinstance(event, NodeDown):
@@ -447,7 +457,7 @@ class Scheduler(Desk):
             if known is not None and known.down:
                 self._note(self.controller.change_node(now, event.node, "up", "", rec.EXECUTOR))
 
-    def _exited(self, now: float, event: Exited | LaunchFailed) -> None:
+    def _exited(self, now: float, event: AttemptExited | LaunchFailed) -> None:
         if self.journal.failure is not None:
             return  # told again after the journal has come back
         step = self.leases.safe_step(event.handle)

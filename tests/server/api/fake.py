@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trine.inputs.job_spec import JobSpec
-from trine.server.access import Access, Load
+from trine.server.access import Access, WaitingJobs
 from trine.server.service import (
     LIVE_STATES,
     Caller,
@@ -62,7 +62,7 @@ class FakeService:
         if any(spec.gpus.count > 64 for spec in specs):
             raise Refused("too-large", "The cluster has only 64 GPUs.")
         waiting = {"by_user": {caller.user: len(self.views)}}
-        ids = [self._accept(spec) for spec in self.access.admit(specs, caller, Load(**waiting))]
+        ids = [self._accept(spec) for spec in self.access.admit(specs, caller, WaitingJobs(**waiting))]
         if request_id:
             self.requests[request_id] = ids
         return ids
