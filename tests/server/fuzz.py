@@ -56,6 +56,7 @@ from trine.server.api import watches
 from trine.server.api.app import build_app
 from trine.server.build import Model
 from trine.server.scheduler import Scheduler
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 ORDERING = sorted(discover("trine.policy", Policy))
@@ -454,7 +455,7 @@ class Walk:
         await self.site.crash()
 
     def _text(self) -> str:
-        return json.dumps(self._lasting(self.daemon.controller.state.to_snapshot()), sort_keys=True)
+        return json.dumps(self._lasting(to_snapshot(self.daemon.controller.state)), sort_keys=True)
 
     def _lasting(self, snapshot: dict[str, Any]) -> dict[str, Any]:
         """What must survive: all but what the next start says of itself, or tries again with a plug-in."""
@@ -463,7 +464,7 @@ class Walk:
 
     def _check_same(self, before: str) -> None:
         store = Store.open(self.site.home / "journal.db")
-        after = json.dumps(self._lasting(store.load().to_snapshot()), sort_keys=True)
+        after = json.dumps(self._lasting(to_snapshot(store.load())), sort_keys=True)
         store.close()
         if after != before:
             at = next(i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)

@@ -32,11 +32,11 @@ from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.clock import JournalClock
-from trine.server.desk import Setup
+from trine.server.interface import Caller
 from trine.server.leases import Leases
 from trine.server.records import Sharing
 from trine.server.scheduler import Scheduler
-from trine.server.service import Caller
+from trine.server.service import Setup
 from trine.server.store import Store
 
 OWNER = Caller("owner", admin=True)

@@ -16,6 +16,7 @@ from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.live_job import LiveJob
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 ENDS = ("done", "failed", "preempted", "lost", "host-fault")
@@ -43,8 +44,8 @@ def standing(controller: Controller) -> tuple[set[str], dict[str, tuple[int, ...
 
 
 def rebuilt(controller: Controller, now: float) -> Controller:
-    body = json.loads(json.dumps(controller.state.to_snapshot()))
-    again = Controller(LiveState.from_snapshot(body), controller.model)
+    body = json.loads(json.dumps(to_snapshot(controller.state)))
+    again = Controller(from_snapshot(body), controller.model)
     again.rebuild(now)
     return again
 

@@ -30,9 +30,9 @@ from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.interface import Refused
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
-from trine.server.service import Refused
 from trine.server.state import LiveState
 from trine.server.store import Store, StoreError
 

@@ -26,10 +26,10 @@ from trine.server.access import Access, Queue, UserLimits, WaitingJobs, blocking
 from trine.server.api import serve
 from trine.server.api.serve import bind
 from trine.server.auth import UserToken
-from trine.server.cluster_record import cluster_from_record, cluster_to_record
 from trine.server.daemon import AlreadyUpError, Options, cluster_of, dry_run, quotas_of
+from trine.server.interface import Caller, Refused
 from trine.server.private import write_private
-from trine.server.service import Caller, Refused
+from trine.server.records import cluster_from_record, cluster_to_record
 from trine.server.store import DamagedJournalError
 
 

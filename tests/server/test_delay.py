@@ -17,6 +17,7 @@ from trine.placement.delay import Delay
 from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 CLUSTER = Cluster.uniform(4, 2, nodes_per_rack=2)
@@ -60,7 +61,7 @@ class Live:
     def restarted(self, by_snapshot: bool) -> Controller:
         state = LiveState()
         if by_snapshot:
-            state = LiveState.from_snapshot(json.loads(json.dumps(self.controller.state.to_snapshot())))
+            state = from_snapshot(json.loads(json.dumps(to_snapshot(self.controller.state))))
         else:
             for record in self.log:
                 state.apply(record)

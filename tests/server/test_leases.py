@@ -6,9 +6,9 @@ import pytest
 
 from tests.server.site import spec
 from trine.executor.base import AttemptProgress, Handle
+from trine.server.interface import PlacementView
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
-from trine.server.service import PlacementView
 from trine.server.state import LiveState
 
 

@@ -31,7 +31,7 @@ def end(outcome: str, rc: int | None = 1, step: float | None = None, at_s: float
 
 
 @pytest.mark.parametrize(
-    ("outcome", "state", "wish", "vain", "expected"),
+    ("outcome", "state", "requested_action", "vain", "expected"),
     [
         ("done", "running", "", 0, "done"),
         ("done", "stopping", "cancel", 0, "done"),

@@ -13,9 +13,10 @@ from trine.core.cluster import Cluster
 from trine.engine.invariants import check
 from trine.server import records as rec
 from trine.server.build import Model, performance
-from trine.server.cluster_record import cluster_to_record
+from trine.server.records import cluster_to_record
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 
@@ -231,5 +232,5 @@ def test_a_recorded_run_with_pairs_is_decided_the_same_again(tmp_path: Path) -> 
     store = Store.open(tmp_path / "journal.db")
     agreement, again = redecide(store.records(), PAIRED)
     assert agreement.difference == "" and agreement.decisions > 8
-    assert again.to_snapshot() == store.load().to_snapshot()
+    assert to_snapshot(again) == to_snapshot(store.load())
     assert any(start.co_runner for record in store.records() for start in record.orders.starts)

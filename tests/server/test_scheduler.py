@@ -10,8 +10,8 @@ from trine.engine.quotas import Quotas
 from trine.executor.base import Handle, JobLease
 from trine.server import records as rec
 from trine.server.build import Model
+from trine.server.interface import Caller, JobView, NotFound, Refused
 from trine.server.outcome import MAX_VAIN
-from trine.server.service import Caller, JobView, NotFound, Refused
 
 
 def states(site: Site) -> dict[str, str]:
@@ -289,7 +289,7 @@ def test_observed_speed_refines_the_model_and_flags_a_slow_gpu(tmp_path: Path) -
 
 
 def site_gpu(site: Site, gpu: int) -> object:
-    from trine.server.service import PlacementView
+    from trine.server.interface import PlacementView
 
     node = site.cluster.node_of[gpu]
     return PlacementView(site.cluster.nodes[node].name, (gpu - site.cluster.first_gpu[node],))

@@ -10,8 +10,8 @@ import pytest
 
 from tests.server.site import OWNER, Site, spec
 from trine.server import scheduler
+from trine.server.interface import LIVE_STATES, Caller, NotFound, PlacementView
 from trine.server.scheduler import Scheduler
-from trine.server.service import LIVE_STATES, Caller, NotFound, PlacementView
 
 ALL = frozenset({*LIVE_STATES, "done", "failed", "cancelled"})
 

@@ -18,7 +18,7 @@ from trine.executor.rank import find_user
 from trine.inputs.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
 from trine.inputs.yaml_reader import Mapping as Keys
 from trine.inputs.yaml_reader import read_mapping
-from trine.server.service import Caller, Refused, Unavailable
+from trine.server.interface import Caller, Refused, Unavailable
 
 DEFAULT_QUEUE = "default"
 _MAX_COUNT = 10_000_000

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trine.core.errors import InputError
+from trine.server.interface import Caller
 from trine.server.private import create_private, make_private_dir, write_private
-from trine.server.service import Caller
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
 MAX_TOKENS = 10_000

@@ -30,10 +30,9 @@ from trine.server.build import (
     sound_job,
     withheld_gpus,
 )
-from trine.server.cluster_record import cluster_to_record
+from trine.server.interface import LIVE_STATES
 from trine.server.live_job import LiveJob, NodeState, measured_s, node_after, pace_now
 from trine.server.outcome import state_after_exit
-from trine.server.service import LIVE_STATES
 from trine.server.state import OF_PLACEMENT, LiveState
 
 _UNSOUND = "Its numbers make no sense to the performance model, so that no decision can be made about it."
@@ -79,7 +78,7 @@ class Controller:
         adopted: tuple[rec.StartOrder, ...] = (),
     ) -> rec.Record:
         """The cluster and how it is scheduled, from now on; with what was found on disk that is not on record."""
-        body, found = cluster_to_record(cluster), rec.Orders(adopted)
+        body, found = rec.cluster_to_record(cluster), rec.Orders(adopted)
         known = (now, version, body, policy, placement, settings, round_s, sharing, clock, attempts or {})
         return self._enter(rec.Configured(*known, self.model.quotas_record(), found))
 

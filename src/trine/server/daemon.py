@@ -46,13 +46,13 @@ from trine.server.auth import UserToken, open_auth, user_name, user_tokens
 from trine.server.build import Model
 from trine.server.clock import JournalClock
 from trine.server.controller import Controller
-from trine.server.desk import Setup
 from trine.server.identity import owner_of
 from trine.server.leases import Leases
 from trine.server.private import make_private_dir, write_private
 from trine.server.prune import Pruner, Retention
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler, check_settings
+from trine.server.service import Setup
 from trine.server.state import LiveState
 from trine.server.store import Store
 

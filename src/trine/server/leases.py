@@ -9,9 +9,9 @@ from pathlib import Path
 from trine.executor.base import AttemptProgress, Handle, JobLease
 from trine.executor.launch import checkpoint_dir, is_below
 from trine.executor.rank import newest_epoch
+from trine.server.interface import PlacementView
 from trine.server.live_job import LiveJob
 from trine.server.records import Heard
-from trine.server.service import PlacementView
 from trine.server.state import LiveState
 
 

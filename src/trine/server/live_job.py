@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
-from trine.server.service import LIVE_STATES, JobState, StoryLine
+from trine.server.interface import LIVE_STATES, JobState, StoryLine
 
 _STORY_LENGTH = 50
 _PACE_S = 2.0

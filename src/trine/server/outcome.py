@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trine.server.interface import JobState
     from trine.server.live_job import LiveJob
     from trine.server.records import ExitReported
-    from trine.server.service import JobState
 
 CHECKPOINTED_RC, TERMINATED_RC, KILLED_RC = 85, 128 + 15, 128 + 9
 SHORT_RUN_S = 60.0

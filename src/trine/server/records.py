@@ -12,6 +12,7 @@ import zlib
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
+from trine.core.cluster import Cluster, Links, Node
 from trine.core.errors import TrineError
 from trine.inputs.job_spec import JobSpec, recorded_job
 
@@ -370,3 +371,40 @@ def spec_to_body(spec: JobSpec) -> dict[str, Any]:
 def spec_from_body(body: dict[str, Any]) -> JobSpec:
     """The specification that ``spec_to_body`` wrote, in this version or an earlier one."""
     return recorded_job({"ranks": "gpu", **body})
+
+
+def cluster_to_record(cluster: Cluster) -> dict[str, Any]:
+    """Nodes, scores, prices and links, as far as the description states them."""
+    body: dict[str, Any] = {
+        "name": cluster.name,
+        "nodes": [_node_to_record(node) for node in cluster.nodes],
+        "scores": {name: list(values) for name, values in cluster.scores.items()},
+    }
+    if cluster.prices_per_gpu_h:
+        body["prices"] = dict(cluster.prices_per_gpu_h)
+    if links := _links_to_record(cluster.links):
+        body["links"] = links
+    if cluster.type_links:
+        body["type_links"] = {name: _links_to_record(links) for name, links in cluster.type_links.items()}
+    return body
+
+
+def _links_to_record(links: Links) -> dict[str, Any]:
+    """What differs from links of which nothing is stated."""
+    return {part.name: told for part in fields(links) if (told := getattr(links, part.name)) != part.default}
+
+
+def _node_to_record(node: Node) -> dict[str, Any]:
+    body = asdict(node)
+    if not node.indices:
+        del body["indices"]
+    return body
+
+
+def cluster_from_record(body: dict[str, Any]) -> Cluster:
+    """The cluster that ``cluster_to_record`` wrote."""
+    nodes = tuple(Node(**{**node, "indices": tuple(node.get("indices", ()))}) for node in body["nodes"])
+    scores = {name: tuple(values) for name, values in body["scores"].items()}
+    links = Links(**body.get("links", {}))
+    type_links = {name: Links(**told) for name, told in body.get("type_links", {}).items()}
+    return Cluster(nodes, body["name"], links, type_links, body.get("prices", {}), scores)

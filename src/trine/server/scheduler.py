@@ -1,4 +1,4 @@
-"""The live scheduler: keeps controller, journal and executor in step, and offers the verbs of ``server.service``.
+"""The live scheduler: keeps controller, journal and executor in step, and offers the verbs of ``server.interface``.
 
 Everything happens in one event loop. A record is decided and applied first, made durable next, and only then are its
 orders carried out and its author answered.
@@ -33,15 +33,14 @@ from trine.server.build import Model
 from trine.server.clock import JournalClock
 from trine.server.containment import FAULTS
 from trine.server.controller import Controller
-from trine.server.desk import Desk, Setup
-from trine.server.journal import Journal
+from trine.server.interface import (
+    Unavailable,
+)
+from trine.server.journal import PAUSE_S, Journal, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
 from trine.server.restored import adoptable, unknown_attempts
-from trine.server.service import (
-    Unavailable,
-)
-from trine.server.snapshotting import PAUSE_S, take_snapshot
+from trine.server.service import LiveService, Setup
 from trine.server.state import LiveState
 from trine.server.store import Store, StoreError
 
@@ -54,8 +53,8 @@ _RETRY_S = 1.0
 _SNAPSHOT_EVERY = 20_000
 
 
-class Scheduler(Desk):
-    """Implements ``server.service.Service``."""
+class Scheduler(LiveService):
+    """Implements ``server.interface.Service``."""
 
     def __init__(
         self,

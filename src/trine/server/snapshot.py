@@ -17,9 +17,8 @@ from trine.inputs.job_spec import JobSpec
 from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
-from trine.server.cluster_record import cluster_from_record, cluster_to_record
+from trine.server.interface import StoryLine
 from trine.server.live_job import LiveJob, NodeState
-from trine.server.service import StoryLine
 from trine.server.state import LiveState
 
 FORMAT, COMPACT = 1, 2
@@ -58,7 +57,7 @@ def _rest(state: LiveState) -> dict[str, Any]:
 def _configuration(state: LiveState) -> dict[str, Any]:
     assert state.cluster is not None
     return {
-        "cluster": cluster_to_record(state.cluster),
+        "cluster": rec.cluster_to_record(state.cluster),
         "policy": state.policy,
         "placement": state.placement,
         "settings": state.settings,
@@ -164,7 +163,7 @@ def from_snapshot(body: dict[str, Any], ended: Iterable[dict[str, Any]] = ()) ->
         found.unsaved = {}
     told = body["configured"]
     if told:
-        found.cluster = cluster_from_record(told["cluster"])
+        found.cluster = rec.cluster_from_record(told["cluster"])
         found.policy, found.placement, found.settings = told["policy"], told["placement"], told["settings"]
         found.round_s, found.sharing = told["round_s"], told.get("sharing", "off")
     if found.cluster is not None and body["observations"] is not None:

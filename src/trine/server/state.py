@@ -14,10 +14,9 @@ from trine.core.cluster import Cluster
 from trine.perf.observed import Observations
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
-from trine.server.cluster_record import cluster_from_record, renumbered
+from trine.server.interface import LIVE_STATES, JobState
 from trine.server.live_job import LiveJob, NodeState, node_after, pace_now
 from trine.server.outcome import StateAfterExit, state_after_exit
-from trine.server.service import LIVE_STATES, JobState
 
 OF_PLACEMENT = "placement/"
 """What the accounts of the placement begin with; the others are the policy's."""
@@ -106,7 +105,7 @@ class LiveState:
     # -- what happened -------------------------------------------------------------------------------------------
 
     def _configured(self, record: rec.Configured) -> None:
-        cluster = cluster_from_record(record.cluster)
+        cluster = rec.cluster_from_record(record.cluster)
         if self.cluster is not None and cluster.nodes != self.cluster.nodes:
             self._renumber(record.at_s, self.cluster, cluster)
         if self.observations is None:
@@ -140,7 +139,7 @@ class LiveState:
 
     def _renumber(self, now: float, old: Cluster, new: Cluster) -> None:
         """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
-        new_id = renumbered(old, new)
+        new_id = _renumbered(old, new)
         gone = "GPUs it ran on are not part of the cluster any more."
         for job in list(self.holders()):
             gpus = tuple(new_id.get(gpu, -1) for gpu in job.gpus)
@@ -381,20 +380,19 @@ class LiveState:
             job.colocated_s = other.colocated_s = at_s
             job.rate = other.rate = 0.0
 
-    # -- queries and snapshots -----------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------
 
     def holders(self) -> Iterator[LiveJob]:
         """Jobs whose processes exist or are about to."""
         return (job for job in self.live.values() if job.holds_gpus)
 
-    def to_snapshot(self) -> dict[str, Any]:
-        """JSON-ready; ``from_snapshot`` gives the same state back."""
-        from trine.server.snapshot import to_snapshot
 
-        return to_snapshot(self)
-
-    @classmethod
-    def from_snapshot(cls, body: dict[str, Any]) -> LiveState:
-        from trine.server.snapshot import from_snapshot
-
-        return from_snapshot(body)
+def _renumbered(old: Cluster, new: Cluster) -> dict[int, int]:
+    """New GPU id by old, for GPUs of nodes that both clusters have."""
+    there = {(new.nodes[node].name, new.index_of(gpu)): gpu for gpu, node in enumerate(new.node_of)}
+    ids: dict[int, int] = {}
+    for gpu, node in enumerate(old.node_of):
+        found = there.get((old.nodes[node].name, old.index_of(gpu)))
+        if found is not None:
+            ids[gpu] = found
+    return ids

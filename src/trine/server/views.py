@@ -1,4 +1,4 @@
-"""State and engine as users see them: the values of ``server.service``, made when asked for."""
+"""State and engine as users see them: the values of ``server.interface``, made when asked for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from trine.engine.engine import Engine
 from trine.engine.reasons import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
-from trine.server.live_job import LiveJob
-from trine.server.outcome import SHORTEST_LOSS_TOLD_S, duration
-from trine.server.service import (
+from trine.server.interface import (
     Explanation,
     GpuView,
     JobView,
@@ -21,6 +19,8 @@ from trine.server.service import (
     ProgressView,
     ReasonView,
 )
+from trine.server.live_job import LiveJob
+from trine.server.outcome import SHORTEST_LOSS_TOLD_S, duration
 
 _ENDED = {
     "done": "ended well",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access, WaitingJobs
-from trine.server.service import (
+from trine.server.interface import (
     LIVE_STATES,
     Caller,
     DaemonView,

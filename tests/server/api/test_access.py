@@ -11,7 +11,7 @@ import pytest
 from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec, from_command
 from trine.server.access import Access, WaitingJobs, read_access
-from trine.server.service import Caller, Refused
+from trine.server.interface import Caller, Refused
 
 CONFIG = """\
 queues:
@@ -140,7 +140,7 @@ _WITHOUT_DESCRIPTORS = """
 import os, resource
 from trine.inputs.job_spec import from_command
 from trine.server.access import Access, WaitingJobs
-from trine.server.service import Caller, Refused
+from trine.server.interface import Caller, Refused
 spec = from_command(["true"])
 access = Access(runs_as_user=True)
 opened = len(os.listdir("/proc/self/fd")) - 1

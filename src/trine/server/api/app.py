@@ -22,7 +22,7 @@ from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
 from trine.server.api.watches import Watches
-from trine.server.service import Refused, Service
+from trine.server.interface import Refused, Service
 
 ABOUT = (
     "Submit jobs, see why they wait, follow their logs. Every call but `/healthz` needs a token, this description too: "

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
-from trine.server.service import Caller
+from trine.server.interface import Caller
 
 OPEN_PATHS = frozenset({"/healthz"})
 LONGEST_TOKEN = 256

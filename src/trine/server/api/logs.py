@@ -19,7 +19,7 @@ from trine.server.api.answers import caller_of
 from trine.server.api.errors import documented
 from trine.server.api.jobs import JobId
 from trine.server.api.watches import Watches
-from trine.server.service import Caller, NotFound, Service
+from trine.server.interface import Caller, NotFound, Service
 
 CHUNK_BYTES = 65_536
 TAIL_BYTES = 64 << 20
