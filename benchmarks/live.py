@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trine.executor.base import AttemptExited, LaunchFailed
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
 from trine.inputs.cluster import load_cluster
 from trine.inputs.job_spec import JobSpec
 from trine.server.build import Model

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from trine.client import Client
 from trine.executor.base import AttemptExited, LaunchFailed
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
 
 PATIENCE_S = 90.0
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -26,9 +26,9 @@ from trine.executor.base import (
     LaunchFailed,
     NodeInfo,
 )
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
-from trine.executor.processes import marked
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.processes import marked
 
 TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("trainer.py")))
 LONG = {"STEPS": "100000"}
@@ -93,8 +93,6 @@ class Engine(Protocol):
     def open(self, state: Path) -> Executor:
         """A new executor over what is in ``state``, with nodes node0 to node3 of 2 GPUs each."""
 
-    def lose_node(self, executor: Executor, node: str) -> None: ...
-
     def log(self, state: Path, job_id: str, rank: int) -> str: ...
 
     def leftovers(self, state: Path) -> list[int]:
@@ -108,10 +106,6 @@ class LocalEngine:
     def open(self, state: Path, nodes: list[NodeInfo] | None = None) -> LocalExecutor:
         nodes = virtual_nodes("4x2") if nodes is None else nodes
         return LocalExecutor(state, nodes, cgroups=self.cgroups, progress_s=0.05)
-
-    def lose_node(self, executor: Executor, node: str) -> None:
-        assert isinstance(executor, LocalExecutor)
-        executor.lose_node(node, "pulled out")
 
     def log(self, state: Path, job_id: str, rank: int) -> str:
         path = state / "jobs" / job_id / ("log" if rank == 0 else f"log.{rank}")

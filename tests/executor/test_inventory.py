@@ -16,11 +16,11 @@ from tests.profile.command import fake_nvml
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
 from trine.executor.base import NodeGpu
-from trine.executor.inventory import chosen_gpus, gpu_type, nodes_of, virtual_nodes
+from trine.executor.local.inventory import chosen_gpus, gpu_type, nodes_of, virtual_nodes
 
 _ASK = """
 import dataclasses, json
-from trine.executor.inventory import discover
+from trine.executor.local.inventory import discover
 print(json.dumps([dataclasses.asdict(node) for node in discover("box")]))
 """
 

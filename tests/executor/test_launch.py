@@ -7,7 +7,7 @@ import pwd
 from collections.abc import Mapping
 
 from trine.executor.base import JobLease
-from trine.executor.launch import make_spec
+from trine.executor.local.launch import make_spec
 
 DAEMON = {"PATH": "/daemon/bin", "VIRTUAL_ENV": "/daemon", "LD_LIBRARY_PATH": "/daemon/lib", "LANG": "C"}
 

@@ -21,22 +21,22 @@ import pytest
 
 import trine
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
-from trine.executor import launch
 from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.local import launch
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
 
 ENGINE = LocalEngine(cgroups=True)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a small disk")
 
 _CONTROLLER = """
 import json, sys
-from trine.executor.base import Lease
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.base import JobLease
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.executor import LocalExecutor
 executor = LocalExecutor(sys.argv[1], virtual_nodes("4x2"))
 for lease in json.loads(sys.argv[2]):
-    executor.launch(Lease(**{**lease, "placement": [(n, tuple(g)) for n, g in lease["placement"]]}))
+    executor.launch(JobLease(**{**lease, "placement": [(n, tuple(g)) for n, g in lease["placement"]]}))
 print("launched", flush=True)
 executor.wait_events(None)
 sys.stdin.read()
@@ -177,13 +177,6 @@ def test_a_cordon_from_before_is_honoured(tmp_path: Path) -> None:
         assert [node.schedulable for node in executor.inventory()] == [True, False]
 
 
-def test_a_lost_node_comes_back(driver: Driver) -> None:
-    assert isinstance(driver.executor, LocalExecutor)
-    driver.executor.lose_node("node0")
-    driver.executor.restore_node("node0")
-    assert driver.exited(driver.launch("j", STEPS=1)).kind == "done"
-
-
 def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with LocalExecutor(tmp_path / "file" / "state", virtual_nodes("1x1")) as executor:
@@ -265,7 +258,7 @@ def test_another_user_needs_root(driver: Driver, monkeypatch: pytest.MonkeyPatch
 @needs_root
 def test_a_job_whose_user_vanished_is_not_run_as_root(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "check_user", lambda user: None)
-    monkeypatch.setattr("trine.executor.local.check_user", lambda user: None)
+    monkeypatch.setattr("trine.executor.local.executor.check_user", lambda user: None)
     monkeypatch.setattr(launch, "_own_dir", lambda path, user: path.mkdir(exist_ok=True))
     end = driver.run("j", command=("/bin/echo", "ran"), run_as="no-such-user")
     assert isinstance(end, LaunchFailed) and "no-such-user" in end.reason

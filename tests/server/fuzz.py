@@ -31,9 +31,6 @@ from tests.server.site import OWNER, Attempt, FakeWorld, MortalStore, Site
 from trine.core.errors import InputError
 from trine.core.plugins import discover
 from trine.engine.invariants import check
-from trine.executor import rundir
-from trine.executor.attempt import Attempt as LocalAttempt
-from trine.executor.attempt import _progress
 from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
@@ -45,6 +42,9 @@ from trine.executor.base import (
     NodeDown,
     NodeUp,
 )
+from trine.executor.local import rundir
+from trine.executor.local.attempt import Attempt as LocalAttempt
+from trine.executor.local.attempt import _progress
 from trine.inputs.job_spec import JobSpec, parse_jobs, read_job_file
 from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement

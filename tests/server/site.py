@@ -18,7 +18,6 @@ from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
     AttemptStarted,
-    Capabilities,
     Event,
     Executor,
     Handle,
@@ -26,17 +25,18 @@ from trine.executor.base import (
     NodeInfo,
     Placement,
 )
-from trine.executor.inventory import nodes_of
+from trine.executor.local.inventory import nodes_of
+from trine.executor.local.storage import LocalStorage
 from trine.inputs.cluster import load_cluster
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.clock import JournalClock
+from trine.server.configuration import Setup
 from trine.server.interface import Caller
 from trine.server.leases import Leases
 from trine.server.records import Sharing
 from trine.server.scheduler import Scheduler
-from trine.server.service import Setup
 from trine.server.store import Store
 
 OWNER = Caller("owner", admin=True)
@@ -89,6 +89,8 @@ class FakeWorld:
     """Processes under the test's control; outlives daemons. ``obedient``: a job told to stop does so at once."""
 
     nodes: list[NodeInfo]
+    home: Path = Path("/nonexistent")
+    """Where jobs keep their files."""
     obedient: bool = True
     saves: bool = True
     """Jobs that are told to stop save their work; else SIGTERM ends them."""
@@ -167,9 +169,7 @@ class FakeWorld:
 class FakeExecutor(Executor):
     """What a daemon holds of the world; dies with it."""
 
-    capabilities = Capabilities(
-        exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
-    )
+    shares_gpus = True
 
     def __init__(self, world: FakeWorld) -> None:
         self.world = world
@@ -181,6 +181,10 @@ class FakeExecutor(Executor):
         for handle, attempt in world.attempts.items():
             if handle not in world.forgotten:
                 self.put(attempt.end or AttemptStarted(handle, world.now))
+
+    @property
+    def storage(self) -> LocalStorage:
+        return LocalStorage(self.world.home)
 
     def put(self, event: Event) -> None:
         self._queue.append(event)
@@ -272,7 +276,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.cluster = load_cluster(self.gpus)
-        self.world = FakeWorld(nodes_of(self.cluster))
+        self.world = FakeWorld(nodes_of(self.cluster), self.home)
         self.now = 1_000_000.0
         self.daemon: Scheduler | None = None
 
@@ -283,7 +287,7 @@ class Site:
 
     async def up(self, executor: Executor | None = None, store: Store | None = None) -> Scheduler:
         store = store or MortalStore.open(self.home / "journal.db")
-        leases = Leases(self.home, 900.0)
+        leases = Leases(900.0)
         setup = Setup(
             self.cluster,
             self.policy,

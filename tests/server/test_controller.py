@@ -24,8 +24,8 @@ from trine.executor.base import (
     NodeInfo,
     NodeUp,
 )
-from trine.executor.launch import LaunchRefused
-from trine.executor.nodes import Nodes
+from trine.executor.local.launch import LaunchRefused
+from trine.executor.local.node_states import NodeStates
 from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.build import Model
@@ -45,20 +45,28 @@ def decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class GuardedExecutor(FakeExecutor):
-    """Refuses launches on nodes that are cordoned or lost, as the local executor does; the node book is its own."""
+    """Refuses launches on nodes that are cordoned or lost; the node book is that of the local executor."""
 
     def __init__(self, world: FakeWorld, lost: tuple[str, ...] = ()) -> None:
         super().__init__(world)
-        self.book = Nodes(world.nodes, {}, self.put, lambda: world.now)
-        for name in lost:
-            self.book.lose(name, "no answer")
+        self.book = NodeStates(world.nodes, {}, self.put, lambda: world.now)
+        self.lost = set(lost)
 
     def inventory(self) -> list[NodeInfo]:
-        return self.book.inventory()
+        return [
+            replace(node, up=False, reason="no answer") if node.name in self.lost else node
+            for node in self.book.inventory()
+        ]
+
+    def lose(self, node: str) -> None:
+        self.lost.add(node)
+        self.put(NodeDown(node, self.world.now, "no answer"))
 
     def launch(self, lease: Any) -> Handle:
         try:
             self.book.check(lease.placement)
+            if down := self.lost & {node for node, _ in lease.placement}:
+                raise LaunchRefused(f"{min(down)} is down")
         except LaunchRefused as refusal:
             self.put(LaunchFailed(lease.handle, self.world.now, str(refusal)))
             return Handle(lease.job_id, lease.epoch)
@@ -388,7 +396,7 @@ def test_starts_and_outages_told_while_the_journal_failed_are_not_forgotten(tmp_
         store.full = True
         for event in held_back:
             executor.put(event)
-        executor.book.lose("node1", "no answer")
+        executor.lose("node1")
         while daemon.journal.failure is None:
             await asyncio.sleep(0.005)
         store.full = False

@@ -101,11 +101,10 @@ def test_without_a_table_nobody_is_paired(tmp_path: Path) -> None:
 def test_an_executor_that_cannot_share_is_given_one_job_per_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
 
     from tests.server.site import FakeExecutor
 
-    monkeypatch.setattr(FakeExecutor, "capabilities", replace(FakeExecutor.capabilities, shared_gpus=False))
+    monkeypatch.setattr(FakeExecutor, "shares_gpus", False)
 
     async def script(site: Site) -> None:
         await daemon_of(site).submit([trains("big"), trains("small")], OWNER)

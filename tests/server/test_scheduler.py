@@ -306,7 +306,7 @@ def test_numbers_of_jobs_that_the_journal_has_lost_are_not_given_out_again(tmp_p
 def test_no_job_may_name_a_directory_of_the_daemon(tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         assert site.daemon is not None
-        state = site.daemon.leases.state_dir
+        state = site.home
         for path in (str(state / "jobs" / "1" / "1"), str(state), f"{state}//jobs/./1"):
             for values in ({"workdir": path}, {"checkpoint": {"dir": path}}):
                 with pytest.raises(Refused, match="inside the daemon's own state directory"):

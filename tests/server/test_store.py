@@ -30,11 +30,11 @@ from trine.server import scheduler
 from trine.server import state as state_module
 from trine.server.build import Model
 from trine.server.controller import Controller
-from trine.server.identity import Owner
 from trine.server.interface import OutcomeUnknown, Unavailable
 from trine.server.replay import redecide
 from trine.server.snapshot import capture, job_text, saved, to_snapshot
 from trine.server.state import LiveState
+from trine.server.state_directory import Owner
 from trine.server.store import (
     DamagedJournalError,
     OutcomeUnknownError,

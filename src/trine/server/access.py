@@ -5,16 +5,14 @@ Weights and ``max_gpus`` of what runs at once are the scheduler's to apply; whet
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trine.core.errors import InputError, nearest, unknown_name
+from trine.executor.accounts import has_root_rights, is_system_user
 from trine.executor.faults import describe
-from trine.executor.rank import find_user
 from trine.inputs.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
 from trine.inputs.yaml_reader import Mapping as Keys
 from trine.inputs.yaml_reader import read_mapping
@@ -57,22 +55,6 @@ class WaitingJobs:
 
     by_queue: Mapping[str, int] = field(default_factory=dict)
     by_user: Mapping[str, int] = field(default_factory=dict)
-
-
-def is_system_user(name: str) -> bool:
-    """Whether this machine knows the user. OSError if it cannot be asked now."""
-    try:
-        return bool(find_user(name))
-    except KeyError:
-        return False
-
-
-def has_root_rights(name: str) -> bool:
-    """Whether the user is root under this or any other name (some machines have a second one)."""
-    try:
-        return name == "root" or find_user(name).pw_uid == 0
-    except KeyError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,27 +145,6 @@ def _check_room(whose: str, limit: int | None, waiting: int, more: int) -> None:
     if limit is not None and waiting + more > limit:
         message = f"{whose} has {waiting} jobs waiting, and {more} more would exceed the limit of {limit}."
         raise Refused("quota", message)
-
-
-def blocking_directory(state: Path, user: str) -> str:
-    """The first directory on the way to ``state`` that ``user`` may not pass through; empty if there is none."""
-    if user == "root":  # passes everywhere, and looking users up takes longer than all else here
-        return ""
-    try:
-        entry = find_user(user)
-    except KeyError:
-        return ""
-    if entry.pw_uid == 0:
-        return ""
-    groups = os.getgrouplist(user, entry.pw_gid)
-    for directory in reversed(state.absolute().parents):
-        if not directory.exists():
-            break
-        found = directory.stat()
-        shift = 6 if found.st_uid == entry.pw_uid else 3 if found.st_gid in groups else 0
-        if not found.st_mode >> shift & stat.S_IXOTH:
-            return str(directory)
-    return ""
 
 
 def read_access(path: str | Path, runs_as_user: bool = False) -> Access:

@@ -5,10 +5,12 @@ The API serves these values as JSON; the scheduler (``server.scheduler``) implem
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from trine.core.errors import TrineError
+from trine.executor.base import JobLog
 from trine.inputs.job_spec import JobSpec
 
 JobState = Literal[
@@ -186,6 +188,10 @@ class DaemonView:
     """What an operator should know, in sentences: a policy that fails, a full disk, a clock that was set."""
 
 
+OpenLog = Callable[[], JobLog | None]
+"""Opens a log for reading; ``None`` while there is none. May block."""
+
+
 class Service(Protocol):
     """The verbs. Everything that changes something is durable when it returns; ``Refused`` says why it was not done."""
 
@@ -226,8 +232,8 @@ class Service(Protocol):
 
     def nodes(self) -> list[NodeView]: ...
 
-    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
-        """Absolute path of the log of one rank (it may not exist yet)."""
+    def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
+        """Opens the log of one rank, over all attempts; it may not exist yet."""
 
     async def changed(self, timeout_s: float) -> None:
         """Return when any job changed its state, or after ``timeout_s``."""

@@ -4,16 +4,15 @@ go on. Nothing is started or ended here."""
 from __future__ import annotations
 
 from trine.core.cluster import Cluster
-from trine.executor.base import Executor, Handle, Placement
-from trine.server.leases import Leases
+from trine.executor.base import Executor, Handle, JobStorage, Placement
 from trine.server.live_job import LiveJob
 from trine.server.records import StartOrder
 from trine.server.state import LiveState
 
 
-def unknown_attempts(state: LiveState, leases: Leases) -> dict[str, int]:
+def unknown_attempts(state: LiveState, storage: JobStorage) -> dict[str, int]:
     """The newest attempt on disk of each live job whose journal knows only older ones."""
-    newest = {job.id: leases.newest_attempt(job.id) for job in state.live.values()}
+    newest = {job.id: storage.newest_epoch(job.id) for job in state.live.values()}
     return {job_id: number for job_id, number in newest.items() if number > state.live[job_id].epoch}
 
 

@@ -31,6 +31,7 @@ from trine.server import views
 from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.clock import JournalClock
+from trine.server.configuration import Setup
 from trine.server.containment import FAULTS
 from trine.server.controller import Controller
 from trine.server.interface import (
@@ -40,8 +41,7 @@ from trine.server.journal import PAUSE_S, Journal, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
 from trine.server.restored import adoptable, unknown_attempts
-from trine.server.service import LiveService, Setup
-from trine.server.state import LiveState
+from trine.server.service import LiveService
 from trine.server.store import Store, StoreError
 
 _LOOK_AGAIN_S = 1.0
@@ -101,7 +101,8 @@ class Scheduler(LiveService):
     def _loaded(self, writing: bool = True) -> Controller:
         """What is on disk. Ids of job directories are never used again, even if the journal has lost those jobs."""
         state = self.store.load(writing)
-        state.next_id = max(state.next_id, self.leases.highest_id() + 1)
+        stored = [int(name) for name in self.executor.storage.job_ids() if name.isdigit()]
+        state.next_id = max(state.next_id, max(stored, default=0) + 1)
         if isinstance(self.clock, JournalClock):
             self.clock.go_on_from(state)
         for sentence in state.skipped:
@@ -137,8 +138,8 @@ class Scheduler(LiveService):
 
     async def _configure(self) -> None:
         setup, state = self.setup, self.controller.state
-        attempts = unknown_attempts(state, self.leases)
-        sharing: rec.Sharing = setup.sharing if self.executor.capabilities.shared_gpus else "off"
+        attempts = unknown_attempts(state, self.executor.storage)
+        sharing: rec.Sharing = setup.sharing if self.executor.shares_gpus else "off"
         record = self.controller.configure(
             self.now(),
             setup.version,
@@ -552,11 +553,3 @@ def _heard_of(written: asyncio.Future[None]) -> None:
     """A failure to write is reported once, by the journal; here it only must not go unnoticed by asyncio."""
     if not written.cancelled():
         written.exception()
-
-
-def check_settings(setup: Setup, model: Model) -> None:
-    """Fail at once, with one sentence, on settings the engine would trip over later."""
-    controller = Controller(LiveState(), model)
-    controller.configure(
-        0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
-    )

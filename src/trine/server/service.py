@@ -9,17 +9,18 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import partial
 
-from trine.core.cluster import Cluster
+from trine.executor.base import Executor
 from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, WaitingJobs
 from trine.server.build import why_never
 from trine.server.clock import TOLD_S
+from trine.server.configuration import Setup
 from trine.server.controller import Controller
 from trine.server.interface import (
     LIVE_STATES,
@@ -29,6 +30,7 @@ from trine.server.interface import (
     JobView,
     NodeView,
     NotFound,
+    OpenLog,
     OutcomeUnknown,
     ProgressView,
     Refused,
@@ -43,22 +45,6 @@ _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What the daemon was told at its start."""
-
-    cluster: Cluster
-    policy: str
-    placement: str
-    settings: dict[str, Any]
-    round_s: float
-    version: str
-    event_driven: bool = False
-    """Decide a whole round at every event, not only what to do with GPUs that are free."""
-    sharing: rec.Sharing = "user"
-    """Who may be two on the same GPUs, where the executor can do that."""
-
-
 class LiveService(ABC):
     """Takes requests and answers them; whoever derives from it writes records and carries out orders."""
 
@@ -67,6 +53,7 @@ class LiveService(ABC):
     journal: Journal
     access: Access
     leases: Leases
+    executor: Executor
     observed: Metrics
     started_s: float
     closing: bool
@@ -217,12 +204,12 @@ class LiveService(ABC):
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
 
-    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
+    def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self._job(job_id, caller)
         most = job.spec.gpus.count
         if not 0 <= rank < most:
             raise NotFound(f"job {job_id} has no rank {rank}; with {most} GPUs its ranks are 0 to {most - 1} at most")
-        return str(self.leases.log_path(job.id, rank))
+        return partial(self.executor.storage.open_log, job.id, rank)
 
     async def changed(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -295,7 +282,7 @@ class LiveService(ABC):
     def _check_can_run(self, spec: JobSpec) -> None:
         """A job that can never run is refused now, with the reason, instead of waiting for ever."""
         for what, path in (("checkpoint.dir", spec.checkpoint.dir), ("workdir", spec.workdir)):
-            if self.leases.inside_state(path):
+            if path is not None and self.executor.storage.is_reserved(path):
                 raise Refused("forbidden", f"{what} {path} is inside the daemon's own state directory; name another.")
         never = why_never(self.controller.deciding, spec)
         if never:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from trine.executor.local.storage import open_log_file
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access, WaitingJobs
 from trine.server.interface import (
@@ -18,6 +20,7 @@ from trine.server.interface import (
     JobView,
     NodeView,
     NotFound,
+    OpenLog,
     OutcomeUnknown,
     ReasonView,
     Refused,
@@ -153,11 +156,11 @@ class FakeService:
     def nodes(self) -> list[NodeView]:
         return [self.node]
 
-    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
+    def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self.job(job_id, caller)
         if rank >= job.gpus:
             raise NotFound(f"Job {job_id} has no rank {rank}.")
-        return str(self.logs / f"{job.id}.log{f'.{rank}' if rank else ''}")
+        return partial(open_log_file, self.logs / f"{job.id}.log{f'.{rank}' if rank else ''}")
 
     async def changed(self, timeout_s: float) -> None:
         self.watched += 1

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trine.executor import rundir
 from trine.executor.base import AttemptExited, AttemptProgress, AttemptStarted, ExitKind, Handle, LaunchFailed
-from trine.executor.cgroup import Cgroup
-from trine.executor.processes import marked, send
+from trine.executor.local import rundir
+from trine.executor.local.cgroup import Cgroup
+from trine.executor.local.processes import marked, send
 
 Place = tuple[str, int]
 """A GPU by node and index."""

@@ -12,15 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
-from trine.executor import rundir
-from trine.executor.attempt import Attempt
+from trine.core.cluster import Cluster
+from trine.core.params import param
 from trine.executor.base import (
     AttemptExited,
     AttemptStarted,
-    Capabilities,
     Event,
     Handle,
     JobLease,
@@ -29,8 +30,11 @@ from trine.executor.base import (
     Placement,
 )
 from trine.executor.faults import describe
-from trine.executor.host import Host
-from trine.executor.launch import (
+from trine.executor.local import rundir
+from trine.executor.local.attempt import Attempt
+from trine.executor.local.host import Host
+from trine.executor.local.inventory import discover, nodes_of
+from trine.executor.local.launch import (
     LaunchRefused,
     StateDir,
     cgroup_name,
@@ -41,13 +45,39 @@ from trine.executor.launch import (
     send_signal,
     spawn_supervisor,
 )
-from trine.executor.nodes import Nodes
-from trine.executor.processes import is_same
-from trine.executor.rank import newest_epoch
-from trine.executor.sharing import check_holders, may_pair
-from trine.executor.watch import EventQueue, Watch
+from trine.executor.local.node_states import NodeStates, check_holders, may_pair
+from trine.executor.local.processes import is_same
+from trine.executor.local.storage import LocalStorage
+from trine.executor.local.watch import EventQueue, Watch
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Jobs as processes of this machine, on its own GPUs or on virtual nodes."""
+
+    name: ClassVar[str] = "local"
+    cgroups: bool = param(True, "one control group per job, where this user may make one")
+    progress_s: float = param(1.0, "seconds between two looks at what running jobs report", minimum=0.01)
+    reserve_bytes: int | None = param(
+        None, "bytes that must be free on the disk of the state directory for a job to start", minimum=0
+    )
+
+    def find_nodes(self, described: Cluster | None) -> list[NodeInfo]:
+        return discover() if described is None else nodes_of(described)
+
+    def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> LocalExecutor:
+        return LocalExecutor(
+            state_dir,
+            nodes,
+            cgroups=self.cgroups,
+            progress_s=self.progress_s,
+            reserve_bytes=self.reserve_bytes,
+        )
+
+
+ENGINE = LocalEngine
 
 
 class LocalExecutor:
@@ -57,9 +87,7 @@ class LocalExecutor:
     from, ``cordoned`` the nodes (with reasons) that take no jobs, ``reserve_bytes`` what must be free on the disk of
     ``state_dir`` for a job to start (by default 64 MiB or 1 % of the disk, whichever is smaller)."""
 
-    capabilities = Capabilities(
-        exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
-    )
+    shares_gpus = True
 
     def __init__(
         self,
@@ -76,11 +104,12 @@ class LocalExecutor:
     ) -> None:
         self._state, self._api_url, self._environ, self._cgroups = StateDir(Path(state_dir)), api_url, environ, cgroups
         self._clock = clock
+        self.storage = LocalStorage(Path(state_dir))
         self._host = Host(Path(state_dir), reserve_bytes)
         self._lock = threading.RLock()
         self._attempts: dict[Handle, Attempt] = {}
         self._queue = EventQueue()
-        self._nodes = Nodes(nodes, cordoned or {}, self._queue.put, clock)
+        self._nodes = NodeStates(nodes, cordoned or {}, self._queue.put, clock)
         self._watch = Watch(self._tick, self._any_running, progress_s)
         self._adopt_all()
         self._state.removal.start()
@@ -132,11 +161,11 @@ class LocalExecutor:
 
     def _launch(self, lease: JobLease) -> None:
         check_form(lease)
-        job_dir = self._state.job_dir(lease.job_id)
+        lease = self.storage.with_directories(lease)
         if self._state.exists(lease.handle):
             self._adopt(lease.handle)
             return
-        newest = newest_epoch(str(job_dir))
+        newest = self.storage.newest_epoch(lease.job_id)
         if newest > lease.epoch:
             raise LaunchRefused(
                 f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before"
@@ -229,23 +258,11 @@ class LocalExecutor:
     def cordon(self, node: str, reason: str) -> None:
         with self._lock:
             self._nodes.cordon(node, reason)
-            self._nodes.tell_drained(self._busy_nodes())
+            self._nodes.report_drained(self._busy_nodes())
 
     def uncordon(self, node: str) -> None:
         with self._lock:
             self._nodes.uncordon(node)
-
-    def lose_node(self, node: str, reason: str = "lost on request") -> None:
-        """Treat a node as gone: what runs there ends as lost. For drills; nothing says goodbye."""
-        with self._lock:
-            self._nodes.lose(node, reason)
-            for attempt in self._running():
-                if node in attempt.nodes:
-                    self._signal(attempt, signal.SIGKILL)
-
-    def restore_node(self, node: str) -> None:
-        with self._lock:
-            self._nodes.restore(node)
 
     def close(self) -> None:
         self._watch.close()
@@ -385,7 +402,7 @@ class LocalExecutor:
             self._tell_progress(attempt)
         attempt.ending = end
         self._queue.put(end)
-        self._nodes.tell_drained(self._busy_nodes())
+        self._nodes.report_drained(self._busy_nodes())
 
     def _tell_news(self, attempt: Attempt) -> None:
         if attempt.ended or attempt.gone:
