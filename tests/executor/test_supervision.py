@@ -163,7 +163,9 @@ def test_nothing_that_a_job_puts_in_place_of_its_progress_does_harm(driver: Driv
     (driver.scratch / "go").touch()
     end = driver.exited(bad)
     assert (end.kind, end.step in (None, 1, 100)) == ("done", True)
-    assert [type(event).__name__ for event in driver.of(bad)] == ["AttemptStarted", "AttemptExited"], "no report was taken"
+    assert [type(event).__name__ for event in driver.of(bad)] == ["AttemptStarted", "AttemptExited"], (
+        "no report was taken"
+    )
 
 
 _DIES_AFTER_FORK = """

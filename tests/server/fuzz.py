@@ -45,7 +45,8 @@ from trine.executor.base import (
 from trine.executor.local import rundir
 from trine.executor.local.attempt import Attempt as LocalAttempt
 from trine.executor.local.attempt import _progress
-from trine.inputs.job_spec import JobSpec, parse_jobs, read_job_file
+from trine.inputs.job_file import read_job_file
+from trine.inputs.job_spec import JobSpec, parse_jobs
 from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement
 from trine.policy.base import Policy

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import OWNER, Site, spec
+from trine.core.atomic_file import write_private
 from trine.core.errors import InputError
 from trine.executor.accounts import blocking_directory
 from trine.executor.base import NodeGpu, NodeInfo
@@ -30,7 +31,6 @@ from trine.server.auth import UserToken
 from trine.server.configuration import Options, cluster_of, prepare, quotas_of
 from trine.server.daemon import dry_run
 from trine.server.interface import Caller, Refused
-from trine.server.private import write_private
 from trine.server.records import cluster_from_record, cluster_to_record
 from trine.server.state_directory import AlreadyUpError
 from trine.server.store import DamagedJournalError

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from trine.core.process_pool import Done, work_through
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce import dally_sweep, dally_tuner
 from trine.reproduce.dally_bands import Results, bands, check, gains_of, table_of, without_embeddings_of
@@ -20,7 +21,6 @@ from trine.reproduce.dally_settings import Setting, World, philly, philly_trace,
 from trine.reproduce.dally_sweep import Point
 from trine.reproduce.dally_why import why
 from trine.reproduce.panels import Found, PlottedReproduction
-from trine.sim.sweep import Done, work_through
 
 PAPER = "Dally (arXiv 2401.16492)"
 FIGURES = Path(__file__).parent / "dally.yaml"

@@ -13,7 +13,8 @@ from pathlib import Path
 from trine.core.errors import InputError, nearest, unknown_name
 from trine.executor.accounts import has_root_rights, is_system_user
 from trine.executor.faults import describe
-from trine.inputs.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
+from trine.inputs.job_rules import MAX_GPUS, MAX_RETRIES
+from trine.inputs.job_spec import JobSpec
 from trine.inputs.yaml_reader import Mapping as Keys
 from trine.inputs.yaml_reader import read_mapping
 from trine.server.interface import Caller, Refused, Unavailable

@@ -23,6 +23,7 @@ import structlog
 import uvloop
 
 from trine import __version__
+from trine.core.atomic_file import write_private
 from trine.core.errors import InputError, TrineError
 from trine.executor.faults import describe, is_host_fault
 from trine.server.api.app import build_app
@@ -33,7 +34,6 @@ from trine.server.clock import JournalClock
 from trine.server.configuration import Options, Prepared, prepare
 from trine.server.controller import Controller
 from trine.server.leases import Leases
-from trine.server.private import write_private
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
