@@ -10,21 +10,13 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from trine.executor.base import (
-    AttemptExited,
-    AttemptProgress,
-    AttemptStarted,
-    Event,
     Executor,
     Handle,
-    LaunchFailed,
-    NodeDown,
-    NodeUp,
 )
 from trine.server import records as rec
 from trine.server import views
@@ -34,14 +26,13 @@ from trine.server.clock import JournalClock
 from trine.server.configuration import Setup
 from trine.server.containment import FAULTS
 from trine.server.controller import Controller
+from trine.server.execution import Execution, adoptable, unknown_attempts
 from trine.server.interface import (
     Unavailable,
 )
 from trine.server.journal import PAUSE_S, Journal, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
-from trine.server.restored import adoptable, unknown_attempts
-from trine.server.service import LiveService
 from trine.server.store import Store, StoreError
 
 _LOOK_AGAIN_S = 1.0
@@ -53,7 +44,7 @@ _RETRY_S = 1.0
 _SNAPSHOT_EVERY = 20_000
 
 
-class Scheduler(LiveService):
+class Scheduler(Execution):
     """Implements ``server.interface.Service``."""
 
     def __init__(
@@ -66,6 +57,7 @@ class Scheduler(LiveService):
         access: Access,
         clock: Callable[[], float],
     ) -> None:
+        super().__init__()
         self.setup, self.model, self.store, self.executor = setup, model, store, executor
         self.leases, self.access, self.clock = leases, access, clock
         self.log = structlog.get_logger("scheduler")
@@ -74,14 +66,6 @@ class Scheduler(LiveService):
         self.observed = Metrics()
         self.started_s = clock()
         self.closing = False
-        self._ended: dict[Handle, AttemptExited | LaunchFailed] = {}
-        """Ends that are not on record yet: the executor tells them once."""
-        self._up: set[Handle] = set()
-        """Starts that the executor has confirmed; it does so once, too."""
-        self._leaving: dict[Handle, set[tuple[str, int]]] = {}
-        """Attempts that are being ended because the journal does not know them, and the GPUs they still hold."""
-        self._deferred: list[tuple[str, int]] = []
-        """Starts that wait for those."""
         self._fill: asyncio.TimerHandle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self.trouble = ""
@@ -208,53 +192,6 @@ class Scheduler(LiveService):
         self._since_snapshot += len(records)
         self._notify()
 
-    def _cordon(self, change: rec.NodeChanged) -> None:
-        """The executor guards a drained node, too; one that it reported itself it knows about."""
-        if change.by == rec.EXECUTOR or change.gpus:
-            return
-        if change.state == "up":
-            self.executor.uncordon(change.node)
-        else:
-            self.executor.cordon(change.node, change.reason)
-
-    def _say(self, what: str, job_id: str, sentence: str, **more: str) -> None:
-        self.log.info(what, job=job_id, why=sentence, **more)
-
-    def _launch(self, job_id: str, epoch: int) -> None:
-        job = self.controller.state.live.get(job_id)
-        if job is None or job.epoch != epoch or not job.holds_gpus:
-            return
-        placement = views.placement_view(self.controller, job.gpus)
-        if self._must_wait(job_id, {(part.node, gpu) for part in placement for gpu in part.gpus}):
-            self._deferred.append((job_id, epoch))
-            return
-        lease = self.leases.lease(job, placement)
-        co_runner = self.controller.state.co_runner_of(job)
-        if co_runner is not None:
-            self.executor.pair(Handle(co_runner.id, co_runner.epoch), job.id)
-        self.executor.launch(lease)
-
-    def _must_wait(self, job_id: str, places: set[tuple[str, int]]) -> bool:
-        """Somebody who is being ended has not left yet."""
-        return any(handle.job_id == job_id or places & held for handle, held in self._leaving.items())
-
-    def _launch_deferred(self) -> None:
-        """Starts that waited for GPUs whose holders the journal does not know."""
-        self._leaving = {handle: held for handle, held in self._leaving.items() if self.executor.placement(handle)}
-        deferred, self._deferred = self._deferred, []
-        for job_id, epoch in deferred:
-            job = self.controller.state.live.get(job_id)
-            if job is not None and job.epoch == epoch and job.state == "stopping":
-                before = "It was stopped before it could start."
-                self._note(self.controller.exited(self.now(), job_id, epoch, "preempted", None, None, before))
-            else:
-                self._launch(job_id, epoch)
-
-    def _stop(self, job_id: str, epoch: int) -> None:
-        job = self.controller.state.live.get(job_id)
-        if job is not None and job.epoch == epoch:
-            self.executor.preempt(Handle(job_id, epoch), job.spec.checkpoint.grace_s)
-
     def _notify(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
@@ -271,13 +208,6 @@ class Scheduler(LiveService):
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self.on_crash(error)
-
-    def _guarded(self, call: Callable[[], None]) -> None:
-        """A bug of ours is reported, and what is on record counts: the engine is built anew from it."""
-        try:
-            call()
-        except FAULTS as error:
-            self._report_bug(error)
 
     def _report_bug(self, error: BaseException) -> None:
         self.observed.problem()
@@ -426,83 +356,6 @@ class Scheduler(LiveService):
         if self._snapshots is not None:
             self._snapshots.cancel()
             await asyncio.gather(self._snapshots, return_exceptions=True)
-
-    # -- the executor's news -------------------------------------------------------------------------------------
-
-    def _read_events(self) -> None:
-        for event in self.executor.events():
-            try:
-                self._heard(event)
-            except FAULTS as error:  # one event that cannot be handled must not hide the others
-                self._report_bug(error)
-        self._report_problems()
-        if self._leaving:
-            self._launch_deferred()
-
-    def _heard(self, event: Event) -> None:
-        now = self.now()
-        if isinstance(event, AttemptProgress):
-            # On our clock: that of the job may be another machine's, or have been set since.
-            self.leases.hear(replace(event, at_s=now))
-        elif isinstance(event, AttemptStarted):
-            self._up.add(event.handle)
-            self._note(self.controller.started(now, *event.handle))
-        elif isinstance(event, AttemptExited | LaunchFailed):
-            self._ended[event.handle] = event
-            self._exited(now, event)
-        elif isinstance(event, NodeDown):
-            self._note(self.controller.change_node(now, event.node, "down", event.reason, rec.EXECUTOR))
-        elif isinstance(event, NodeUp):
-            known = self.controller.state.nodes.get(event.node)
-            if known is not None and known.down:
-                self._note(self.controller.change_node(now, event.node, "up", "", rec.EXECUTOR))
-
-    def _exited(self, now: float, event: AttemptExited | LaunchFailed) -> None:
-        if self.journal.failure is not None:
-            return  # told again after the journal has come back
-        step = self.leases.safe_step(event.handle)
-        job = self.controller.state.live.get(event.handle.job_id)
-        lost_s = job.lost_s if job else 0.0
-        if isinstance(event, LaunchFailed):
-            outcome = "host-fault" if event.host_fault else "failed"
-            record = self.controller.exited(now, *event.handle, outcome, None, None, event.reason)
-        else:
-            record = self.controller.exited(now, *event.handle, event.kind, event.rc, step, event.reason)
-        if job is not None:
-            self.observed.lost(job.lost_s - lost_s)
-        if record is None:
-            self.executor.forget(event.handle)
-            self._ended.pop(event.handle, None)
-            self._up.discard(event.handle)
-        self._note(record)
-
-    def _reconcile(self) -> None:
-        """Bring the executor in line with the state, after either of them was away."""
-        known = set(self.executor.list_handles())
-        holders = {Handle(job.id, job.epoch): job for job in self.controller.state.holders()}
-        for handle in known - holders.keys():
-            if held := self.executor.placement(handle):
-                self._leaving[handle] = {(node, gpu) for node, gpus in held for gpu in gpus}
-            self.executor.kill(handle)
-        for handle, job in holders.items():
-            if handle in self._ended:
-                continue  # over, but not on record yet: to launch it again would give one attempt two ends
-            if job.state == "starting":
-                self._guarded(partial(self._launch, job.id, job.epoch))
-            elif handle not in known and not self.executor.recall(handle):
-                lost = self.controller.exited(
-                    self.now(), job.id, job.epoch, "lost", None, None, "its processes left no trace"
-                )
-                self._note(lost)
-            elif job.state == "stopping":
-                self._stop(job.id, job.epoch)
-        for found in self.executor.inventory():
-            node = self.controller.state.nodes.get(found.name)
-            if node is not None and node.drained:
-                self.executor.cordon(found.name, node.reason)
-            if found.up == (node is not None and node.down):
-                state = "up" if found.up else "down"
-                self._note(self.controller.change_node(self.now(), found.name, state, found.reason, rec.EXECUTOR))
 
     async def _recoveries(self) -> None:
         """Whenever the journal could not be written: try to go on, at once and then every second."""
