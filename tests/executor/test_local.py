@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,24 @@ def test_jobs_survive_the_death_of_the_daemon_and_are_found_again(driver: Driver
         assert driver.executor.launch(lease) == lease.handle
         assert driver.exited(lease.handle).kind == "done"
         assert len([line for line in driver.lines(lease.job_id) if "start" in line]) == 1
+
+
+def test_an_attempt_that_is_being_taken_up_is_not_looked_at_meanwhile(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart finds an attempt without a supervisor, and starting one takes longer than a tick of the watch."""
+    cut = driver.lease("cut", ("node0", (0,)), STEPS=2)
+    launch.StateDir(driver.state).prepare(cut, launch.make_spec(cut, os.environ, 20_000, "", ""))
+    driver.executor.close()
+    spawn = launch.spawn_supervisor
+
+    def slow(run_dir: Path) -> tuple[int, int]:
+        time.sleep(0.5)  # ten ticks of the watch: what must not happen would happen in one of them
+        return spawn(run_dir)
+
+    monkeypatch.setattr("trine.executor.local.executor.spawn_supervisor", slow)
+    driver.executor = ENGINE.open(driver.state)
+    assert driver.exited(cut.handle).kind == "done"
 
 
 def test_a_supervisor_that_died_unseen_leaves_a_lost_job(driver: Driver) -> None:

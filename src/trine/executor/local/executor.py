@@ -111,7 +111,8 @@ class LocalExecutor:
         self._queue = EventQueue()
         self._nodes = NodeStates(nodes, cordoned or {}, self._queue.put, clock)
         self._watch = Watch(self._tick, self._any_running, progress_s)
-        self._adopt_all()
+        with self._lock:  # the watch runs already, and would see an attempt that is only half taken up
+            self._adopt_all()
         self._state.removal.start()
 
     def __enter__(self) -> LocalExecutor:
