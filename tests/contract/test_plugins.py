@@ -12,10 +12,11 @@ import pytest
 
 from trine.assembly.settings import parse_pairs, resolve
 from trine.core.errors import InputError
+from trine.core.job import Job
 from trine.core.params import build, params_of
 from trine.core.plugins import discover, find
 from trine.placement.base import Placement
-from trine.policy.base import Policy
+from trine.policy.base import FinishedJob, Policy
 
 POLICIES: dict[str, type[Any]] = dict(discover("trine.policy", Policy))
 PLACEMENTS: dict[str, type[Any]] = dict(discover("trine.placement", Placement))
@@ -113,7 +114,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(kind: str, base: type[Any]
 def test_two_runs_do_not_share_what_a_policy_remembers() -> None:
     """A policy that learns starts afresh in every run."""
     one, other = (resolve("gittins", "packed", {}).policy for _ in range(2))
-    one.finished(100.0)
+    one.finished(FinishedJob(Job("a", 0.0, 1, 1.0), 100.0, 100.0))
     assert one != other
 
 

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.policy.views import Seen, order
+from trine.core.job import Job
+from trine.policy.base import FinishedJob
 from trine.policy.gittins import Gittins, gittins_index
+
+
+def ended(gpu_time_s: float) -> FinishedJob:
+    return FinishedJob(Job("a", 0.0, 1, 1.0), gpu_time_s, gpu_time_s)
 
 
 def index_at(sizes: list[float], age: float, quantum: float | None = None) -> float:
@@ -98,7 +104,7 @@ def test_a_given_sample_is_not_replaced_by_what_finishes() -> None:
     jobs = [Seen("a", ran_s=20), Seen("b", submit_s=1)]
     policy = Gittins(sample=(10.0, 1000.0), min_finished=1)
     for _ in range(50):
-        policy.finished(21.0)
+        policy.finished(ended(21.0))
     assert order(policy, 3, jobs) == "ba"
 
 
@@ -107,9 +113,9 @@ def test_it_learns_from_what_finishes_but_not_too_soon() -> None:
     jobs = [Seen("a"), Seen("b", ran_s=950, submit_s=1)]
     policy = Gittins(min_finished=30)
     for i in range(29):
-        policy.finished(900.0 + 10 * i)
+        policy.finished(ended(900.0 + 10 * i))
     assert order(policy, 3, jobs) == "ab"  # the prior knows of many shorter jobs
-    policy.finished(1000.0)
+    policy.finished(ended(1000.0))
     assert order(policy, 3, jobs) == "ba"
 
 
@@ -117,10 +123,10 @@ def test_it_goes_on_learning() -> None:
     policy = Gittins(min_finished=2)
     jobs = [Seen("a"), Seen("b", ran_s=95, submit_s=1)]
     for size in (50.0, 60.0, 1000.0):
-        policy.finished(size)
+        policy.finished(ended(size))
     assert order(policy, 3, jobs) == "ab"
     for _ in range(100):
-        policy.finished(100.0 + len(policy._finished) % 3)
+        policy.finished(ended(100.0 + len(policy._finished) % 3))
         order(policy, 3, jobs)
     assert order(policy, 3, [Seen("a"), Seen("b", ran_s=100, submit_s=1)]) == "ba"
 

@@ -7,17 +7,13 @@ GPUs that they left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trine.engine.moves import Moves
-from trine.engine.table import State
-from trine.policy.base import Ranking, Relocation
+from trine.engine.job_table import State
+from trine.engine.planner import Gpus, Moves, Plan, Planner
+from trine.policy.base import JobValues, Relocation
 from trine.policy.view import Flags, Floats, Ints
-
-if TYPE_CHECKING:
-    from trine.engine.plan import Gpus, Plan, Planner
 
 
 class Relocations:
@@ -32,12 +28,24 @@ class Relocations:
 
         What is left of their work only shrinks, and with it the gain."""
 
-    def run(self, planner: Planner, job_indices: Ints, ranking: Ranking, plan: Plan) -> None:
-        """Add to ``plan`` the moves that pay; ``slots`` are the job indices of ``ranking``, in its order."""
-        rule = ranking.relocation
-        if rule is None or not planner.free.total:
+    def run(
+        self,
+        planner: Planner,
+        job_indices: Ints | Sequence[int],
+        rule: Relocation,
+        plan: Plan,
+        wanted: Ints | None = None,
+        values: JobValues | None = None,
+    ) -> None:
+        """Add to ``plan`` the moves that pay, among ``job_indices``.
+
+        ``wanted``: index of the GPU type of each, -1 or ``None`` for any. ``values``: jobs to which speed is worth most
+        come first, and the work left is what the policy expects; without them, every job counts by the time it gains.
+        """
+        if not planner.free.total:
             return
-        positions, young = self._candidates(planner, job_indices, rule, plan)
+        job_indices = np.asarray(job_indices, dtype=np.int64)
+        positions, young = self._candidates(planner, job_indices, rule, plan, values)
         plan.provisional = plan.provisional or young or len(positions) > rule.tries
         self._forget_if_changed(planner)
         for position in positions[: rule.tries]:
@@ -45,8 +53,8 @@ class Relocations:
             old = planner.assigned[job_index]
             if self._failed.get(job_index) == old:
                 continue
-            wanted = -1 if ranking.type_indices is None else int(ranking.type_indices[position])
-            found = self._better_place(planner, job_index, old, planner.pools_for(job_index, wanted), rule)
+            types = planner.types_for(job_index, -1 if wanted is None else int(wanted[position]))
+            found = self._better_place(planner, job_index, old, types, rule, values)
             if found is None:
                 self._failed[job_index] = old
                 continue
@@ -65,7 +73,9 @@ class Relocations:
             self._seen = [masks.copy() for masks in free]
             self._failed.clear()
 
-    def _candidates(self, planner: Planner, job_indices: Ints, rule: Relocation, plan: Plan) -> tuple[list[int], bool]:
+    def _candidates(
+        self, planner: Planner, job_indices: Ints, rule: Relocation, plan: Plan, values: JobValues | None
+    ) -> tuple[list[int], bool]:
         """Positions of the jobs that could gain in the best place of an empty cluster, largest gain first; and whether
         others could but for their quantum."""
         table, now = planner.table, planner.now
@@ -79,18 +89,30 @@ class Relocations:
         assert planner.perf is not None
         best = np.array([planner.perf.best_slowdown(table.jobs[i]) for i in mine.tolist()])
         slowdown = slowdown / best
-        gain_s = self._potential_s(planner, mine, slowdown, rule)
+        gain_s = self._potential_s(planner, mine, slowdown, rule, values)
         able = (slowdown > rule.slower_than) & (gain_s > 0) & self._free_to_move(planner, mine, plan)
         old_enough = now - table.run_from_s[mine] >= rule.quantum_s
-        order = np.argsort(-gain_s, kind="stable")
+        worth = 1.0 if values is None else np.array([values.worth[i] for i in mine.tolist()]) * (1.0 - 1.0 / slowdown)
+        order = np.argsort(-(gain_s if values is None else worth), kind="stable")
         return positions[order[(able & old_enough)[order]]].tolist(), bool((able & ~old_enough).any())
 
-    def _potential_s(self, planner: Planner, mine: Ints, slowdown: Floats, rule: Relocation) -> Floats:
+    def _left_s(self, planner: Planner, job_index: int, steps_per_s: float, values: JobValues | None) -> float:
+        """Seconds that the rest of the job takes at this rate."""
+        table = planner.table
+        if values is None:
+            return self.moves.steps_left(table, job_index, planner.now) / steps_per_s
+        best = float(table.steps[job_index] / table.ideal_s[job_index])
+        return values.left_s[job_index] * best / steps_per_s
+
+    def _potential_s(
+        self, planner: Planner, mine: Ints, slowdown: Floats, rule: Relocation, values: JobValues | None
+    ) -> Floats:
         """Seconds gained in the best place there could be, less what the move must gain at least; an upper bound."""
         table, moves = planner.table, self.moves
-        left_s = np.array([moves.steps_left(table, i, planner.now) for i in mine.tolist()]) / table.rate[mine]
+        left_s = np.array([self._left_s(planner, i, float(table.rate[i]), values) for i in mine.tolist()])
         cost_s = np.array([moves.cost_s(table, i) for i in mine.tolist()])
-        return np.minimum(left_s, rule.horizon_s) * (1.0 - 1.0 / slowdown) - rule.cost_factor * cost_s
+        gain_s: Floats = np.minimum(left_s, rule.horizon_s) * (1.0 - 1.0 / slowdown) - rule.cost_factor * cost_s
+        return gain_s
 
     def _free_to_move(self, planner: Planner, mine: Ints, plan: Plan) -> Flags:
         """Those that run by themselves, and are not stopped for others in this round."""
@@ -99,7 +121,13 @@ class Relocations:
         return np.array(able, dtype=np.bool_)
 
     def _better_place(
-        self, planner: Planner, job_index: int, old: Gpus, types: Sequence[int], rule: Relocation
+        self,
+        planner: Planner,
+        job_index: int,
+        old: Gpus,
+        types: Sequence[int],
+        rule: Relocation,
+        values: JobValues | None,
     ) -> tuple[Gpus, float] | None:
         """The fastest place among the free GPUs and its own, taken, with the seconds gained; ``None`` if none pays."""
         free, table = planner.free, planner.table
@@ -117,7 +145,8 @@ class Relocations:
         if best == old:
             return None
         before = self.moves.quote(job_index, old)
-        gain_s = self.moves.gain_s(table, job_index, planner.now, before, after, rule.horizon_s) if after > 0 else 0.0
+        left_s = min(self._left_s(planner, job_index, before, values), rule.horizon_s)
+        gain_s = left_s * (1.0 - before / after) if after > 0 else 0.0
         cost_s = self.moves.cost_s(table, job_index)
         if after < before * rule.min_speedup or gain_s <= rule.cost_factor * cost_s:
             free.give(best)

@@ -1,4 +1,4 @@
-"""The trine placement: the fastest place for the job by chip and network together, and among equals the least damage."""
+"""The trine placement: the fastest place by chip and network together, among equals the one that does least damage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
-from trine.placement.free import FreePool, bits, positions
+from trine.placement.free_index import FreePool, bits, positions
 
 _NEAR = 0.02
 """Places that are slower by no more than this count as equal."""
@@ -72,7 +72,7 @@ class TrinePlacement(Placement):
         where = tuple(sorted(gpus))
         if ask.quote is None:
             return self._perf.speed(ask.job, where).steps_per_s
-        return ask.quote(ask.job_index, where).steps_per_s
+        return ask.quote(ask.job_index, where)
 
     def _best_speed(self, ask: Ask) -> float:
         """On median chips in the best place of an empty cluster."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from trine.core.errors import TrineError
+from trine.core.job import Job
 from trine.core.reason import Why
 from trine.perf.model import PerfModel
 from trine.policy.view import Flags, Floats, Ints, View
@@ -42,19 +44,19 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """When jobs are stopped so that a selected gang gets GPUs close together, or good chips.
+    """When running jobs are stopped so that a selected gang need not be split over nodes or sit on slow chips.
 
-    The victims are narrower than the gang. They lose worth x speed for what a stop costs them, the gang gains worth x
-    (speed there - speed of the best free place) for as long as ``horizon_s`` at most.
+    Victims are narrower than the gang. They lose worth x speed for as long as a stop costs them, the gang gains worth x
+    (speed with room - speed of the best free place) for ``horizon_s`` seconds at most; room is made if that is more.
     """
 
     slower_than: float = 0.9
-    """Speed of the best free place over that of the best there could be, below which room is made."""
+    """Speed of the best free place over that of the best there could be on the type, below which room is made."""
     horizon_s: float = 3600.0
     wait_s: float = 54.0
-    """Seconds that a victim is expected to wait beyond what its stop costs."""
+    """Seconds that a victim is expected to wait, beyond what its stop costs: most find GPUs in the same round."""
     slow_chip: float = 1.15
-    """Room is made of chips no slower than this."""
+    """Room is made of chips that are no slower than this for the class of the gang."""
 
 
 @dataclass(slots=True)  # not frozen: that would make it three times as slow to build, once per round
@@ -97,6 +99,28 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
+class JobValues:
+    """The one currency in which jobs are weighed against each other: what a unit of speed is worth to each.
+
+    Speed is relative to median GPUs of the job's best type. With values, a selection is where a round begins: room is
+    made for selected jobs that would sit badly, GPUs left over go to waiting jobs, running jobs move to better ones.
+    """
+
+    worth: Mapping[int, float]
+    """By job index; of all active jobs."""
+    left_s: Mapping[int, float]
+    """Seconds of work left on the best type, by job index, as the policy knows or expects it."""
+    order: Sequence[int]
+    """Job indices in the order in which waiting jobs take GPUs, of any type, that the selection leaves over."""
+    make_room: MakeRoom | None = None
+    relocation: Relocation | None = None
+
+    def among(self, job_indices: Collection[int]) -> JobValues:
+        """GPUs that are left over are for these jobs only."""
+        return replace(self, order=[i for i in self.order if i in job_indices])
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The jobs that run now, and no others. Those that run as selected already stay put."""
 
@@ -107,14 +131,8 @@ class Selection:
     changed: Collection[int] | None = field(default=None, compare=False)
     """Job numbers that may stand otherwise here than in the selection this policy gave before; ``None`` = any."""
 
-    worth: Mapping[int, float] = field(default_factory=dict, compare=False)
-    """Value of one unit of speed, by job index, for making room and moving: the gain of one job over the loss of others."""
-    left_s: Mapping[int, float] = field(default_factory=dict, compare=False)
-    """Seconds of work left on the best type, by job index, as the policy knows or expects it."""
-    spare: Sequence[int] = field(default=(), compare=False)
-    """Job indices in the order in which waiting jobs take GPUs that the selection leaves over, of any type."""
-    make_room: MakeRoom | None = field(default=None, compare=False)
-    relocation: Relocation | None = field(default=None, compare=False)
+    values: JobValues | None = field(default=None, compare=False)
+    """What speed is worth to the jobs; ``None``: the selection is realised as it is, and nothing beyond it."""
 
     @classmethod
     def of(cls, job_indices: Ints, pools: Ints | None = None, co_runners: Ints | None = None) -> Selection:
@@ -138,9 +156,13 @@ class Selection:
             for job_index, co_runner in self.co_runners.items()
             if job_index in job_indices and co_runner in job_indices
         }
-        return Selection(
-            {job_index: pool for job_index, pool in self.wanted.items() if job_index in job_indices}, pairs
-        )
+        wanted = {job_index: t for job_index, t in self.wanted.items() if job_index in job_indices}
+        return Selection(wanted, pairs, values=None if self.values is None else self.values.among(job_indices))
+
+    def without(self, job_indices: Collection[int]) -> Selection:
+        """As it is, but for these jobs."""
+        others = set(self.wanted) | set(() if self.values is None else self.values.order)
+        return self if others.isdisjoint(job_indices) else self.among(others.difference(job_indices))
 
 
 def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: int) -> None:
@@ -162,6 +184,16 @@ def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: in
             )
 
 
+class FinishedJob(NamedTuple):
+    """What a policy may learn from a job that ended."""
+
+    job: Job
+    gpu_time_s: float
+    """GPU-seconds for which it held GPUs."""
+    work_s: float
+    """What its work takes on median GPUs of its best type, seconds."""
+
+
 class Policy(ABC):
     """Orders the active jobs, running and waiting. A subclass is a dataclass whose fields are its parameters."""
 
@@ -171,9 +203,14 @@ class Policy(ABC):
     preemptive: ClassVar[bool] = True
     """A job may be stopped for one that ranks before it."""
     strict: ClassVar[bool] = False
-    """Nobody overtakes: the first job that does not fit ends the round."""
+    """No job overtakes another: the first one that does not fit ends the round."""
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "finished" in vars(cls) and "gpu_time_s" in inspect.signature(cls.finished).parameters:
+            raise TypeError(f"{cls.__name__}.finished(gpu_time_s) is finished(ended) now: ended.gpu_time_s")
 
     @property
     def is_preemptive(self) -> bool:
@@ -187,6 +224,9 @@ class Policy(ABC):
 
     def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
         """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""
+
+    def without_blocking(self) -> None:  # noqa: B027 - most do not block, or may be served out of order as they are
+        """The run lets jobs overtake one that does not fit (``strict=false``); called once, before ``prepare``."""
 
     @property
     def wakes_s(self) -> float:
@@ -210,11 +250,12 @@ class Policy(ABC):
         ``stale``: what is known of the speeds of jobs has changed since.
         """
 
-    def finished(self, gpu_time_s: float) -> None:  # noqa: B027 - most policies learn nothing
-        """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""
+    def finished(self, ended: FinishedJob) -> None:  # noqa: B027 - most policies learn nothing
+        """A job has done all its work; for policies that learn from history."""
 
-    def finished_work(self, work_s: float) -> None:  # noqa: B027 - most policies learn nothing
-        """A job ended after ``work_s`` seconds of work on median GPUs of its best type."""
+    def explain(self, job_index: int) -> str:  # noqa: ARG002 - most orders speak for themselves
+        """A sentence on why the job was selected or not in the last round, where there is one."""
+        return ""
 
     def notes(self) -> list[str]:
         """Sentences that whoever reads the results should know, asked for when the run is over."""
@@ -249,3 +290,10 @@ class KeyPolicy(Policy):
                     f"policy {self.name}: its key has {len(column)} values for {len(view)} jobs, "
                     f"{int(np.isnan(column).sum())} of them not a number; it must give one number per job"
                 )
+
+
+def to_the_microsecond(seconds: Floats) -> Floats:
+    """Rounded so that times that differ by floating-point errors only are equal, and ties go by arrival.
+
+    What is left of a job that ran is a difference of large numbers, known to some 1e-10 s; a newcomer's is exact."""
+    return np.round(seconds, 6)

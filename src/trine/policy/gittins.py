@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.base import KeyPolicy
+from trine.policy.base import FinishedJob, KeyPolicy
 from trine.policy.view import Floats, View
 
 PRIOR_GPU_S = np.geomspace(60.0, 2.6e6, 41)
@@ -37,8 +37,8 @@ class Gittins(KeyPolicy):
     _ages: Floats = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
     _index: Floats = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
 
-    def finished(self, gpu_time_s: float) -> None:
-        self._finished.append(gpu_time_s)
+    def finished(self, ended: FinishedJob) -> None:
+        self._finished.append(ended.gpu_time_s)
 
     def key(self, view: View) -> tuple[Floats, ...]:
         self._refit()

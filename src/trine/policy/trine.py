@@ -1,7 +1,7 @@
 """The trine policy: one index for type, chip and place. Jobs are weighed by 1 / remaining time, GPU types have prices.
 
-``remaining`` estimates the work left where no job states it, ``prices`` finds the type on which each job is served best,
-``guard`` keeps jobs from falling behind a fair share. Which GPUs of a type, by chip and network, is the placement's part.
+``remaining`` estimates the work left where no job states it, ``prices`` finds the type that serves each job best,
+``guard`` keeps jobs from falling behind a fair share. Which GPUs of a type, by chip and network, the placement says.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.core.reason import Why
-from trine.policy.base import FinishedJob, MakeRoom, Policy, Relocation, Selection
+from trine.perf.model import PerfModel
+from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
 from trine.policy.guard import FairShareGuard
 from trine.policy.prices import TypePrices, assign_types
 from trine.policy.remaining import WorkDistribution
@@ -26,6 +26,67 @@ _HOLDS_S = (60.0, 3600.0)
 _LEAST_LEFT_S = 1.0
 _LATE = 8.0
 """Most that a deadline raises the weight of a job."""
+
+
+class JobFigures:
+    """What does not change while a job is active, looked up once: rows of growing arrays, by job index."""
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._known = np.zeros(0, dtype=np.bool_)
+        self._rows = np.zeros((0, 0))
+        self._types = 0
+        self.rows = self._rows
+
+    def of(self, view: View) -> JobFigures:
+        """The figures of the jobs of ``view``, in its order."""
+        types = len(view.gpus_by_type)
+        if view.revision != self._revision or types != self._types:
+            self._known[:] = False  # jobs have turned out to be faster or slower than thought
+            self._revision, self._types = view.revision, types
+        job_indices = view.job_indices
+        if len(job_indices) and (job_indices[-1] >= len(self._known) or self._rows.shape[1] != types + 3):
+            self._grow(int(job_indices[-1]) + 1, types)
+        for job_index in job_indices[~self._known[job_indices]].tolist():
+            self._rows[job_index] = self._row(view, job_index)
+            self._known[job_index] = True
+        self.rows = self._rows[job_indices] if len(job_indices) else np.zeros((0, types + 3))
+        return self
+
+    def _grow(self, least: int, types: int) -> None:
+        size = max(least, 2 * len(self._known), 1024)
+        rows = np.zeros((size, types + 3))
+        if self._rows.shape[1] == types + 3:
+            rows[: len(self._rows)] = self._rows
+        else:
+            self._known[:] = False
+        self._rows, self._known = rows, np.pad(self._known, (0, size - len(self._known)))
+
+    def _row(self, view: View, job_index: int) -> Floats:
+        _, types, step_s = view.of(job_index)
+        job, row = view.job_of(job_index), np.zeros(len(view.gpus_by_type) + 3)
+        row[list(types)] = [step_s[types[0]] / step_s[t] for t in types]
+        row[-3:] = job.weight, np.inf if job.deadline_s is None else job.deadline_s, view.restart_cost(job)
+        return row
+
+    @property
+    def speed(self) -> Floats:
+        """Speed of each job (row) on median GPUs of each type (column), 1 on its best one; 0 where it cannot run."""
+        return self.rows[:, :-3]
+
+    @property
+    def weight(self) -> Floats:
+        return self.rows[:, -3]
+
+    @property
+    def deadline_s(self) -> Floats:
+        """Infinity: none."""
+        return self.rows[:, -2]
+
+    @property
+    def restart_s(self) -> Floats:
+        """What a stop or move costs, seconds."""
+        return self.rows[:, -1]
 
 
 @dataclass
@@ -58,21 +119,29 @@ class Trine(Policy):
     _prices: TypePrices = field(default_factory=TypePrices, init=False, repr=False)
     _guard: FairShareGuard = field(init=False, repr=False)
     _rounds: int = field(default=0, init=False, repr=False)
+    _figures: JobFigures = field(default_factory=JobFigures, init=False, repr=False)
+    _bids: tuple[Ints, Floats] = field(default=(np.zeros(0, dtype=np.int64), np.zeros((0, 0))), init=False, repr=False)
+    """Job indices of the last round, and what each offered for a GPU of each type."""
 
     def __post_init__(self) -> None:
         self._guard = FairShareGuard(self.guard)
+
+    def prepare(self, perf: PerfModel) -> None:
+        self._types = perf.cluster.types
 
     def finished(self, ended: FinishedJob) -> None:
         self._work.add(ended.work_s)
 
     def rank(self, view: View) -> Selection:
-        speed = view.speed_by_type
+        figures = self._figures.of(view)
+        speed = figures.speed
         mean_speed = speed @ (view.capacity / max(1, int(view.capacity.sum())))
         left_s = self._left_s(view)
-        weight = self._weights(view, left_s, mean_speed)
-        value = weight[:, None] * self._effective_speed(view, speed, left_s, mean_speed)
+        weight = self._weights(view, figures, left_s, mean_speed)
+        value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)
         price = self._prices.update(value, view.gpus, view.capacity) if self.use_prices else np.zeros(value.shape[1])
         types = assign_types(value, view.gpus, view.capacity, price)
+        self._bids = (view.job_indices, value / view.gpus[:, None])
         return self._selection(view, types, weight, left_s)
 
     # -- what a unit of speed is worth -----------------------------------------------------------------------------
@@ -91,28 +160,28 @@ class Trine(Policy):
         self._rounds += 1
         return np.where(unknown, self._work.left_s(view.done_s), left_s)
 
-    def _weights(self, view: View, left_s: Floats, mean_speed: Floats) -> Floats:
+    def _weights(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
         """Weight of the job (its own, its priority, its deadline) x urgency x guard."""
         self._guard.advance(view.now, view.job_indices, mean_speed, view.gpus, int(view.capacity.sum()))
         total_s = np.where(self._unknown(view), np.inf, view.ideal_s)
-        weight = view.weight * left_s**-self.alpha * self._guard.weight(view.job_indices, view.done_s, total_s)
+        weight = figures.weight * left_s**-self.alpha * self._guard.weight(view.job_indices, view.done_s, total_s)
         if view.prioritised:
             weight = weight * 2.0 ** np.clip(view.priority, -60.0, 60.0)
-        if view.has_deadlines:
+        if np.isfinite(figures.deadline_s).any():
             # The closer the slack before the deadline comes to the work left, the more the job is worth; a job that is
             # late in any case is worth no more than others, or it would take GPUs from jobs that can still be on time.
-            slack = (view.deadline_s - view.now) / left_s
+            slack = (figures.deadline_s - view.now) / left_s
             weight = weight * np.where(slack >= 1.0, np.clip(_LATE / slack, 1.0, _LATE), 1.0)
         return weight
 
-    def _effective_speed(self, view: View, speed: Floats, left_s: Floats, mean_speed: Floats) -> Floats:
+    def _effective_speed(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
         """Speed by type as it counts in a bid: as measured and a little more where the job runs, elsewhere less what a
         restart takes of the time for which the choice is expected to hold."""
-        found = speed.copy()
+        found = figures.speed.copy()
         running = np.flatnonzero(view.assigned & (view.speed > 0))
         if len(running):
             holds_s = np.clip(left_s[running] / np.maximum(mean_speed[running], 1e-9), *_HOLDS_S)
-            found[running] /= 1.0 + (view.restart_s[running] / holds_s)[:, None]
+            found[running] /= 1.0 + (figures.restart_s[running] / holds_s)[:, None]
             found[running, view.type_index[running]] = view.speed[running] * (1.0 + self.hysteresis)
         return found
 
@@ -123,13 +192,28 @@ class Trine(Policy):
         indices: list[int] = job_indices.tolist()
         return Selection(
             dict(zip(job_indices[chosen].tolist(), types[chosen].tolist(), strict=True)),
-            worth=dict(zip(indices, weight.tolist(), strict=True)),
-            left_s=dict(zip(indices, left_s.tolist(), strict=True)),
-            spare=by_worth.tolist(),
-            make_room=MakeRoom() if self.make_room else None,
-            relocation=_RELOCATION if self.relocate else None,
-            held_back=Why.OUTBID,
+            values=JobValues(
+                dict(zip(indices, weight.tolist(), strict=True)),
+                dict(zip(indices, left_s.tolist(), strict=True)),
+                by_worth.tolist(),
+                MakeRoom() if self.make_room else None,
+                _RELOCATION if self.relocate else None,
+            ),
         )
+
+    def explain(self, job_index: int) -> str:
+        """What the job offers over the price, on the type where it comes closest."""
+        at = int(np.searchsorted(self._bids[0], job_index))
+        if at >= len(self._bids[0]) or self._bids[0][at] != job_index or not self._prices.by_type.any():
+            return ""
+        offers, price = self._bids[1][at], self._prices.by_type
+        over = np.divide(offers, price, out=np.full(len(price), np.inf), where=price > 0)
+        over[offers <= 0] = 0.0
+        best = int(over.argmax())
+        kind = self._types[best] if best < len(self._types) else f"type {best}"
+        if not 0 < over[best] < np.inf:
+            return ""
+        return f"For a {kind} GPU it offers {over[best]:.2g} times the price at which the type is full."
 
     # -- across restarts -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.core.compat import Compat
 from trine.core.errors import nearest
 from trine.core.job import Job
 
@@ -52,14 +51,12 @@ class View:
         columns: JobColumns,
         free: Sequence[int] | Ints,
         capacity: Sequence[int] | Ints,
-        compat: Compat | None = None,
         prioritised: bool = True,
         all_run: bool = False,
         remaining_time: RemainingTime | None = None,
     ) -> None:
         self.now = now
         self._job_indices = job_indices
-        self.compat = compat or _NO_QUIRKS
         self._remaining_time = remaining_time or remaining_by_work
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
@@ -212,21 +209,6 @@ class View:
         c = self._columns
         return c.rate[self.job_indices] * (self.ideal_s / c.steps[self.job_indices])
 
-    def speed_by_type(self) -> Floats:
-        """Speed of each job (row) on median GPUs of each type (column), 1 on its best one; 0 where it cannot run."""
-        columns = self._columns
-        found = np.zeros((len(self), len(self.gpus_by_type)))
-        for row, job_index in enumerate(self.job_indices.tolist()):
-            step_s, types = columns.step_s[job_index], columns.types[job_index]
-            if types:
-                found[row, types] = [step_s[types[0]] / step_s[t] for t in types]
-        return found
-
-    @cached_property
-    def restart_s(self) -> Floats:
-        """What a stop or move costs each job, seconds."""
-        return np.array([self.restart_cost(self._columns.jobs[i]) for i in self.job_indices.tolist()])
-
     @cached_property
     def steps(self) -> Floats:
         """All steps of the job, done or not."""
@@ -275,5 +257,4 @@ def remaining_by_work(view: View) -> Floats:
     return view.ideal_s * (1.0 - view.done / view.steps)
 
 
-_NO_QUIRKS = Compat()
 _RENAMED = {"slots": "job_indices", "running": "assigned", "pool": "type_index", "pools_of": "types_of"}

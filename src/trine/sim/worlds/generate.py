@@ -1,7 +1,7 @@
 """Draws a world directory: a cluster in which GPUs differ by type, chip and place, and jobs that feel it.
 
-Speeds by type are those of Gavel's 26 job types (shipped table ``gavel-simulation``); sizes and run times follow the mix
-of a shared research cluster, arrivals come in bursts. Same parameters and seed, same bytes; every part has a random
+Speeds by type are those of Gavel's 26 job types (shipped table ``gavel-simulation``); sizes and run times follow the
+mix of a shared research cluster, arrivals come in bursts. Same parameters and seed, same bytes; every part has a random
 stream of its own, so that a change of load moves submission times only.
 """
 

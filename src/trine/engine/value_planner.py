@@ -1,0 +1,210 @@
+"""Realises a selection whose policy says what speed is worth to each job (``JobValues``), and uses what that leaves.
+
+The steps of a round: keep what runs as selected; place the other selected jobs, those most sensitive to chips and the
+widest first; make room where only a bad place is free; give what is left to waiting jobs; move jobs that sit badly.
+All of it happens on the index of free GPUs before anything is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trine.engine.make_room import RoomSearch
+from trine.engine.planner import Gpus, Plan, Planner
+from trine.engine.relocation import Relocations
+from trine.policy.base import JobValues, MakeRoom, Selection
+
+_MIN_GAIN = 1.05
+"""Speed with room over that without, below which no job is stopped for it: the rest may be noise."""
+
+
+class ValueRound:
+    """What it takes to go from what runs to the selection, and on to the best use of what that leaves."""
+
+    def __init__(
+        self, planner: Planner, now: float, selection: Selection, values: JobValues, relocations: Relocations | None
+    ) -> None:
+        assert planner.quotes is not None
+        assert planner.perf is not None
+        planner.now = now
+        planner.forget()
+        self.planner, self.wanted, self.values, self.relocations = planner, selection.wanted, values, relocations
+        self.table, self.free, self.perf, self.quotes = planner.table, planner.free, planner.perf, planner.quotes
+        self.plan = Plan()
+        self.before = planner.assigned
+        self.after: dict[int, Gpus] = {}
+        """GPUs by job index as they are to be."""
+
+    def run(self) -> Plan:
+        """The stops and starts of a whole round."""
+        self._place_selected(self._keep_or_release())
+        self._use_what_is_left()
+        self._forget_refusals_of_placed()
+        plan = self.plan.lead(self.before, self.after)
+        rule = self.values.relocation
+        if rule is not None and self.relocations is not None:
+            self.relocations.run(self.planner, list(self.values.worth), rule, plan, values=self.values)
+        return plan
+
+    def fill(self) -> Plan:
+        """Only jobs that have nothing yet, on free GPUs: no job is stopped or moved."""
+        self.after = dict(self.before)
+        for job_index in self._in_order(i for i in self.wanted if i not in self.before):
+            self._place(job_index, self.wanted[job_index])
+        self._use_what_is_left()
+        self._forget_refusals_of_placed()
+        self.plan.starts = [(i, gpus) for i, gpus in self.after.items() if i not in self.before]
+        return self.plan
+
+    def _forget_refusals_of_placed(self) -> None:
+        for job_index in self.plan.refusals.keys() & self.after.keys():
+            del self.plan.refusals[job_index]
+
+    # -- the selection -------------------------------------------------------------------------------------------
+
+    def _keep_or_release(self) -> list[int]:
+        """Keep the jobs that run as selected, release the GPUs of the others; returns the selected jobs to place.
+
+        Jobs that the cluster can no longer hold may end where they run, and pairs of another policy are dissolved.
+        """
+        released: set[Gpus] = set()
+        for job_index, gpus in self.before.items():
+            want = self.wanted.get(job_index)
+            as_selected = want is not None and want in (-1, self.free.type_of_gpu[gpus[0]])
+            if not self.table.types[job_index] or (as_selected and job_index not in self.planner.co_runners):
+                self.after[job_index] = gpus
+            elif gpus not in released:
+                released.add(gpus)
+                self.free.give(gpus)
+        if self.planner.co_runners:
+            self.plan.co_runners = {}
+        return [job_index for job_index in self.wanted if job_index not in self.after]
+
+    def _in_order(self, job_indices: Iterable[int]) -> list[int]:
+        """Classes that suffer most from slow chips first, then wide gangs, then those that are worth most."""
+        table, worth = self.table, self.values.worth
+        return sorted(job_indices, key=lambda i: (table.class_rank[i], -table.jobs[i].gpus, -worth[i]))
+
+    def _place_selected(self, job_indices: Iterable[int]) -> None:
+        evicted: list[int] = []
+        for job_index in self._in_order(job_indices):
+            evicted += self._serve(job_index, self.wanted[job_index])
+        for job_index in evicted:
+            self._place(job_index, self.wanted.get(job_index, -1))
+
+    def _serve(self, job_index: int, type_index: int) -> list[int]:
+        """Place a selected job; returns the jobs that made room for it."""
+        gpus, rule = self._place(job_index, type_index), self.values.make_room
+        if rule is None or self.table.gpus[job_index] < 2 or type_index < 0:
+            return []
+        best = self._best_speed(job_index, type_index)
+        found = 0.0 if gpus is None else self._speed(job_index, gpus)
+        return self._make_room(job_index, type_index, best, found, rule) if found < rule.slower_than * best else []
+
+    def _place(self, job_index: int, wanted: int) -> Gpus | None:
+        types = self.planner.types_for(job_index, wanted)
+        gpus = self.planner.try_place(self.table.jobs[job_index], types, self.plan, job_index)
+        if gpus is not None:
+            self.after[job_index] = gpus
+        return gpus
+
+    # -- speeds, over that on median GPUs of the best type ---------------------------------------------------------
+
+    def _speed(self, job_index: int, gpus: Gpus) -> float:
+        table = self.table
+        return float(self.quotes.quote(job_index, gpus) * table.ideal_s[job_index] / table.steps[job_index])
+
+    def _best_speed(self, job_index: int, type_index: int) -> float:
+        """On median chips in the best place of an empty cluster."""
+        step_s = self.table.step_s[job_index]
+        return step_s[self.table.types[job_index][0]] / step_s[type_index]
+
+    # -- making room -----------------------------------------------------------------------------------------------
+
+    def _make_room(self, job_index: int, type_index: int, best: float, found: float, rule: MakeRoom) -> list[int]:
+        """Stop cheaper jobs for a gang that would be split or sit on slow chips; undo all of it if it gains too little.
+
+        Returns the jobs that lost their GPUs.
+        """
+        limit = self.values.worth[job_index] * (best - found)
+        limit *= min(rule.horizon_s, self.values.left_s[job_index] / best)
+        old = self._give_back(job_index)
+        stopped = {victim: self.after[victim] for victim in self._victims(job_index, type_index, limit, rule)}
+        for victim in stopped:
+            self._give_back(victim)
+        new = self._place(job_index, type_index) if stopped else None
+        if new is None or self._speed(job_index, new) < _MIN_GAIN * found:
+            self._give_back(job_index)
+            for victim, gpus in stopped.items():
+                self._take(victim, gpus)
+            if old is not None:
+                self._take(job_index, old)
+            return []
+        for victim, gpus in stopped.items():
+            if set(gpus).isdisjoint(new):  # the gang found a place without it
+                self._take(victim, gpus)
+            else:
+                self.plan.stopped_for[victim] = job_index
+        return [victim for victim in stopped if victim not in self.after]
+
+    def _victims(self, job_index: int, type_index: int, limit: float, rule: MakeRoom) -> list[int]:
+        job, type_of = self.table.jobs[job_index], self.free.type_of_gpu
+        running = {
+            i: gpus
+            for i, gpus in self.after.items()
+            if self.before.get(i) == gpus and i in self.values.worth and type_of[gpus[0]] == type_index
+        }
+        slowdown = self.perf.variability.slowdown(job.app_class)
+        pool = self.free.pools[type_index]
+        search = RoomSearch(pool, running, slowdown, rule.slow_chip, lambda i: self._stop_cost(i, rule))
+        return search.cheapest(job.gpus, limit)
+
+    def _stop_cost(self, job_index: int, rule: MakeRoom) -> float:
+        """Worth x speed x seconds without work."""
+        table = self.table
+        speed = table.rate[job_index] * table.ideal_s[job_index] / table.steps[job_index]
+        lost_s = self.quotes.cost_s(table, job_index) + rule.wait_s
+        return float(self.values.worth[job_index] * speed * lost_s)
+
+    def _give_back(self, job_index: int) -> Gpus | None:
+        gpus = self.after.pop(job_index, None)
+        if gpus is not None:
+            self.free.give(gpus)
+        return gpus
+
+    def _take(self, job_index: int, gpus: Gpus) -> None:
+        self.free.take(gpus)
+        self.after[job_index] = gpus
+
+    # -- what is left ----------------------------------------------------------------------------------------------
+
+    def _use_what_is_left(self) -> None:
+        """No GPU idles while a waiting job fits: in the policy's order, each takes the fastest place of any type.
+
+        A job that was to leave and still finds its GPUs free stays: a stop would gain nothing.
+        """
+        for job_index in self.values.order:
+            if not self.free.total:
+                break
+            if job_index in self.after or self.table.gpus[job_index] > self.free.total:
+                continue
+            old = self.before.get(job_index)
+            gpus = old if old is not None and self.free.all_free(old) else self._fastest(job_index)
+            if gpus is not None:
+                self._take(job_index, gpus)
+
+    def _fastest(self, job_index: int) -> Gpus | None:
+        """The fastest place among the free GPUs of all types; nothing is taken."""
+        types: Sequence[int] = self.table.types[job_index]
+        best, speed = None, 0.0
+        for type_index in types:
+            if speed >= self._best_speed(job_index, type_index):
+                continue
+            gpus = self.planner.try_place(self.table.jobs[job_index], (type_index,), self.plan, job_index)
+            if gpus is None:
+                continue
+            self.free.give(gpus)
+            found = self._speed(job_index, gpus)
+            if found > speed:
+                best, speed = gpus, found
+        return best
