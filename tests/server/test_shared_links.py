@@ -10,7 +10,8 @@ import pytest
 from tests.server.site import spec
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.job import Job
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.store import observations_to_json
 from trine.server import records as rec
 from trine.server import views
 from trine.server.build import Model, performance
@@ -70,11 +71,11 @@ def test_what_is_heard_while_links_are_shared_is_marked_and_teaches_nothing() ->
     first = daemon.submit(0.0)
     assert not daemon.hear(60.0, first, 60.0).links_shared
     assert [e.tier for e in daemon.learnt.throughput_estimates()] == [Tier.RACK]
-    alone = daemon.learnt.to_json()
+    alone = observations_to_json(daemon.learnt)
     second = daemon.submit(70.0)
     for job in (first, second):
         assert daemon.hear(120.0, job, 50.0, steps_per_s=0.5).links_shared
-    assert daemon.learnt.to_json() == alone
+    assert observations_to_json(daemon.learnt) == alone
 
 
 def test_a_report_that_reaches_back_to_when_links_were_shared_is_marked_and_the_next_is_not() -> None:

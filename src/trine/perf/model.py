@@ -57,7 +57,7 @@ class LocalityPenalty:
         return (1.0, self.node, *across)
 
     def of_gang(self, _model: str, _gpus: int, _gpu_type: str, tier: Tier, app_class: str) -> float:
-        """Penalty of a gang; see ``observed_evidence.TierSlowdown``."""
+        """Penalty of a gang; see ``learning.rates.TierSlowdown``."""
         return self.by_tier(app_class)[tier]
 
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from trine.inputs.job_spec import JobSpec
-from trine.perf.observed import Observations
+from trine.perf.learning.store import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.cluster_record import cluster_from_record, cluster_to_record
@@ -38,7 +38,7 @@ def _rest(state: LiveState) -> dict[str, Any]:
     """All but the jobs; nothing in it changes when the state does."""
     return {
         "nodes": {name: asdict(node) for name, node in state.nodes.items()},
-        "observations": None if state.observations is None else state.observations.to_json(),
+        "observations": None if state.observations is None else observations_to_json(state.observations),
         "requests": dict(state.requests),
         "digests": dict(state.digests),
         "next_id": state.next_id,
@@ -164,7 +164,7 @@ def from_snapshot(body: dict[str, Any], ended: Iterable[dict[str, Any]] = ()) ->
         found.policy, found.placement, found.settings = told["policy"], told["placement"], told["settings"]
         found.round_s, found.sharing = told["round_s"], told.get("sharing", "off")
     if found.cluster is not None and body["observations"] is not None:
-        found.observations = Observations.from_json(body["observations"], VariabilityTable.of_cluster(found.cluster))
+        found.observations = observations_from_json(body["observations"], VariabilityTable.of_cluster(found.cluster))
     return found
 
 

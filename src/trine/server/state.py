@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trine.core.cluster import Cluster
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.store import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.cluster_record import cluster_from_record, renumbered
@@ -151,7 +152,7 @@ class LiveState:
                 job.gpus = tuple(sorted(gpus))
         if self.observations is not None:
             base = VariabilityTable.of_cluster(new)
-            self.observations = Observations.from_json(self.observations.to_json(), base, gpu_ids=new_id)
+            self.observations = observations_from_json(observations_to_json(self.observations), base, gpu_ids=new_id)
 
     def _accepted(self, record: rec.Accepted) -> None:
         job = LiveJob(

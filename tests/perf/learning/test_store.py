@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.perf.test_observed import World, flat, observe
+from tests.perf.learning.test_observations import World, flat, observe
 from trine.core.cluster import Tier
 from trine.core.errors import InputError
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.store import observations_from_json, observations_to_json
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 
@@ -39,31 +40,31 @@ def test_a_copy_is_exact_and_goes_on_exactly_alike(seed: int) -> None:
     world = World(8, seed)
     profile = world.profile()
     seen = lived(world)
-    text = seen.to_json()
-    copy = Observations.from_json(text, profile)
-    assert copy.to_json() == text
+    text = observations_to_json(seen)
+    copy = observations_from_json(text, profile)
+    assert observations_to_json(copy) == text
     for i in range(60):
         for one in (seen, copy):
             observe(
                 one, i % 8, 4.0 + i % 3, at_s=world.at_s + 400.0 + i, model="resnet", run="job-1/1" if i < 9 else ""
             )
-    assert copy.to_json() == seen.to_json()
+    assert observations_to_json(copy) == observations_to_json(seen)
     assert copy.drifts() == seen.drifts()
     assert copy.refined() == seen.refined()
     assert copy.throughputs(ThroughputTable()) == seen.throughputs(ThroughputTable())
-    assert (copy.token, copy.prediction_error(), copy.network()) == (
+    assert (copy.token, copy.prediction_error(), copy.network_slowdowns()) == (
         seen.token,
         seen.prediction_error(),
-        seen.network(),
+        seen.network_slowdowns(),
     )
 
 
 def test_the_same_observations_give_the_same_text() -> None:
-    assert lived(World(8, 1)).to_json() == lived(World(8, 1)).to_json()
+    assert observations_to_json(lived(World(8, 1))) == observations_to_json(lived(World(8, 1)))
 
 
 def test_an_empty_memory_survives() -> None:
-    assert Observations.from_json(flat(2).to_json(), VariabilityTable.flat(2)).throughput_estimates() == []
+    assert observations_from_json(observations_to_json(flat(2)), VariabilityTable.flat(2)).rates.by_key == {}
 
 
 def test_gpus_with_new_ids_keep_their_scores() -> None:
@@ -72,17 +73,17 @@ def test_gpus_with_new_ids_keep_their_scores() -> None:
     assert [d.gpu for d in seen.drifts()] == [2]
     moved = {gpu: gpu - 1 for gpu in range(1, 8)}  # GPU 0 is gone
     base = VariabilityTable(7, {"A": world.profile().slowdown("A")[1:]})
-    copy = Observations.from_json(seen.to_json(), base, gpu_ids=moved)
-    assert copy.chip(1, "A").observed == seen.chip(2, "A").observed
+    copy = observations_from_json(observations_to_json(seen), base, gpu_ids=moved)
+    assert copy.chips.by_class["A"][1].observed == seen.chips.by_class["A"][2].observed
     world.run_single(seen, 20)
     assert copy.refined().gpu_count == 7
 
 
 def test_observations_of_another_cluster_are_refused() -> None:
     with pytest.raises(InputError, match="observations of 3 GPUs; expected the 2 GPUs of this cluster"):
-        Observations.from_json(flat(3).to_json(), VariabilityTable.flat(2))
+        observations_from_json(observations_to_json(flat(3)), VariabilityTable.flat(2))
     with pytest.raises(InputError, match="ids from 0 to 1"):
-        Observations.from_json(flat(3).to_json(), VariabilityTable.flat(2), gpu_ids={0: 2})
+        observations_from_json(observations_to_json(flat(3)), VariabilityTable.flat(2), gpu_ids={0: 2})
 
 
 @pytest.mark.parametrize(
@@ -98,16 +99,16 @@ def test_observations_of_another_cluster_are_refused() -> None:
 )
 def test_other_text_is_refused_with_one_sentence(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as refusal:
-        Observations.from_json(text, VariabilityTable.flat(4), where="state.json")
+        observations_from_json(text, VariabilityTable.flat(4), where="state.json")
     assert str(refusal.value).startswith("state.json: ")
 
 
 @pytest.mark.parametrize("damage", [None, "x", -1, [1.0], [[99, 1]], {"A": [[0]]}, {"A": 3}])
 @pytest.mark.parametrize("section", ["paces", "chips", "stretches", "predictions", "token", "serial"])
 def test_a_damaged_section_is_refused_or_harmless(section: str, damage: object) -> None:
-    sections = json.loads(lived(World(4, 1), 40).to_json())
+    sections = json.loads(observations_to_json(lived(World(4, 1), 40)))
     try:
-        seen = Observations.from_json(json.dumps({**sections, section: damage}), World(4, 1).profile())
+        seen = observations_from_json(json.dumps({**sections, section: damage}), World(4, 1).profile())
     except InputError:
         return
     assert (section, damage) in [("token", -1), ("serial", -1)]
@@ -119,4 +120,4 @@ def test_numbers_that_are_none_are_refused(number: str) -> None:
     seen = flat(4)
     observe(seen, at_s=12345.0)
     with pytest.raises(InputError):
-        Observations.from_json(seen.to_json().replace("12345.0", number), VariabilityTable.flat(4))
+        observations_from_json(observations_to_json(seen).replace("12345.0", number), VariabilityTable.flat(4))

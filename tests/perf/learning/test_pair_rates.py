@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.perf.test_observed import flat, observe
-from trine.perf.observed import Observations
+from tests.perf.learning.test_observations import flat, observe
+from trine.perf.learning.observations import Observations
 from trine.perf.throughput import ThroughputTable
 
 GIVEN = ThroughputTable(
@@ -45,7 +45,7 @@ def test_runs_of_a_pair_move_the_rates_of_the_table_from_the_first_one_on() -> N
         together(seen, 3.0, 2.0, run)
     assert pair_of(seen.throughputs(GIVEN)) == pytest.approx((3.0, 2.0), rel=0.16)
     assert seen.throughputs(GIVEN).rate("a", 1, "v100") == 10.0
-    assert not seen.throughput_estimates() and not seen.drifts()
+    assert not seen.rates.by_key and not seen.drifts()
 
 
 def test_a_table_that_is_off_for_both_is_not_taken_for_interference() -> None:
@@ -67,13 +67,13 @@ def test_pieces_of_two_runs_on_one_gpu_are_told_apart() -> None:
     for piece in range(20):
         for model, other in ("ab", "ba"):
             observe(seen, 0, 4.0, at_s=60.0 * piece, model=model, run=f"{model}/1", co_runner=other)
-    assert [pace.runs for pace in seen.pairs.by_key.values()] == [1, 1]
+    assert [estimate.runs for estimate in seen.pairs.by_key.values()] == [1, 1]
 
 
 def test_a_partner_without_a_model_teaches_nothing() -> None:
     seen = flat(1)
     assert not observe(seen, 0, 4.0, model="a", run="a/1", co_runner="")
-    assert not seen.pairs.by_key and not seen.paces.by_key and seen.ignored == 1
+    assert not seen.pairs.by_key and not seen.rates.by_key and seen.ignored == 1
 
 
 def test_what_is_too_short_is_left_out() -> None:

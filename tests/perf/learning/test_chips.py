@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.perf.test_observed import World, flat, observe
+from tests.perf.learning.test_observations import World, flat, observe
 from trine.core.cluster import Tier
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 
 A_DAY_S = 86400.0
@@ -107,11 +108,11 @@ def test_old_observations_fade() -> None:
     seen = flat(4)
     for i in range(40):
         observe(seen, i % 4, 0.7 if i % 4 == 3 else 1.0, at_s=100.0 * i)
-    before = seen.chip(3, "A").slowdown
+    before = seen.refined().slowdown("A")[3]
     for i in range(16):
         observe(seen, i % 4, 1.0, at_s=60 * A_DAY_S + 100.0 * i)
     assert before > 1.3
-    assert seen.chip(3, "A").slowdown == pytest.approx(1.0, abs=0.02)
+    assert seen.refined().slowdown("A")[3] == pytest.approx(1.0, abs=0.02)
 
 
 def test_a_class_the_profile_does_not_know_counts_as_its_most_sensitive_one() -> None:
@@ -142,7 +143,7 @@ def test_gpus_that_always_run_together_are_suspects_and_not_blamed() -> None:
         for pair in ((0, 1), (2, 3), (4, 5), (6, 7)):
             world.run(seen, pair, tier=Tier.NODE)
     assert seen.refined().slowdown("A") == [1.0] * 8
-    assert [seen.chip(gpu, "A").weak_runs > 20 for gpu in range(8)] == [True, True] + [False] * 6
+    assert [seen.chips.by_class["A"][gpu].weak_runs > 20 for gpu in range(8)] == [True, True] + [False] * 6
     for _ in range(12):
         for gpu in (1, 2, 3):
             world.run(seen, (gpu,))  # alone, one of the suspects turns out to be fast
@@ -253,4 +254,4 @@ def test_measured_runs_with_one_offs_of_3_6x_flag_no_gpu(shared_data: Path) -> N
         assert [names[d.gpu] for d in seen.drifts() if own[d.gpu] < 1.08] == []
         refined = seen.refined().slowdown("A")
         assert max(refined) < 1.15
-        assert seen.throughput_estimates()[0].steps_per_s == pytest.approx(1000.0 / middle, rel=0.02)
+        assert seen.throughputs(ThroughputTable()).rate("m", 1, "v100") == pytest.approx(1000.0 / middle, rel=0.02)

@@ -12,9 +12,11 @@ import pytest
 from trine.core.cluster import Cluster, Tier
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.perf.learning.evidence import LearningSettings, robust_sd
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.rates import RateKey
+from trine.perf.learning.store import observations_to_json
 from trine.perf.model import LocalityPenalty, PerfModel
-from trine.perf.observed import Observations
-from trine.perf.observed_evidence import LearningSettings
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 
@@ -83,9 +85,9 @@ def test_the_pace_of_an_unknown_model_is_learnt_within_three_percent_in_spite_of
     for model, rate in STEPS_PER_S.items():
         assert table.rate(model, 1, "v100") == pytest.approx(rate, rel=0.03)
     assert table.rate("resnet", 4, "V100") == pytest.approx(4 * STEPS_PER_S["resnet"], rel=0.03)
-    estimates = {(e.model, e.gang): e for e in seen.throughput_estimates()}
-    assert estimates["resnet", 4].runs == 100
-    assert 0.01 < estimates["resnet", 4].spread < 0.05
+    estimate = seen.rates.by_key[RateKey("resnet", 4, "v100", Tier.NODE)]
+    assert estimate.runs == 100
+    assert 0.01 < robust_sd([v for window in estimate.gangs.values() for v in window.values]) < 0.05
 
 
 def test_one_run_is_better_than_nothing_for_a_model_that_no_table_knows() -> None:
@@ -157,22 +159,24 @@ def test_the_network_slowdown_is_found_by_comparing_like_with_like() -> None:
         world.run_gangs(seen, 60, 4, tier)
     world.run_gangs(seen, 20, 2, Tier.NODE)
     world.run_gangs(seen, 20, 8, Tier.RACK)  # nothing packed to compare with
-    assert seen.network_slowdown("resnet", Tier.RACK) == pytest.approx(1.25, rel=0.03)
-    assert seen.network_slowdown("resnet", Tier.NETWORK) == pytest.approx(1.6, rel=0.03)
-    assert seen.network_slowdown("bert", Tier.RACK) is None
-    assert [(n.gang, n.tier, n.against, n.runs) for n in seen.network()] == [
-        (4, Tier.RACK, Tier.NODE, 60),
-        (4, Tier.NETWORK, Tier.NODE, 60),
-    ]
+    found = seen.network_slowdowns()
+    assert found["resnet", Tier.RACK] == pytest.approx(1.25, rel=0.03)
+    assert found["resnet", Tier.NETWORK] == pytest.approx(1.6, rel=0.03)
+    assert list(found) == [("resnet", Tier.RACK), ("resnet", Tier.NETWORK)]
+    assert {(k.gang, k.tier): estimate.runs for k, estimate in seen.rates.by_key.items() if k.gang == 4} == {
+        (4, Tier.NODE): 60,
+        (4, Tier.RACK): 60,
+        (4, Tier.NETWORK): 60,
+    }
 
 
 def test_pieces_of_one_run_count_as_one_run_at_its_mean_pace() -> None:
     seen = flat(1)
     for piece in range(60):
         observe(seen, steps_per_s=1.0 if piece % 2 else 3.0, at_s=60.0 * piece, run="job-1/1")
-    (estimate,) = seen.throughput_estimates()
+    (estimate,) = seen.rates.by_key.values()
     assert estimate.runs == 1
-    assert estimate.steps_per_s == pytest.approx(2.0, rel=1e-3)
+    assert seen.throughputs(ThroughputTable()).rate("m", 1, "v100") == pytest.approx(2.0, rel=1e-3)
 
 
 def test_pieces_too_short_alone_count_together() -> None:
@@ -192,7 +196,7 @@ def test_what_says_nothing_is_left_out_and_counted(changed: dict[str, object]) -
     seen = flat(2)
     assert not observe(seen, **changed)  # type: ignore[arg-type]
     assert seen.ignored == 1
-    assert seen.throughput_estimates() == []
+    assert seen.rates.by_key == {}
 
 
 @pytest.mark.parametrize("gpus", [(), (0, 0), (-1,), (2,), (0, 7)])
@@ -248,11 +252,11 @@ def test_memory_is_bounded_however_many_models_gangs_and_predictions_there_are()
         seen.predicted("m", 1.0, 1.0)
     for i in range(2000):
         observe(seen, at_s=2000.0 + i, gpus=(i % 200, (i + 1 + i // 20) % 200) if i % 7 else (i % 200,))
-    size = len(seen.to_json())
+    size = len(observations_to_json(seen))
     for i in range(2000):
         observe(seen, at_s=4000.0 + i, gpu=i % 200)
-    assert len(seen.to_json()) < 1.5 * size
-    assert len(seen.throughput_estimates()) <= 1000
+    assert len(observations_to_json(seen)) < 1.5 * size
+    assert len(seen.rates.by_key) <= 1000
     error = seen.prediction_error()
     assert error is not None
     assert error.runs == 1000
