@@ -70,7 +70,7 @@ def test_what_is_heard_while_links_are_shared_is_marked_and_teaches_nothing() ->
     daemon = Daemon()
     first = daemon.submit(0.0)
     assert not daemon.hear(60.0, first, 60.0).links_shared
-    assert [e.tier for e in daemon.learnt.throughput_estimates()] == [Tier.RACK]
+    assert [key.tier for key in daemon.learnt.rates.by_key] == [Tier.RACK]
     alone = observations_to_json(daemon.learnt)
     second = daemon.submit(70.0)
     for job in (first, second):
