@@ -83,9 +83,9 @@ def test_a_report_that_reaches_back_to_when_links_were_shared_is_marked_and_the_
     first, second = daemon.submit(0.0), daemon.submit(10.0)
     daemon.end(100.0, second)
     assert daemon.hear(120.0, first, 60.0).links_shared
-    assert not daemon.learnt.throughput_estimates()
+    assert not daemon.learnt.rates.by_key
     assert not daemon.hear(180.0, first, 60.0).links_shared
-    assert daemon.learnt.throughput_estimates()
+    assert daemon.learnt.rates.by_key
 
 
 def test_a_speed_measured_before_others_came_is_not_taken_for_the_present_one() -> None:

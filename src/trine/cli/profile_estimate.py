@@ -59,7 +59,7 @@ def _target(table: ThroughputTable, model: str, gang: int, out: Path | None) -> 
 def _alone(
     table: ThroughputTable, measured: str, gang: int, seed: int, as_json: bool, target: tuple[str, Path] | None
 ) -> None:
-    from trine.perf.estimate_alone import estimated_rates
+    from trine.perf.matrix_completion import estimated_rates
 
     told = _rates(measured, table.types)
     found = estimated_rates(table, told, gang, seed)
@@ -97,8 +97,7 @@ def _pairs(
     as_json: bool,
 ) -> None:
     from trine.inputs.throughput_csv import table_csv
-    from trine.perf.estimate import EstimatedPairs, References
-    from trine.perf.estimate_error import matches, pair_error
+    from trine.perf.pair_estimates import EstimatedPairs, References, matches, pair_error
     from trine.profile.atomic import write_atomically
 
     found = EstimatedPairs(References.of(table, references, seed), profiled, seed)

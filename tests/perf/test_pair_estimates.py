@@ -10,10 +10,8 @@ import pytest
 from tests.perf.pairs import TYPES, made_up
 from trine.core.errors import InputError
 from trine.inputs.throughputs import load_throughputs
-from trine.perf.estimate import EstimatedPairs, References
-from trine.perf.estimate_alone import estimated_rates
-from trine.perf.estimate_error import matches, pair_error
-from trine.perf.estimate_matrix import completed, nearest_row
+from trine.perf.matrix_completion import completed, estimated_rates, nearest_row
+from trine.perf.pair_estimates import EstimatedPairs, References, matches, pair_error
 from trine.perf.throughput import ThroughputTable, pair_kinds
 
 

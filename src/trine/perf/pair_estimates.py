@@ -1,6 +1,10 @@
 """Rates of pairs of jobs without measuring every pair: profile a few, complete, take those of the most similar model.
 
-The throughput estimator of Gavel (OSDI 2020). Rates of jobs alone are taken as known: see ``estimate_alone``.
+The throughput estimator of Gavel (OSDI'20, section 6), after Quasar (ASPLOS'14): how a model suffers from co-runners is
+a row of a matrix (a column per GPU type and co-runner). Few hidden properties explain all rows (how much compute, cache
+and memory traffic a model needs), so the matrix has low rank and a few measured entries determine the rest of a row.
+The completed row is used only to find the most similar reference model: its measured rates are better than the
+completed ones. Rates of jobs alone are taken as known; see ``matrix_completion.estimated_rates``.
 """
 
 from __future__ import annotations
@@ -8,25 +12,25 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import combinations_with_replacement
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trine.core.errors import InputError
-from trine.perf.estimate_matrix import Flags, Floats, completed, nearest_row
-from trine.perf.throughput import AskedPairs, ThroughputTable
+from trine.perf.matrix_completion import WHERE, Flags, Floats, completed, nearest_row
+from trine.perf.throughput import AskedPairs, KnowsPairs, ThroughputTable
 
 MOVING_AVERAGE = 0.5
-WHERE = "throughput estimate"
+"""Weight of the latest observation of a pair, as in Gavel."""
 
 
 class Match(NamedTuple):
     """What the profiling of a model led to."""
 
     reference: str
-    """Whose behaviour stands for the model's."""
+    """The model whose behaviour stands for this one's."""
     measured: frozenset[tuple[str, str]]
     """(GPU type, reference) pairs that were measured, on one GPU."""
 
@@ -61,6 +65,7 @@ class References:
         """The reference most like ``model``, of which a fraction ``profiled`` of the pairs has been measured."""
         rng = np.random.default_rng([seed, zlib.crc32(model.encode())])
         row, known = self._row(self.table, model, self.models)
+        # The table holds all pairs; which of them the profiling would have measured is drawn.
         known &= rng.random(len(row)) < profiled
         whole = np.vstack([self.slowdowns, np.where(known, row, 0.0)])
         mask = np.vstack([np.ones_like(self.slowdowns, np.bool_), known])
@@ -68,6 +73,7 @@ class References:
             found = nearest_row(self.slowdowns, completed(whole, mask, rng)[-1]) if known.any() else None
         except np.linalg.LinAlgError:
             found = None
+        # Without any measurement, or if the algebra fails, all references are as likely.
         reference = self.models[int(rng.integers(len(self.models))) if found is None else found]
         columns = [(gpu_type, other) for gpu_type in self.types for other in self.models]
         return Match(reference, frozenset(c for c, measured in zip(columns, known, strict=True) if measured))
@@ -101,7 +107,7 @@ class EstimatedPairs:
     """Probability that a pair of a model with a reference on a GPU type is measured."""
     seed: int = 0
     version: int = 0
-    """Changes with every observation: who keeps answers asks again then."""
+    """Changes with every observation: answers that were kept are out of date then."""
     asked: AskedPairs = field(default_factory=dict, init=False, repr=False)
     _matches: dict[str, Match] = field(default_factory=dict, init=False)
     _seen: dict[tuple[str, str, int, str], tuple[float, float]] = field(default_factory=dict, init=False)
@@ -121,8 +127,8 @@ class EstimatedPairs:
         """Steps per second of either while both run; ``None`` if the rate of one of them alone is not known."""
         gpu_type = gpu_type.lower()
         if model > other:
-            turned = self.pair_rate(other, model, gang, gpu_type)
-            return None if turned is None else (turned[1], turned[0])
+            swapped = self.pair_rate(other, model, gang, gpu_type)
+            return None if swapped is None else (swapped[1], swapped[0])
         seen = self._seen.get((model, other, gang, gpu_type))
         return seen or self._estimate(model, other, gang, gpu_type)
 
@@ -164,6 +170,7 @@ class EstimatedPairs:
         parts = self._parts(one.reference, two.reference, gang, gpu_type)
         if alone[0] is None or alone[1] is None or parts is None:
             return None
+        # What carries over from a reference is the part of its speed that is left, not the speed itself.
         rates = alone[0] * parts[0], alone[1] * parts[1]
         return rates if rates[0] > 0 and rates[1] > 0 else (0.0, 0.0)
 
@@ -185,3 +192,46 @@ class EstimatedPairs:
                 found = {t: self.pair_rate(one, other, gang, t) for t in known.types}
                 pairs[one, other, gang] = {t: rates for t, rates in found.items() if rates is not None}
         return ThroughputTable(known.rates, {key: found for key, found in pairs.items() if found})
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateError:
+    """Errors relative to the measured rate, over both jobs of all pairs that fit in truth and in the estimate."""
+
+    pairs: int
+    """Pairs by GPU type whose truth is known."""
+    mean: float
+    median: float
+    p90: float
+    missed: int
+    """Pairs that fit together although the estimate says no."""
+    wrong: int
+    """Pairs that do not fit together although the estimate says yes."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def pair_error(known: KnowsPairs, truth: ThroughputTable, gang: int = 1) -> EstimateError:
+    """The error of ``known`` over every two models of ``truth`` (a model with itself included)."""
+    models = sorted({model for one, other, size in truth.pairs if size == gang for model in (one, other)})
+    errors: list[float] = []
+    missed = wrong = count = 0
+    for one, other in combinations_with_replacement(models, 2):
+        for gpu_type in truth.types:
+            real, estimated = truth.pair_rate(one, other, gang, gpu_type), known.pair_rate(one, other, gang, gpu_type)
+            if real is None:
+                continue
+            count += 1
+            fits, said = min(real) > 0, estimated is not None and min(estimated) > 0
+            missed, wrong = missed + (fits and not said), wrong + (said and not fits)
+            if fits and said and estimated is not None:
+                errors += [abs(a - b) / b for a, b in zip(estimated, real, strict=True)]
+    found = np.array(errors or [0.0])
+    mean, median, p90 = float(found.mean()), float(np.median(found)), float(np.quantile(found, 0.9))
+    return EstimateError(count, mean, median, p90, missed, wrong)
+
+
+def matches(estimate: EstimatedPairs, models: list[str]) -> dict[str, str]:
+    """The reference that stands for each model."""
+    return {model: estimate.match(model).reference for model in models}
