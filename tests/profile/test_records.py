@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from trine.core.errors import InputError
-from trine.profile.records import MeasurementRecord, name_order, read_records, write_records
+from trine.profile.gpu_session import RecordsJournal
+from trine.profile.records import COLUMNS, MeasurementRecord, name_order, read_records
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -20,8 +21,11 @@ def test_own_file_round_trips_exactly(tmp_path: Path) -> None:
         MeasurementRecord("gpu0", "A", 0.1 + 0.2, 0, 1700000000.5, "n0", "rack-n0-0"),
         MeasurementRecord('odd, "name"', "B", 1e-7, 3),
     ]
+    path = write(tmp_path, ",".join(COLUMNS) + "\n")
+    for record in records:
+        RecordsJournal(path).append(record)
+    (tmp_path / "runs.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
     for name in ("runs.csv", "runs.csv.gz"):
-        write_records(records, tmp_path / name)
         assert list(read_records(tmp_path / name).records) == [
             MeasurementRecord(r.gpu, r.app_class, r.perf_s, r.run, r.at_s, r.node, r.place) for r in records
         ]

@@ -18,9 +18,10 @@ from tests.server.site import OWNER, Site, spec
 from trine.core.errors import InputError
 from trine.executor.base import GpuInfo, NodeInfo
 from trine.inputs.job_spec import JobSpec
-from trine.profile.load import load_any
+from trine.profile.profile_json import save_profile
+from trine.profile.profile_matching import load_any
 from trine.profile.records import MeasurementRecord
-from trine.profile.variability import build_profile, save_profile
+from trine.profile.variability_profile import build_profile
 from trine.server import daemon
 from trine.server.access import Access, Load, Queue, UserLimits, blocking_directory
 from trine.server.api import serve

@@ -14,9 +14,8 @@ import typer
 
 if TYPE_CHECKING:
     from trine.profile.app_run import AppRun
-    from trine.profile.devices import Found
-    from trine.profile.measure import Session
-    from trine.profile.session import Measuring, SessionResult
+    from trine.profile.devices import DeviceChoice
+    from trine.profile.gpu_session import OpenSession, SessionResult, SessionState
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
@@ -44,15 +43,13 @@ def gpus(
     import socket
 
     from trine.profile.devices import find_devices
-    from trine.profile.journal import SessionFiles
-    from trine.profile.measure import RUN_S, Plan
-    from trine.profile.plot import require_page
-    from trine.profile.session import open_session
+    from trine.profile.gpu_session import RUN_S, MeasurementPlan, SessionFiles, open_session
+    from trine.profile.session_page import require_page
 
     require_page()
     found = find_devices(node or socket.gethostname(), devices)
-    _tell(found)
-    plan = Plan(found.devices, repeats, seconds or RUN_S[found.devices[0].kind], seed)
+    _print_notes(found)
+    plan = MeasurementPlan(found.devices, repeats, seconds or RUN_S[found.devices[0].kind], seed)
     measuring = open_session(plan, SessionFiles.at(out), resume)
     session = _measure(measuring)
     if not session.complete:
@@ -62,12 +59,12 @@ def gpus(
     _report(measuring.finish(session), as_json)
 
 
-def _tell(found: Found) -> None:
+def _print_notes(found: DeviceChoice) -> None:
     for note in found.notes:
         typer.echo(note, err=True)
 
 
-def _measure(measuring: Measuring) -> Session:
+def _measure(measuring: OpenSession) -> SessionState:
     import time
 
     from trine.cli.progress import ProgressBar

@@ -1,6 +1,6 @@
-"""Measurement records: how long one run of an application class took on one GPU. Reads and writes them as CSV.
+"""Measurement records: how long one run of an application class took on one GPU. Reads them from CSV, in one unit.
 
-What they say about the GPUs is in ``variability``; whether they are in one unit of time is checked in ``time_units``.
+What they say about the GPUs is in ``variability_profile``; a session writes them in ``gpu_session``.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from trine.core.errors import InputError, nearest
 from trine.inputs.text_file import read_text
-from trine.profile.atomic import write_atomically
 
 WHAT = "a CSV file of measurements with the columns gpu (or uuid) and perf_s (or perf, perf_ms)"
 COLUMNS = ("gpu", "node", "place", "class", "run", "perf_s", "at_s")
@@ -34,8 +35,17 @@ _ALIASES = {
 }
 _SECONDS_PER_UNIT = {"perf_s": 1.0, "perf_ms": 1e-3, "perf": 1e-3}
 """Columns of times, best first. ``perf`` is that of the published measurements: milliseconds."""
-_RUN_MARKS = ("run", "at_s", "ts", "job_id", "reps")
-"""Columns that tell runs apart: with one of them, two equal rows are one measurement written twice."""
+_RUN_COLUMNS = ("run", "at_s", "ts", "job_id", "reps")
+"""Columns that distinguish runs: with one of them, two equal rows are one measurement written twice."""
+
+GAP = 30.0
+"""Neighbouring times further apart than this factor are not two chips but two units, or a run that hung."""
+_UNITS = (1e3, 1e6, 1e9)
+_NEAR = 3.0
+"""Two groups differ by a unit if their medians are within this factor of a thousand, a million ..."""
+_HUNG_SHARE = 0.05
+"""A group of slow runs below this share of a class may be runs that hung; above it, the file is refused."""
+_HUNG_LONGEST = 1e5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +87,8 @@ def read_records(path: str | Path, app_class: str = "", column: str = "") -> Mea
 
     ``column`` names the column to read in place of the times, in whatever unit it has.
     """
-    from trine.profile.time_units import in_one_unit
-
     rows = _rows(path)
-    layout = _Layout.of(rows[0][1], rows[0][0], column)
+    layout = _Columns.of(rows[0][1], rows[0][0], column)
     kept, duplicates = _without_duplicates(rows[1:], layout)
     records = [_record(row, where, layout, app_class) for where, row in kept]
     if not records:
@@ -95,36 +103,25 @@ def read_records(path: str | Path, app_class: str = "", column: str = "") -> Mea
     return Measurements(tuple(clean), Path(path).name, duplicates, rescaled, notes)
 
 
-def write_records(records: Iterable[MeasurementRecord], path: str | Path) -> None:
-    """Write ``records`` as our own CSV, all or nothing; the same records give the same bytes."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for r in records:
-        at = "" if r.at_s is None else repr(r.at_s)
-        writer.writerow((r.gpu, r.node, r.place, r.app_class, r.run, repr(r.perf_s), at))
-    write_atomically(path, text.getvalue())
-
-
 def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
     """Sort key that counts: ``gpu2`` comes before ``gpu10``."""
     return tuple((0, int(p), "") if "0" <= p[0] <= "9" else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _Columns:
     """Where the columns of one file are."""
 
     names: list[str]
     index: dict[str, int]
     perf: int
     seconds_per_unit: float
-    tells_runs: bool
+    has_runs: bool
     compared: list[int]
     """Columns in which duplicate rows must be equal: all but row numbers without a name."""
 
     @classmethod
-    def of(cls, cells: list[str], where: str, column: str) -> _Layout:
+    def of(cls, cells: list[str], where: str, column: str) -> _Columns:
         names = [cell.strip() for cell in cells]
         lower = [name.lower() for name in names]
         index = {key: _find(lower, aliases) for key, aliases in _ALIASES.items()}
@@ -133,7 +130,7 @@ class _Layout:
             raise InputError(where, f"no such column{nearest('gpu', lower)}", WHAT, "gpu")
         perf, unit = _perf_column(names, where, column)
         compared = [i for i, name in enumerate(lower) if name and not name.startswith("unnamed")]
-        return cls(names, known, perf, unit, any(mark in lower for mark in _RUN_MARKS), compared)
+        return cls(names, known, perf, unit, any(column in lower for column in _RUN_COLUMNS), compared)
 
     def text(self, row: list[str], key: str) -> str:
         """The cell of ``key``, empty where the file has no such column or says -1 for unknown."""
@@ -173,9 +170,9 @@ def _rows(path: str | Path) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Layout) -> tuple[list[tuple[str, list[str]]], int]:
-    """Rows that say the same twice are one measurement, unless nothing in the file tells runs apart."""
-    if not layout.tells_runs:
+def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Columns) -> tuple[list[tuple[str, list[str]]], int]:
+    """Rows that say the same twice are one measurement, unless no column of the file distinguishes runs."""
+    if not layout.has_runs:
         return rows, 0
     first: dict[tuple[str, ...], tuple[str, list[str]]] = {}
     for where, row in rows:
@@ -183,7 +180,7 @@ def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Layout) -> t
     return list(first.values()), len(rows) - len(first)
 
 
-def _record(row: list[str], where: str, layout: _Layout, app_class: str) -> MeasurementRecord:
+def _record(row: list[str], where: str, layout: _Columns, app_class: str) -> MeasurementRecord:
     gpu = row[layout.index["gpu"]].strip()
     if not gpu:
         raise InputError(where, "found nothing", "the name of a GPU", layout.names[layout.index["gpu"]])
@@ -206,20 +203,20 @@ def _positive(cell: str, where: str, column: str) -> float:
     return value
 
 
-def _time(cell: str, where: str, layout: _Layout) -> float | None:
+def _time(cell: str, where: str, layout: _Columns) -> float | None:
     if not cell:
         return None
     return _positive(cell, where, layout.names[layout.index["at_s"]])
 
 
-def _run(row: list[str], where: str, layout: _Layout) -> int:
+def _run(row: list[str], where: str, layout: _Columns) -> int:
     cell = layout.text(row, "run")
     if cell and not re.fullmatch("[0-9]{1,9}", cell):
         raise InputError(where, f"found {cell!r}", "the number of the run: 0, 1, 2 ...", "run")
     return int(cell or 0)
 
 
-def _node_and_place(row: list[str], layout: _Layout) -> tuple[str, str]:
+def _node_and_place(row: list[str], layout: _Columns) -> tuple[str, str]:
     cabinet, node, device = (layout.text(row, key) for key in ("cabinet", "node", "device"))
     if cabinet and node:
         # The published files write one node as 4 and as 004.
@@ -243,7 +240,7 @@ def _with_true_places(records: list[MeasurementRecord]) -> list[MeasurementRecor
     return [replace(r, place="") for r in records]
 
 
-def _numbered(records: list[MeasurementRecord], layout: _Layout) -> list[MeasurementRecord]:
+def _numbered(records: list[MeasurementRecord], layout: _Columns) -> list[MeasurementRecord]:
     """Runs counted per GPU and class in the order of the file, where the file does not number them."""
     if "run" in layout.index:
         return records
@@ -253,3 +250,54 @@ def _numbered(records: list[MeasurementRecord], layout: _Layout) -> list[Measure
         numbered.append(replace(r, run=seen[r.gpu, r.app_class]))
         seen[r.gpu, r.app_class] += 1
     return numbered
+
+
+# -- one unit of time ------------------------------------------------------------------------------------------------
+
+
+def in_one_unit(
+    records: Sequence[MeasurementRecord], wheres: Sequence[str] = ()
+) -> tuple[list[MeasurementRecord], int, tuple[str, ...]]:
+    """The records in one unit per class, how many were rescaled, and notes. ``wheres`` are the places for errors.
+
+    Chips differ by a few times, units by a thousand: groups whose medians differ by a thousand (a million ...) are the
+    same unit times that, and the larger is divided.
+    Rare slow runs at another factor are kept as they are; two large groups at another factor are refused.
+    """
+    clean, rescaled, notes = list(records), 0, []
+    for app_class in sorted({r.app_class for r in records}):
+        while split := _split([(r.perf_s, i) for i, r in enumerate(clean) if r.app_class == app_class]):
+            low, high = split
+            ratio = median(t for t, _ in high) / median(t for t, _ in low)
+            factor = next((u for u in _UNITS if u / _NEAR <= ratio <= u * _NEAR), None)
+            if factor is None:
+                notes.append(_kept_or_refused(clean, low, high, ratio, wheres))
+                break
+            for time, i in high:
+                clean[i] = replace(clean[i], perf_s=time / factor)
+            rescaled += len(high)
+            notes.append(f"class {app_class}: {len(high)} of {len(low) + len(high)} times divided by {factor:,.0f}")
+    return clean, rescaled, tuple(notes)
+
+
+Times = list[tuple[float, int]]
+
+
+def _split(times: Times) -> tuple[Times, Times] | None:
+    """The times below and above the widest gap, if there is one."""
+    ordered = sorted(times)
+    gaps = [(high[0] / low[0], i + 1) for i, (low, high) in enumerate(pairwise(ordered))]
+    widest, at = max(gaps, default=(1.0, 0))
+    return (ordered[:at], ordered[at:]) if widest > GAP else None
+
+
+def _kept_or_refused(
+    records: Sequence[MeasurementRecord], low: Times, high: Times, ratio: float, wheres: Sequence[str]
+) -> str:
+    odd = high[0][1] if len(high) <= len(low) else low[0][1]
+    gpu, app_class = records[odd].gpu, records[odd].app_class
+    if ratio > _HUNG_LONGEST or len(high) > max(1, _HUNG_SHARE * (len(low) + len(high))):
+        where = wheres[odd] if wheres else f"measurement of GPU {gpu}"
+        found = f"times of class {app_class} in two groups a factor {ratio:,.0f} apart (GPU {gpu} and others)"
+        raise InputError(where, found, "times of one application in one unit", "perf_s")
+    return f"class {app_class}: {len(high)} runs took {ratio:,.0f} times as long as the others (GPU {gpu} and others)"

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal, Protocol
 
 from trine.profile.kernels import streaming_bytes_per_s
-from trine.profile.nvml import GpuInfo, GpuSample, Nvml, visible_gpus
+from trine.profile.nvml import GpuSample, Nvml, NvmlGpu, visible_gpus
 
 Source = Literal["gpu", "cpu"]
 
@@ -48,7 +48,7 @@ class Sampler(Protocol):
 class GpuSampler:
     """Means over time, then over the GPUs that did anything."""
 
-    def __init__(self, nvml: Nvml, gpus: Sequence[GpuInfo]) -> None:
+    def __init__(self, nvml: Nvml, gpus: Sequence[NvmlGpu]) -> None:
         self._nvml, self._gpus = nvml, gpus
         self._seen: dict[int, list[GpuSample]] = {gpu.index: [] for gpu in gpus}
 
@@ -79,10 +79,10 @@ class GpuSampler:
             notes=tuple(notes) if len(active) < len(self._gpus) else (),
         )
 
-    def _peak(self, gpu: GpuInfo) -> float:
+    def _peak(self, gpu: NvmlGpu) -> float:
         return max((sample.compute_util or 0.0 for sample in self._seen[gpu.index]), default=0.0)
 
-    def _row(self, gpu: GpuInfo) -> dict[str, float | None]:
+    def _row(self, gpu: NvmlGpu) -> dict[str, float | None]:
         names = ("compute_util", "memory_util", "power_w", "clock_mhz")
         return {name: _mean(getattr(sample, name) for sample in self._seen[gpu.index]) for name in names}
 

@@ -37,7 +37,7 @@ from trine.executor.local import LocalExecutor
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import load_throughputs
-from trine.profile.load import load_any
+from trine.profile.profile_matching import load_any
 from trine.server.access import Access, blocking_directory, is_system_user, read_access
 from trine.server.api.app import build_app
 from trine.server.api.limits import Limits, connections_within, raise_descriptor_limit

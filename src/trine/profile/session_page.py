@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from trine.core.extras import require_extra
-from trine.profile.estimate import ClassEstimate, without_drift
+from trine.profile.device_effects import ClassEstimate, without_drift
 from trine.profile.kernels import KERNELS
 from trine.profile.records import MeasurementRecord
 

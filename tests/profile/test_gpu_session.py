@@ -11,26 +11,25 @@ from pathlib import Path
 import pytest
 
 from tests.profile.command import fake_torch, json_of, refused, trine_profile
-from tests.profile.virtual import VirtualMachine
+from tests.profile.virtual import VirtualMachine, flagged
 from trine.cli.profile_measure import _stop_at_interrupt
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, TrineError
-from trine.profile.journal import SessionFiles
-from trine.profile.measure import Plan, Session
+from trine.profile.gpu_session import MeasurementPlan, SessionFiles, SessionState, open_session
+from trine.profile.profile_json import load_profile
+from trine.profile.profile_matching import table_for
 from trine.profile.records import read_records
-from trine.profile.session import open_session
-from trine.profile.variability import load_profile
 
 SLOWDOWNS = (1.0, 1.0, 1.3)
 
 
-def plan_of(machine: VirtualMachine, repeats: int = 6, seed: int = 0) -> Plan:
-    return Plan(machine.devices, repeats, 0.1, seed)
+def plan_of(machine: VirtualMachine, repeats: int = 6, seed: int = 0) -> MeasurementPlan:
+    return MeasurementPlan(machine.devices, repeats, 0.1, seed)
 
 
 def measured(
     machine: VirtualMachine, files: SessionFiles, repeats: int = 6, resume: bool = False, stop_after: int | None = None
-) -> Session:
+) -> SessionState:
     """Run a session in ``files`` until it is complete or has taken ``stop_after`` records."""
     taken: list[int] = []
     measuring = open_session(plan_of(machine, repeats), files, resume)
@@ -70,9 +69,9 @@ def test_a_session_writes_records_profile_and_page(tmp_path: Path) -> None:
     session = measured(VirtualMachine(SLOWDOWNS, noise=0.003, drift_per_s=0.01), files)
     assert read_records(files.records).records == tuple(session.records)
     profile = load_profile(files.profile)
-    table, _ = profile.table(Cluster((Node("n0", 3),)))
+    table, _ = table_for(profile, Cluster((Node("n0", 3),)))
     assert table.slowdown("A") == pytest.approx([1.0, 1.0, 1.3], rel=0.02)
-    assert profile.flagged("slow") == ("n0-gpu2",)
+    assert flagged(profile, "slow") == ("n0-gpu2",)
     page = files.page.read_text(encoding="utf-8")
     assert "n0-gpu2" in page
     assert "<script src" not in page

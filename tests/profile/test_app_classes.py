@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from trine.core.errors import InputError
-from trine.profile.class_words import explained
-from trine.profile.classes import classify
+from trine.profile.app_classes import classify, describe
 from trine.profile.features import AppFeatures, merged, read_features, shipped_features
 
 PAL_APPLICATIONS = ("resnet50", "vgg19", "GPT2", "BERT", "DCGAN", "PointNet")
@@ -61,7 +60,7 @@ def test_hand_made_classes_win() -> None:
     table = classify(three_kinds(), {"memory0": "A", "brand-new": "B", "mixed1": "D"})
     assert [table.class_of(name) for name in ("memory0", "brand-new", "mixed1", "mixed2")] == ["A", "B", "D", "B"]
     assert any("class D exists by hand only" in note for note in table.notes)
-    assert any("by hand: memory0" in line for line in explained(table))
+    assert any("by hand: memory0" in line for line in describe(table))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -98,7 +97,7 @@ def test_shipped_table_knows_the_published_applications_and_says_what_is_a_guess
 
 
 def test_words_say_who_why_and_how_sensitive() -> None:
-    text = "\n".join(explained(classify(shipped_features())))
+    text = "\n".join(describe(classify(shipped_features())))
     for word in ("resnet50", "why:", "how sensitive:", "measured with", "Silhouette by number of classes", "unknown"):
         assert word in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.profile.virtual import VirtualMachine
-from trine.profile.estimate import ClassEstimate, estimate, without_drift
+from trine.profile.device_effects import ClassEstimate, estimate, without_drift
 
 TRUTH = (1.0, 1.0, 1.08, 0.95, 1.0, 1.02)
 

@@ -1,6 +1,6 @@
 """The variability profile: how much slower than the median each GPU is, per class, and how well that is known.
 
-Built here from measurement records; its file is in ``profile_json``, its use for a cluster in ``mapping``.
+Built here from measurement records; its file is in ``profile_json``, its use for a cluster in ``profile_matching``.
 """
 
 from __future__ import annotations
@@ -9,17 +9,11 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from trine.core.errors import InputError, unknown_name
-from trine.profile.records import MeasurementRecord, name_order
-from trine.profile.time_units import in_one_unit
-
-if TYPE_CHECKING:
-    from trine.core.cluster import Cluster
-    from trine.perf.variability import VariabilityTable
+from trine.perf.learning.evidence import robust_sd
+from trine.profile.records import MeasurementRecord, in_one_unit, name_order
 
 GPU_MEDIAN, RECORD, COLUMN = "gpu_median", "record", "column"
 WAYS = (GPU_MEDIAN, RECORD, COLUMN)
@@ -37,8 +31,6 @@ SLOW_SHARE = 0.75
 ONE_OFF_MARGIN = 0.10
 ONE_OFF_SPREADS = 5.0
 """A one-off slow run is that much above the GPU's own median, measured in the typical spread of runs."""
-
-_MAD_TO_SD = 1.4826  # a normal distribution's standard deviation in median absolute deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,39 +81,6 @@ class VariabilityProfile:
     seed: int | None = None
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def flagged(self, flag: str, app_class: str = "") -> tuple[str, ...]:
-        """Names of the GPUs that carry ``flag`` in ``app_class``, or in any class."""
-        return tuple(
-            gpu.name
-            for gpu in self.gpus
-            if any(flag in s.flags for c, s in gpu.classes.items() if app_class in ("", c))
-        )
-
-    def age_s(self, now_s: float) -> float | None:
-        """Seconds since the latest measurement; ``None`` if the records have no times."""
-        times = [s.measured_at_s for gpu in self.gpus for s in gpu.classes.values() if s.measured_at_s is not None]
-        return now_s - max(times) if times else None
-
-    def table(self, cluster: Cluster, classes: Iterable[str] = ()) -> tuple[VariabilityTable, list[str]]:
-        """The slowdowns for the GPUs of ``cluster``, and notes on what was assumed; see ``mapping``."""
-        from trine.profile.mapping import table_for
-
-        return table_for(self, cluster, classes)
-
-
-def load_profile(path: str | Path) -> VariabilityProfile:
-    """The profile in the JSON file ``path``, checked."""
-    from trine.profile.profile_json import read_profile
-
-    return read_profile(path)
-
-
-def save_profile(profile: VariabilityProfile, path: str | Path) -> None:
-    """Write ``profile`` as JSON, all or nothing; equal profiles give equal bytes."""
-    from trine.profile.profile_json import write_profile
-
-    write_profile(profile, path)
 
 
 def build_profile(
@@ -192,12 +151,6 @@ def _by_class_and_gpu(records: list[MeasurementRecord]) -> dict[str, Runs]:
     for r in records:
         found[r.app_class][r.gpu].append(r)
     return {c: {g: found[c][g] for g in sorted(found[c], key=name_order)} for c in sorted(found)}
-
-
-def robust_sd(values: Sequence[float]) -> float:
-    """Standard deviation that a few wild values cannot move: from the median absolute deviation."""
-    middle = median(values)
-    return _MAD_TO_SD * median(abs(v - middle) for v in values)
 
 
 def _figures(gpus: Runs, how: str) -> ClassFigures:

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.profile.virtual import flagged
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
-from trine.profile.load import load_any
-from trine.profile.profile_json import profile_text
+from trine.profile.profile_json import load_profile, profile_text, save_profile
+from trine.profile.profile_matching import load_any, table_for
 from trine.profile.records import MeasurementRecord, read_records
-from trine.profile.variability import (
-    VariabilityProfile,
-    build_profile,
-    load_profile,
-    save_profile,
-)
+from trine.profile.variability_profile import VariabilityProfile, build_profile
 
 
 def runs(gpu: str, times: Iterable[float], app_class: str = "A", node: str = "") -> list[MeasurementRecord]:
@@ -55,7 +51,7 @@ def test_a_single_slow_run_is_noise_not_a_slow_gpu() -> None:
 
 def test_a_gpu_that_is_always_slow_is_flagged() -> None:
     profile = build_profile(fleet() + runs("20", [2.0, 2.02, 1.98]))
-    assert profile.flagged("slow") == ("20",)
+    assert flagged(profile, "slow") == ("20",)
     assert profile.gpus[20].classes["A"].slowdown == pytest.approx(2.0, abs=0.05)
 
 
@@ -100,10 +96,6 @@ def test_the_same_file_twice_counts_once() -> None:
     profile = build_profile(fleet() + fleet())
     assert profile.gpus == build_profile(fleet()).gpus
     assert any("found twice" in note for note in profile.notes)
-
-
-def test_age_is_that_of_the_latest_run() -> None:
-    assert build_profile(fleet()).age_s(2004.0) == 1000.0
 
 
 def test_ways_differ_as_documented() -> None:
@@ -171,7 +163,7 @@ def test_other_files_are_no_profile(tmp_path: Path, text: str) -> None:
 
 
 def test_table_by_id_fills_what_is_missing() -> None:
-    table, notes = build_profile(runs("0", [1, 1, 1]) + runs("3", [2, 2, 2])).table(Cluster.uniform(2, 2))
+    table, notes = table_for(build_profile(runs("0", [1, 1, 1]) + runs("3", [2, 2, 2])), Cluster.uniform(2, 2))
     values = table.slowdown("A")
     assert values[1] == values[2] == 1.0
     assert values[3] == pytest.approx(2 * values[0])
@@ -181,7 +173,7 @@ def test_table_by_id_fills_what_is_missing() -> None:
 def test_table_by_node_name() -> None:
     cluster = Cluster((Node("left", 2), Node("right", 2)))
     records = runs("right:1", [3, 3, 3]) + runs("left:0", [1, 1, 1]) + runs("gone:0", [1, 1, 1])
-    table, notes = build_profile(records).table(cluster)
+    table, notes = table_for(build_profile(records), cluster)
     assert table.slowdown("A") == [1.0, 1.0, 1.0, 3.0]
     assert any("1 GPUs of the profile are on other nodes" in note for note in notes)
     assert any("2 of 4 GPUs (1, 2)" in note for note in notes)
@@ -190,11 +182,11 @@ def test_table_by_node_name() -> None:
 def test_table_by_uuid_within_named_nodes() -> None:
     cluster = Cluster((Node("left", 1), Node("right", 2)))
     records = runs("GPU-c", [3], node="right") + runs("GPU-a", [2], node="left") + runs("GPU-b", [1], node="right")
-    assert build_profile(records).table(cluster)[0].slowdown("A") == [1.0, 0.5, 1.5]
+    assert table_for(build_profile(records), cluster)[0].slowdown("A") == [1.0, 0.5, 1.5]
 
 
 def test_table_by_order_is_said() -> None:
-    table, notes = build_profile(runs("cpu10", [3]) + runs("cpu2", [1])).table(Cluster.uniform(1, 2))
+    table, notes = table_for(build_profile(runs("cpu10", [3]) + runs("cpu2", [1])), Cluster.uniform(1, 2))
     assert table.slowdown("A") == [0.5, 1.5]
     assert "matched by order" in notes[0]
 
@@ -212,13 +204,13 @@ def test_table_by_order_is_said() -> None:
 )
 def test_a_profile_of_other_gpus_is_refused(records: list[MeasurementRecord], sentence: str) -> None:
     with pytest.raises(InputError) as error:
-        build_profile(records).table(Cluster.uniform(2, 2))
+        table_for(build_profile(records), Cluster.uniform(2, 2))
     assert sentence in str(error.value)
 
 
 def test_a_class_without_profile_gets_the_most_sensitive_one() -> None:
     records = runs("0", [1]) + runs("1", [3]) + runs("0", [1], "B") + runs("1", [1], "B")
-    table, notes = build_profile(records).table(Cluster.uniform(1, 2), classes=("A", "C"))
+    table, notes = table_for(build_profile(records), Cluster.uniform(1, 2), classes=("A", "C"))
     assert table.slowdown("C") == table.slowdown("A") == [0.5, 1.5]
     assert any("class C has no profile" in note for note in notes)
 
@@ -241,7 +233,7 @@ def test_public_measurements_have_noisy_but_no_very_slow_gpus(shared_data: Path)
     assert max(slowdowns.values()) == pytest.approx(1.123, abs=0.001)
     reference_s = profile.classes["A"].reference_s
     one_off = {r.gpu for r in records if r.perf_s / reference_s > 1.5}
-    assert one_off <= set(profile.flagged("noisy"))
-    assert not one_off & set(profile.flagged("slow"))
+    assert one_off <= set(flagged(profile, "noisy"))
+    assert not one_off & set(flagged(profile, "slow"))
     twice = [MeasurementRecord("bad", "A", 2 * reference_s, i) for i in range(4)]
-    assert "bad" in build_profile([*records, *twice]).flagged("slow")
+    assert "bad" in flagged(build_profile([*records, *twice]), "slow")
