@@ -197,7 +197,7 @@ def _writable(path: Path) -> Iterator[BinaryIO]:
 def _feature_lines(result: AppRun) -> list[str]:
     """One number a line."""
     usage = result.usage
-    step = "not told by the job" if result.step_s is None else f"{result.step_s:.4g} (median of {result.steps})"
+    step = "not reported by the job" if result.step_s is None else f"{result.step_s:.4g} (median of {result.steps})"
     values = {
         "name": result.name,
         "source": usage.source,

@@ -149,7 +149,8 @@ def compare(
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
     from trine.cli.progress import ProgressBar
-    from trine.report.compare import Comparison, write_comparison
+    from trine.report.compare import Comparison
+    from trine.report.files import write_comparison
     from trine.report.page import require_page
     from trine.report.staging import check_target
     from trine.sim.sweep import Sweep, run_all

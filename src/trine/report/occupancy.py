@@ -1,4 +1,4 @@
-"""The map of who held which GPU when: a grid of rows (GPUs, or nodes where GPUs are many) by columns of time.
+"""The Gantt chart of GPUs: which job held which GPU when, as a grid of rows (GPUs or nodes) by columns of time.
 
 Grids are built here; colours and hover texts are given to them by the page's script.
 """
@@ -58,7 +58,7 @@ def build_map(result: RunResult, max_cells: int = MAX_CELLS) -> JobMap | LoadMap
 
 def _job_map(held: Holdings, gpus: int, span: tuple[float, float], max_cells: int) -> JobMap:
     edges, exact = _edges(held, span, min(MAX_COLUMNS, max(50, max_cells // gpus)))
-    # A cell belongs to whoever holds the GPU at its middle; where jobs share, to the one that started last.
+    # A cell belongs to the job that holds the GPU at its middle; where jobs share, to the one that started last.
     middle = (edges[:-1] + edges[1:]) / 2
     first = np.searchsorted(middle, held.start_s, side="left")
     last = np.searchsorted(middle, held.end_s, side="left")
