@@ -11,7 +11,7 @@ from tests.server.site import spec
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.job import Job
 from trine.perf.learning.observations import Observations
-from trine.perf.learning.store import observations_to_json
+from trine.perf.learning.observations_json import observations_to_json
 from trine.server import records as rec
 from trine.server import views
 from trine.server.build import Model, performance

@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trine.cli.generate import generate as generate_command
+from trine.cli.trace import generate as generate_command
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.trace.duration import fit_durations

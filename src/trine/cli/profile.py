@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trine.cli import profile_estimate, profile_measure, profile_network
+from trine.cli import profile_measure, profile_models
 from trine.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; make profiles of them.")
 app.command("gpus")(profile_measure.gpus)
 app.command("app")(profile_measure.app)
-app.command("estimate")(profile_estimate.estimate)
-app.command("network")(profile_network.network)
+app.command("estimate")(profile_models.estimate)
+app.command("network")(profile_models.network)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ClassFiles = Annotated[

@@ -1,6 +1,7 @@
 """``trine profile gpus`` and ``trine profile app``: measure this machine, measure a job.
 
-Data on stdout, talk on stderr; the job's own output counts as talk."""
+Data on stdout, messages on stderr, and the job's own output with them.
+"""
 
 from __future__ import annotations
 

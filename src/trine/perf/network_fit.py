@@ -52,7 +52,7 @@ class NetworkFit:
 
     def predict(self, rows: Sequence[StepRow]) -> list[float]:
         """Seconds per step; models that were not in the fit take the figures of the shipped table."""
-        return _Rows(rows, self.traffic, self.algorithm).steps(self.links, self.traffic)
+        return _StepRows(rows, self.traffic, self.algorithm).steps(self.links, self.traffic)
 
 
 class _Free(NamedTuple):
@@ -70,7 +70,7 @@ class _Free(NamedTuple):
         return self.name == "unreduced"
 
 
-class _Rows:
+class _StepRows:
     """Rows with their routes on one cluster that is large enough for all of them."""
 
     def __init__(self, rows: Sequence[StepRow], known: dict[str, ModelTraffic], algorithm: Algorithm) -> None:
@@ -111,7 +111,7 @@ def _gpus_of(row: StepRow, nodes_per_rack: int, gpus_per_node: int) -> list[int]
 
 def fit_network(rows: Sequence[StepRow], links: Links | None = None, algorithm: Algorithm = "ring") -> NetworkFit:
     """The parameters that come closest to ``rows``; ``links`` holds those that cannot be fitted."""
-    prepared = _Rows(rows, {}, algorithm)
+    prepared = _StepRows(rows, {}, algorithm)
     base = Links() if links is None else links
     free = [*_free_links(rows, base), *_free_models(prepared)]
     best = min((_solve(prepared, base, free, scale) for scale in (1.0, 0.1, 10.0)), key=lambda found: found[0])
@@ -145,7 +145,7 @@ def _free_links(rows: Sequence[StepRow], base: Links) -> list[_Free]:
     return found
 
 
-def _free_models(prepared: _Rows) -> list[_Free]:
+def _free_models(prepared: _StepRows) -> list[_Free]:
     """Compute of each model whose rows do not state it; overlap where enough rows can tell."""
     found: list[_Free] = []
     for model in sorted(prepared.traffic):
@@ -167,7 +167,7 @@ _PRIOR_SHARE = 0.1
 """Pull of shares towards 0: nodes add up before they send unless the rows say otherwise."""
 
 
-def _solve(prepared: _Rows, base: Links, free: Sequence[_Free], scale: float) -> tuple[float, list[float]]:
+def _solve(prepared: _StepRows, base: Links, free: Sequence[_Free], scale: float) -> tuple[float, list[float]]:
     """Cost and numbers of the best parameters from one start, with bandwidths between nodes times ``scale``."""
     from scipy.optimize import least_squares
 
@@ -182,7 +182,7 @@ def _solve(prepared: _Rows, base: Links, free: Sequence[_Free], scale: float) ->
 
 
 def _residuals(
-    prepared: _Rows, base: Links, free: Sequence[_Free], priors: Sequence[tuple[float, float]]
+    prepared: _StepRows, base: Links, free: Sequence[_Free], priors: Sequence[tuple[float, float]]
 ) -> Callable[[Iterable[float]], list[float]]:
     logs = [math.log(row.step_s) for row in prepared.rows]
 

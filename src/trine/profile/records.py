@@ -88,7 +88,7 @@ def read_records(path: str | Path, app_class: str = "", column: str = "") -> Mea
     ``column`` names the column to read in place of the times, in whatever unit it has.
     """
     rows = _rows(path)
-    layout = _Columns.of(rows[0][1], rows[0][0], column)
+    layout = _CsvColumns.of(rows[0][1], rows[0][0], column)
     kept, duplicates = _without_duplicates(rows[1:], layout)
     records = [_record(row, where, layout, app_class) for where, row in kept]
     if not records:
@@ -109,7 +109,7 @@ def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _CsvColumns:
     """Where the columns of one file are."""
 
     names: list[str]
@@ -121,7 +121,7 @@ class _Columns:
     """Columns in which duplicate rows must be equal: all but row numbers without a name."""
 
     @classmethod
-    def of(cls, cells: list[str], where: str, column: str) -> _Columns:
+    def of(cls, cells: list[str], where: str, column: str) -> _CsvColumns:
         names = [cell.strip() for cell in cells]
         lower = [name.lower() for name in names]
         index = {key: _find(lower, aliases) for key, aliases in _ALIASES.items()}
@@ -170,7 +170,9 @@ def _rows(path: str | Path) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Columns) -> tuple[list[tuple[str, list[str]]], int]:
+def _without_duplicates(
+    rows: list[tuple[str, list[str]]], layout: _CsvColumns
+) -> tuple[list[tuple[str, list[str]]], int]:
     """Rows that say the same twice are one measurement, unless no column of the file distinguishes runs."""
     if not layout.has_runs:
         return rows, 0
@@ -180,7 +182,7 @@ def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Columns) -> 
     return list(first.values()), len(rows) - len(first)
 
 
-def _record(row: list[str], where: str, layout: _Columns, app_class: str) -> MeasurementRecord:
+def _record(row: list[str], where: str, layout: _CsvColumns, app_class: str) -> MeasurementRecord:
     gpu = row[layout.index["gpu"]].strip()
     if not gpu:
         raise InputError(where, "found nothing", "the name of a GPU", layout.names[layout.index["gpu"]])
@@ -203,20 +205,20 @@ def _positive(cell: str, where: str, column: str) -> float:
     return value
 
 
-def _time(cell: str, where: str, layout: _Columns) -> float | None:
+def _time(cell: str, where: str, layout: _CsvColumns) -> float | None:
     if not cell:
         return None
     return _positive(cell, where, layout.names[layout.index["at_s"]])
 
 
-def _run(row: list[str], where: str, layout: _Columns) -> int:
+def _run(row: list[str], where: str, layout: _CsvColumns) -> int:
     cell = layout.text(row, "run")
     if cell and not re.fullmatch("[0-9]{1,9}", cell):
         raise InputError(where, f"found {cell!r}", "the number of the run: 0, 1, 2 ...", "run")
     return int(cell or 0)
 
 
-def _node_and_place(row: list[str], layout: _Columns) -> tuple[str, str]:
+def _node_and_place(row: list[str], layout: _CsvColumns) -> tuple[str, str]:
     cabinet, node, device = (layout.text(row, key) for key in ("cabinet", "node", "device"))
     if cabinet and node:
         # The published files write one node as 4 and as 004.
@@ -240,7 +242,7 @@ def _with_true_places(records: list[MeasurementRecord]) -> list[MeasurementRecor
     return [replace(r, place="") for r in records]
 
 
-def _numbered(records: list[MeasurementRecord], layout: _Columns) -> list[MeasurementRecord]:
+def _numbered(records: list[MeasurementRecord], layout: _CsvColumns) -> list[MeasurementRecord]:
     """Runs counted per GPU and class in the order of the file, where the file does not number them."""
     if "run" in layout.index:
         return records

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from trine.inputs.job_spec import JobSpec
-from trine.perf.learning.store import observations_from_json, observations_to_json
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.cluster_record import cluster_from_record, cluster_to_record

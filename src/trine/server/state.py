@@ -12,7 +12,7 @@ from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.perf.learning.observations import Observations
-from trine.perf.learning.store import observations_from_json, observations_to_json
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.cluster_record import cluster_from_record, renumbered

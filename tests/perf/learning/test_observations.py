@@ -14,8 +14,8 @@ from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.perf.learning.evidence import LearningSettings, robust_sd
 from trine.perf.learning.observations import Observations
+from trine.perf.learning.observations_json import observations_to_json
 from trine.perf.learning.rates import RateKey
-from trine.perf.learning.store import observations_to_json
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable

@@ -47,7 +47,7 @@ class LearningSettings:
                 raise InputError("learning", f"found {getattr(self, name)}", "a number greater than 0", name)
 
 
-class Sample(NamedTuple):
+class SampleId(NamedTuple):
     """Identifies one observation: a later one with the same ``serial`` replaces it, ``goes_on`` if its run had others.
 
     ``at_s`` is its time in Unix seconds.
@@ -74,7 +74,7 @@ class Window:
     def __len__(self) -> int:
         return len(self.flat) // _WIDTH
 
-    def put(self, sample: Sample, value: float, most: int) -> bool:
+    def put(self, sample: SampleId, value: float, most: int) -> bool:
         """Keep ``value``, as one of ``most``; false if it replaces an earlier value of the same sample."""
         flat = self.flat
         if known := bool(flat) and abs(flat[-2]) == sample.serial:

@@ -10,8 +10,8 @@ from statistics import fmean, median
 
 from trine.core.cluster import Tier
 from trine.core.errors import InputError
-from trine.perf.learning.chips import ChipEstimates, Drift
-from trine.perf.learning.evidence import LearningSettings, Sample
+from trine.perf.learning.chip_slowdowns import ChipEstimates, Drift
+from trine.perf.learning.evidence import LearningSettings, SampleId
 from trine.perf.learning.rates import (
     LOG_DIGITS,
     PairKey,
@@ -132,7 +132,7 @@ class Observations:
         """Log slowdown of the slowest chip of a gang, as believed before this run."""
         return max(self.chips.log_slowdown(app_class, gpu) for gpu in gpus)
 
-    def _learn(self, sample: Sample, key: RateKey, app_class: str, gpus: tuple[int, ...], log_step_s: float) -> bool:
+    def _learn(self, sample: SampleId, key: RateKey, app_class: str, gpus: tuple[int, ...], log_step_s: float) -> bool:
         """Split the time of a step into the model's share and the chip's.
 
         Both are unknown, so they are estimated in turn, each with the current estimate of the other taken out:

@@ -18,7 +18,7 @@ from trine.core.cluster import Tier
 from trine.perf.learning.evidence import (
     EvidenceWeight,
     LearningSettings,
-    Sample,
+    SampleId,
     Window,
     faded_median,
     median,
@@ -88,8 +88,8 @@ class RunSegment:
         self.seconds += seconds
         self.steps += steps
 
-    def sample(self, at_s: float) -> Sample:
-        return Sample(round(at_s, 3), self.serial, self.goes_on)
+    def sample(self, at_s: float) -> SampleId:
+        return SampleId(round(at_s, 3), self.serial, self.goes_on)
 
 
 class RunSegments:
@@ -138,7 +138,7 @@ class RateEstimate:
         self.published: float | None = None
         """The estimate at the last change that was reported as material."""
 
-    def put(self, gpus: tuple[int, ...], sample: Sample, log_step_s: float, half_life_s: float) -> None:
+    def put(self, gpus: tuple[int, ...], sample: SampleId, log_step_s: float, half_life_s: float) -> None:
         """One run of the gang ``gpus``, its time already divided by the slowdown of its slowest chip."""
         gang = gang_id(gpus)
         window = self.gangs.pop(gang, None) or Window()
@@ -231,7 +231,7 @@ class RateEstimates:
         self.settings = settings
         self.by_key: dict[RateKey, RateEstimate] = {}
 
-    def put(self, key: RateKey, app_class: str, gpus: tuple[int, ...], sample: Sample, log_step_s: float) -> bool:
+    def put(self, key: RateKey, app_class: str, gpus: tuple[int, ...], sample: SampleId, log_step_s: float) -> bool:
         """Learn from one run; true if the rate changed materially."""
         estimate = _lru_estimate(self.by_key, key)
         estimate.app_class, few = app_class, estimate.runs < self.settings.min_runs

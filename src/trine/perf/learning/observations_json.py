@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from trine.core.cluster import Tier
 from trine.core.errors import InputError
-from trine.perf.learning.chips import ChipEstimate, DriftFlag
+from trine.perf.learning.chip_slowdowns import ChipEstimate, DriftFlag
 from trine.perf.learning.evidence import EvidenceWeight, LearningSettings, Window
 from trine.perf.learning.observations import Observations, Predictions
 from trine.perf.learning.rates import PairKey, PairRateEstimates, RateEstimate, RateKey, RunSegment, RunSegments

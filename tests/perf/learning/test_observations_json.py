@@ -12,7 +12,7 @@ from tests.perf.learning.test_observations import World, flat, observe
 from trine.core.cluster import Tier
 from trine.core.errors import InputError
 from trine.perf.learning.observations import Observations
-from trine.perf.learning.store import observations_from_json, observations_to_json
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import exp, log, sqrt
 
-from trine.perf.learning.evidence import EvidenceWeight, LearningSettings, Sample, Window, median, robust_sd
+from trine.perf.learning.evidence import EvidenceWeight, LearningSettings, SampleId, Window, median, robust_sd
 from trine.perf.variability import VariabilityTable
 
 OWN_RUNS = 16
@@ -88,7 +88,7 @@ class ChipEstimate:
         """The estimate at the last change that was reported as material."""
         self.flag: DriftFlag | None = None
 
-    def put(self, sample: Sample, value: float, half_life_s: float) -> None:
+    def put(self, sample: SampleId, value: float, half_life_s: float) -> None:
         """Learn from a run whose slowdown ``value`` is that of this GPU."""
         if self.own.put(sample, value, OWN_RUNS) and not sample.goes_on:
             self.runs += 1
@@ -168,7 +168,7 @@ class ChipEstimates:
         chip = self.by_class.get(app_class, {}).get(gpu)
         return given if chip is None else chip.blended(given, self.settings)
 
-    def learn(self, sample: Sample, app_class: str, gpus: Sequence[int], slowdown: float) -> bool:
+    def learn(self, sample: SampleId, app_class: str, gpus: Sequence[int], slowdown: float) -> bool:
         """A run on ``gpus`` was ``exp(slowdown)`` times slower than on median GPUs; true on a material change."""
         if abs(slowdown) > INCOMPARABLE:
             return False
