@@ -111,15 +111,15 @@ def _report(result: SessionResult, as_json: bool) -> None:
 
 
 def _rows(result: SessionResult) -> list[list[str]]:
-    """A row per device: slowdown and interval by class, with a word where it stands out."""
+    """A row per device: slowdown and interval by class, with its verdict where it stands out."""
     kernels = {kernel.app_class: kernel.name for kernel in result.plan.kernels}
     header = ["device", *(f"{e.app_class} {kernels[e.app_class]}" for e in result.estimates), "runs"]
     cells: dict[str, dict[str, str]] = {device.id: {} for device in result.plan.devices}
     runs: dict[str, int] = dict.fromkeys(cells, 0)
     for e in result.estimates:
         for device in e.devices:
-            word = "" if device.verdict == "same" else f" {device.verdict}"
-            cells[device.gpu][e.app_class] = f"{device.slowdown:.3f} ±{device.high / device.slowdown - 1:.1%}{word}"
+            verdict = "" if device.verdict == "same" else f" {device.verdict}"
+            cells[device.gpu][e.app_class] = f"{device.slowdown:.3f} ±{device.high / device.slowdown - 1:.1%}{verdict}"
             runs[device.gpu] = max(runs[device.gpu], device.runs)
     return [header] + [
         [gpu, *(row.get(e.app_class, "-") for e in result.estimates), str(runs[gpu])] for gpu, row in cells.items()

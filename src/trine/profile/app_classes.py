@@ -96,7 +96,10 @@ Points = list[list[float]]
 
 
 def _scaled(rows: Sequence[AppFeatures]) -> tuple[Points, tuple[str, ...]]:
-    """Features with mean 0 and standard deviation 1; without those that are all equal or not known for all rows."""
+    """Features with mean 0 and standard deviation 1; without those that are all equal or not known for all rows.
+
+    Standardised, because distances would otherwise be those of the feature with the largest numbers: watts, not shares.
+    """
     import numpy as np
 
     columns, used = [], []
@@ -111,7 +114,12 @@ def _scaled(rows: Sequence[AppFeatures]) -> tuple[Points, tuple[str, ...]]:
 
 
 def _labels(points: Points, k: int | None) -> tuple[list[int], dict[int, float], list[str]]:
-    """Cluster of each point, the silhouette of each number of clusters tried, and notes."""
+    """Cluster of each point, the silhouette of each number of clusters tried, and notes.
+
+    The silhouette chooses the number: the squared error that K-means minimises only falls with more clusters, while the
+    silhouette falls again once a natural group is split. It is not defined for one cluster, so that one class is made
+    only where there is nothing to choose between.
+    """
     distinct = len({tuple(point) for point in points})
     largest = min(MAX_CLASSES, len(points) - 1, distinct)
     if k is not None and not 1 <= k <= distinct:
@@ -199,7 +207,7 @@ def _overridden(classes: list[AppClass], overrides: dict[str, str]) -> tuple[lis
     return changed, notes
 
 
-# -- in words --------------------------------------------------------------------------------------------------------
+# -- description -----------------------------------------------------------------------------------------------------
 
 
 def describe(table: ClassTable) -> list[str]:

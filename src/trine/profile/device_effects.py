@@ -1,7 +1,8 @@
 """What the records of a session say about its devices: log time = device + run + noise, fitted with medians.
 
 The run's share is the drift common to all devices; what is left of a device is its slowdown. Whether that is more
-than noise is tested, not assumed. Profiles for scheduling are in ``variability.py``."""
+than noise is tested, not assumed. Profiles for scheduling are in ``variability_profile``.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +129,11 @@ def _table(records: Sequence[MeasurementRecord], app_class: str) -> tuple[list[i
 
 
 def _polish(times: Floats) -> _Fit:
-    """Tukey's median polish: takes medians out of rows and columns in turn until nothing moves."""
+    """Tukey's median polish: takes medians out of rows and columns alternately until nothing moves.
+
+    A two-way analysis that a few disturbed runs cannot move (Tukey, Exploratory Data Analysis, 1977). It compares
+    devices within each run, which is why a session measures run by run.
+    """
     left = times.copy()
     run, device = np.zeros(times.shape[0]), np.zeros(times.shape[1])
     for _ in range(100):

@@ -1,5 +1,6 @@
-"""What the NVIDIA driver says about its GPUs, through NVML. No driver, no library or no card means no GPUs, never an
-error, and a question that the driver cannot answer is answered with ``None``."""
+"""GPUs as the NVIDIA driver reports them, through NVML. No driver, no library or no card means no GPUs, never an error;
+what the driver cannot report is ``None``.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ class Nvml:
 
 @contextmanager
 def open_nvml() -> Iterator[Nvml | None]:
-    """A session with the driver, or ``None`` where there is none to talk to."""
+    """A session with the driver, or ``None`` where there is none."""
     try:
         import pynvml
     except ImportError:

@@ -23,7 +23,7 @@ ACTIVE_UTIL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the samplers report of a whole run. Shares are 0 to 1; ``None`` where nobody can tell."""
+    """What the samplers report of a whole run. Shares are 0 to 1; ``None`` where it is not known."""
 
     source: Source
     compute_util: float | None
@@ -53,7 +53,7 @@ class GpuSampler:
         self._seen: dict[int, list[GpuSample]] = {gpu.index: [] for gpu in gpus}
 
     def start(self, pid: int) -> None:
-        """Nothing to prepare: NVML tells about GPUs, not about processes."""
+        """Nothing to prepare: NVML reports GPUs, not processes."""
 
     def sample(self) -> None:
         for index, seen in self._seen.items():
@@ -104,7 +104,7 @@ class _Tree:
 class CpuSampler:
     """Processor time, page faults and memory of the job's processes.
 
-    Processor time and page faults are exact: the system counts them and tells them when the job ends. Memory traffic
+    Processor time and page faults are exact: the system counts them and reports them when the job ends. Memory traffic
     is not to be had without hardware counters; ``memory_util`` is a stand-in: the bytes of all pages touched for the
     first time, against what one core can stream. It misses traffic to pages already touched and is a lower bound.
     """
@@ -131,7 +131,7 @@ class CpuSampler:
     def usage(self, seconds: float) -> Usage:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         counted_s = after.ru_utime + after.ru_stime - self._before.ru_utime - self._before.ru_stime
-        # Processes that nobody waits for are missing from the system's count, but not from the samples.
+        # Processes that were not waited for are missing from the system's count, but not from the samples.
         cpu_s = max(counted_s, self._cpu_seen_s)
         faults = after.ru_minflt + after.ru_majflt - self._before.ru_minflt - self._before.ru_majflt
         touched_per_s = faults * resource.getpagesize() / seconds

@@ -115,7 +115,7 @@ Runs = dict[str, list[MeasurementRecord]]
 
 def _cleaned(records: list[MeasurementRecord], how: str) -> tuple[list[MeasurementRecord], list[str]]:
     """Each run once, under one name per GPU, in one unit per class; and what had to be done for that."""
-    # Without a time nothing tells a copy from an honest repeat.
+    # Without a time a copy cannot be distinguished from a repeated run.
     unique = list({(r if r.at_s is not None else i): r for i, r in enumerate(records)}.values())
     notes = []
     if len(unique) < len(records):
@@ -155,6 +155,7 @@ def _by_class_and_gpu(records: list[MeasurementRecord]) -> dict[str, Runs]:
 
 def _figures(gpus: Runs, how: str) -> ClassFigures:
     times = [r.perf_s for runs in gpus.values() for r in runs]
+    # Over all records, as in the published profiles (PAL, SC'24), not over GPUs: runs of busy GPUs count more.
     reference_s = 1.0 if how == COLUMN else median(times)
     between = robust_sd([median(r.perf_s for r in runs) / reference_s for runs in gpus.values()])
     spreads = [robust_sd([r.perf_s for r in runs]) / reference_s for runs in gpus.values() if len(runs) >= MIN_RUNS]
@@ -173,7 +174,10 @@ def _slowdown(relative: list[float], runs: list[MeasurementRecord], figures: Cla
 
 
 def _flags(relative: list[float], figures: ClassFigures) -> tuple[str, ...]:
-    """``slow`` asks for most runs to agree; ``noisy`` is a GPU with runs far above its own median."""
+    """``slow`` asks for most runs to agree; ``noisy`` is a GPU with runs far above its own median.
+
+    The median alone would call a GPU slow although nearly half of its runs were as fast as those of others.
+    """
     middle = median(relative)
     slow_runs = sum(v >= figures.slow_from for v in relative)
     one_off = middle * (1.0 + max(ONE_OFF_MARGIN, ONE_OFF_SPREADS * figures.noise))
