@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gavel, live, sdk
+from benchmarks import gavel, live, sdk, share_rounds
 from benchmarks.churn import microseconds
 from trine.core.result import Summary
 from trine.inputs.preset import load_preset
@@ -108,6 +108,12 @@ def _gavel(policy: str, times: int = 1, **values: Any) -> Measured | str:
     return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
 
 
+def _settled_rounds() -> Measured:
+    found = share_rounds.settled_rounds()
+    detail = f"median; with placing {found.round_ms:.0f} ms, slowest {found.slowest_ms:.0f} ms, {found.changes} changes"
+    return Measured(found.policy_ms, _peak_mb(), detail)
+
+
 def _churn(placement: str, nodes: int, nodes_per_rack: int = 0) -> Measured:
     spent = min(microseconds(placement, nodes, nodes_per_rack=nodes_per_rack) for _ in range(3))
     return Measured(spent, _peak_mb(), "catching up with releases, choosing, marking")
@@ -171,6 +177,7 @@ _ALL = (
         30.0,
         lambda: _gavel("max-min-fairness", space_sharing=True),
     ),
+    Case("share-round", "a max-min round, 5,000 jobs, 10,176 GPUs", 100, _settled_rounds, unit="ms"),
     Case("place-10k", "one pal placement, 10,240 GPUs", 50, lambda: _churn("pal", 1280), unit="us"),
     Case("place-100k", "one pal placement, 102,400 GPUs", 100, lambda: _churn("pal", 12_800), unit="us"),
     Case("place-10k-racks", "the same, 10,240 GPUs in 160 racks", 75, lambda: _churn("pal", 1280, 8), unit="us"),

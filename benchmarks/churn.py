@@ -6,7 +6,6 @@ import random
 import time
 
 from trine.core.cluster import Cluster
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.plugins import find
 from trine.core.reason import Reason
@@ -28,7 +27,7 @@ def microseconds(
     cluster = Cluster.uniform(nodes, gpus_per_node, nodes_per_rack=nodes_per_rack)
     placement = find("trine.placement", Placement, "placement", placement_name, "benchmark")()
     perf = PerfModel(cluster, _variability(cluster, rng), LocalityPenalty(1.0, 1.5, 1.5 if not nodes_per_rack else 2.0))
-    placement.prepare(perf, rng, Compat())
+    placement.prepare(perf, rng)
     pool = FreePool(cluster, "gpu")
     jobs = [
         Job(str(i), 0.0, size, 1.0, app_class=rng.choice(CLASSES))

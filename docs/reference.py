@@ -11,19 +11,18 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from trine.assembly.registry import ordering_policies, placements, share_policies
+from trine.assembly.settings import GROUPS
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
-from trine.core.plugins import discover
-from trine.inputs.job_spec import EXPECTED, JobSpec
+from trine.core.result import Summary
+from trine.inputs.job_rules import EXPECTED
+from trine.inputs.job_spec import JobSpec
 from trine.inputs.preset import load_preset, preset_names
-from trine.placement.base import Placement
-from trine.policy.base import Policy
-from trine.policy.shares.base import SharePolicy
-from trine.policy.shares.rounds.params import RoundParams
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE
-from trine.sim.settings import GROUPS
 
 HERE = Path(__file__).parent / "reference"
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
@@ -32,19 +31,20 @@ MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 def pages() -> dict[str, str]:
     """File name to content."""
     return {
-        "policies.md": _catalog("Policies", "Who goes next.", discover("trine.policy", Policy)),
+        "policies.md": _catalog("Policies", "Who goes next.", ordering_policies()),
         "share-policies.md": _shares(),
         "placements.md": _catalog(
             "Placements",
             "Where a job goes. Every name also exists with `-sticky` behind it: running jobs then keep their GPUs; "
             "without it all jobs are placed anew every round.",
-            discover("trine.placement", Placement),
+            placements(),
         ),
         "settings.md": _settings(),
         "presets.md": _presets(),
         "jobs.md": _jobs(),
         "api.md": _api(),
         "metrics.md": _metrics(),
+        "summary.md": _summary(),
     }
 
 
@@ -58,7 +58,7 @@ def _shares() -> str:
         "an ordering policy: `aware`, `form` or `space_sharing` select this one. See [policies](../policies.md)."
     )
     rounds = f"\n## The round mechanism\n\nParameters of all share policies.\n{_table(params_of(RoundParams))}"
-    return _catalog("Share policies", lead, discover("trine.policy.shares", SharePolicy)) + rounds
+    return _catalog("Share policies", lead, share_policies()) + rounds
 
 
 def _entry(name: str, cls: Any) -> str:
@@ -174,6 +174,15 @@ def _metrics() -> str:
     lead = "What `/metrics` of the daemon tells Prometheus. See [operations](../operations.md#watch-it)."
     rows = [(f"`{name}`", meaning) for name, meaning in TABLE.items()]
     return f"{MADE}# Metrics\n\n{lead}\n\n{_rows(('metric', 'meaning'), rows)}"
+
+
+def _summary() -> str:
+    lead = (
+        "Keys of `summary.json`, of `--json` and of `compare.json`. Times are seconds. "
+        "See [output files](../outputs.md)."
+    )
+    rows = [(f"`{metric.key}`", metric.doc) for metric in Summary.metrics()]
+    return f"{MADE}# Summary of a run\n\n{lead}\n\n{_rows(('key', 'meaning'), rows)}"
 
 
 def _rows(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -20,6 +20,7 @@ from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.core.plugins import discover, find
 from trine.core.reason import Reason, Why
+from trine.parity.pal import configured
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask, Placement
@@ -34,10 +35,10 @@ clusters = st.builds(
 
 
 def prepared(cls: type[Placement], cluster: Cluster, slow: list[float], compat: Compat) -> Placement:
-    placement = cls()
+    placement = configured(cls(), compat)
     penalty = LocalityPenalty(1.0, 1.3, 1.7)
     perf = PerfModel(cluster, VariabilityTable(cluster.gpu_count, {"A": slow}), penalty)
-    placement.prepare(perf, random.Random(0), compat)
+    placement.prepare(perf, random.Random(0))
     return placement
 
 

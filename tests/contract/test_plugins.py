@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from trine.assembly.settings import parse_pairs, resolve
 from trine.core.errors import InputError
 from trine.core.params import build, params_of
 from trine.core.plugins import discover, find
 from trine.placement.base import Placement
 from trine.policy.base import Policy
-from trine.sim.settings import parse_pairs, resolve
 
 POLICIES: dict[str, type[Any]] = dict(discover("trine.policy", Policy))
 PLACEMENTS: dict[str, type[Any]] = dict(discover("trine.placement", Placement))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.contract.test_every_combination import assert_sound
+from trine.assembly.settings import resolve
 from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job
@@ -20,11 +21,10 @@ from trine.core.result import RunResult
 from trine.engine import selection_planner
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
-from trine.policy.shares.rounds.params import RoundParams
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.policy.view import View
 from trine.sim.scenario import Scenario, run
-from trine.sim.settings import resolve
 from trine.trace import load, write_trace
 
 POLICIES = sorted(discover("trine.policy.shares", SharePolicy))

@@ -282,8 +282,8 @@ def test_listings_name_what_exists(listing: str) -> None:
 
 def test_every_preset_resolves() -> None:
     """A preset with a misspelt key or an unknown policy must not ship."""
+    from trine.assembly.settings import resolve
     from trine.inputs.preset import load_preset, preset_names
-    from trine.sim.settings import resolve
 
     for name in preset_names():
         preset = load_preset(name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sim.tiny import build_engine
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.engine.events import Decision, Finished, Start, Started, Stop, Stopped, Submitted, Tick
 from trine.engine.invariants import check
-from trine.sim.settings import resolve
 
 
 class LiveWorld:

@@ -10,10 +10,10 @@ import numpy as np
 
 from tests.engine.live import LiveWorld
 from tests.sim.tiny import build_engine
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster
 from trine.policy.base import Policy, Ranking, Relocation
 from trine.policy.view import View
-from trine.sim.settings import resolve
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tests.engine.named_victims import Named, named_world
 from tests.property.strategies import Case, cases, stable
 from tests.sim.test_skipping import Restless
 from tests.sim.tiny import build_engine
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.core.reason import Why
@@ -24,7 +25,6 @@ from trine.engine.events import Decision, Event, Stop, Tick
 from trine.engine.invariants import check
 from trine.policy.base import Relocation
 from trine.sim.recorder import Recorder
-from trine.sim.settings import resolve
 from trine.sim.world import World
 
 RULE = Relocation(quantum_s=100)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim.tiny import build_engine
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.engine import events as ev
@@ -15,7 +16,6 @@ from trine.engine.engine import Engine
 from trine.engine.invariants import check
 from trine.engine.resume import Past, resume
 from trine.engine.table import State
-from trine.sim.settings import resolve
 
 CLUSTER = Cluster.uniform(3, 4)
 

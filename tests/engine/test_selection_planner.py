@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine.live import LiveWorld
 from tests.sim.tiny import build_engine, one_node, simulate
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.core.plugins import discover
@@ -22,7 +23,6 @@ from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement
 from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.view import View
-from trine.sim.settings import resolve
 
 TWO_TYPES = Cluster((Node("n0", 4, "x"), Node("n1", 4, "y")))
 PLACEMENTS = [name + suffix for name in sorted(discover("trine.placement", Placement)) for suffix in ("", "-sticky")]

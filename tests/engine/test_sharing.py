@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.test_selection_planner import TWO_TYPES, ChosenWorld, world_of
 from tests.sim.tiny import build_engine, one_node
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.errors import TrineError
 from trine.core.job import Job, Shape
@@ -29,7 +30,6 @@ from trine.engine.invariants import check
 from trine.engine.resume import Past, resume
 from trine.engine.table import State
 from trine.perf.throughput import ThroughputTable
-from trine.sim.settings import resolve
 
 TABLE = ThroughputTable(
     rates={("big", 1): {"x": 10.0}, ("small", 1): {"x": 4.0}, ("huge", 1): {"x": 1.0}},

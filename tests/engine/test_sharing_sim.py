@@ -11,13 +11,13 @@ import pytest
 
 from tests.engine.test_sharing import ONE, TABLE
 from tests.sim.tiny import Outcome, simulate
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Event, Start
 from trine.policy.base import Policy, Selection
 from trine.policy.view import View
-from trine.sim.settings import resolve
 
 
 @dataclass

@@ -9,6 +9,7 @@ from itertools import permutations
 import pytest
 
 from tests.sim.tiny import build_engine, simulate
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Links
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
@@ -17,7 +18,6 @@ from trine.engine.invariants import check
 from trine.engine.resume import Past, rate_resumed, resume
 from trine.engine.table import State
 from trine.perf.model import Speed
-from trine.sim.settings import resolve
 
 LINKS = Links(20e9, NIC := 0.2e9, uplink_bytes_per_s=0.1e9)
 PAIRS = replace(Cluster.uniform(2, 4, "v100"), links=LINKS)

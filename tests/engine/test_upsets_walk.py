@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sim.tiny import build_engine
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.core.plugins import discover
@@ -25,7 +26,6 @@ from trine.engine.table import State
 from trine.placement.base import Placement
 from trine.placement.shaped import never_has_shape
 from trine.policy.base import Policy
-from trine.sim.settings import resolve
 
 NODES = (
     Node("n0", 3, "x", "r0"),

@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, hstack, vstack
 from tests.parity.test_gavel import LAS, MAKESPAN, Experiment, simulated
 from trine.policy.shares.allocation import Allocation
 from trine.policy.shares.problem import Problem
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
 
 EXACT = 1e-6
 PRICES = {"v100": 0.74, "p100": 0.43, "k80": 0.135}

@@ -9,7 +9,7 @@ import pytest
 
 from trine.core.result import RunResult
 from trine.inputs.preset import load_preset
-from trine.perf.bins import authors_bins
+from trine.parity.pal import published_bins
 from trine.reproduce.pal import PalData, synergy_scenario
 from trine.sim.scenario import Scenario, run
 
@@ -99,7 +99,7 @@ def test_bins_are_the_published_ones(shared_data: Path, gpus: int, app_class: st
         slowdowns = [float(row[f"PerfVar_class{app_class}"]) for row in csv.DictReader(stream)]
     with (folder / f"gpus-{gpus}-bins.csv").open() as stream:
         expected = [float(row[f"sf_class{app_class}"]) for row in csv.DictReader(stream)]
-    bins = authors_bins(slowdowns)
+    bins = published_bins(slowdowns)
     assert [bins.score_of(g) for g in range(gpus)] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from trine.assembly.settings import WorldSettings
 from trine.core.cluster import Cluster
-from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.job import Job
 from trine.engine.engine import Engine
@@ -15,7 +15,7 @@ from trine.perf.variability import VariabilityTable
 from trine.placement.pal import Pal
 from trine.policy.fifo import Fifo
 from trine.sim.recorder import Recorder
-from trine.sim.world import World, WorldSettings
+from trine.sim.world import World
 
 
 def finish_times(migration_s: float, want: str = "finish_s") -> dict[str, Any]:
@@ -24,7 +24,7 @@ def finish_times(migration_s: float, want: str = "finish_s") -> dict[str, Any]:
     slow = {"A": [1.5, *[1.0] * 7]}
     perf = PerfModel(cluster, VariabilityTable(8, slow), LocalityPenalty.across_nodes(3.0))
     placement = Pal()
-    placement.prepare(perf, random.Random(0), Compat())
+    placement.prepare(perf, random.Random(0))
     engine = Engine(cluster, Fifo(), placement, perf, costs=StopCosts(migration_s=migration_s))
     jobs = [Job("short", 0.0, 4, 300.0, 1.0, app_class="A"), Job("long", 0.0, 4, 6000.0, 1.0, app_class="A")]
     recorder = Recorder(cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.tiny import simulate
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
 from trine.core.job import Job
@@ -14,7 +15,6 @@ from trine.placement.consolidate import Consolidate
 from trine.placement.free import FreePool
 from trine.placement.packed import Packed
 from trine.placement.skew import Skew
-from trine.sim.settings import resolve
 
 RACKS = Cluster.uniform(4, 2, nodes_per_rack=2)
 

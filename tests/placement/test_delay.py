@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.sim.test_skipping import Restless
 from tests.sim.tiny import Outcome, simulate
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Tier
-from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
@@ -23,7 +23,6 @@ from trine.placement.base import Ask, Placement, has_room
 from trine.placement.delay import Delay
 from trine.placement.free import FreePool
 from trine.placement.timers import DEFAULT_S, Timers
-from trine.sim.settings import resolve
 
 CLUSTER = Cluster.uniform(4, 2, nodes_per_rack=2)
 """Two racks of two nodes of two GPUs."""
@@ -34,7 +33,7 @@ FIXED: dict[str, Any] = {"machine_timer_s": 1_000.0, "rack_timer_s": 2_000.0}
 def delay(penalty: LocalityPenalty = PENALTY, slow: list[float] | None = None, **values: Any) -> Delay:
     placement = Delay(**values)
     table = VariabilityTable(8, {"A": slow or [1.0] * 8})
-    placement.prepare(PerfModel(CLUSTER, table, penalty), random.Random(0), Compat())
+    placement.prepare(PerfModel(CLUSTER, table, penalty), random.Random(0))
     return placement
 
 

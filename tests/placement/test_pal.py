@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trine.core.cluster import Cluster, Node
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.engine.engine import Engine
@@ -29,7 +28,7 @@ def prepared(
     placement: Placement, cluster: Cluster, slow: dict[str, list[float]], penalty: LocalityPenalty
 ) -> PerfModel:
     perf = PerfModel(cluster, VariabilityTable(cluster.gpu_count, slow), penalty)
-    placement.prepare(perf, random.Random(0), Compat())
+    placement.prepare(perf, random.Random(0))
     return perf
 
 

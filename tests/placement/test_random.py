@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import chisquare
 
 from trine.core.cluster import Cluster, Node
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
@@ -24,7 +23,7 @@ CLUSTER = Cluster((Node("a", 4), Node("b", 1), Node("c", 2)))
 
 def seeded(seed: int) -> Random:
     placement = Random()
-    placement.prepare(PerfModel(CLUSTER, VariabilityTable.flat(CLUSTER.gpu_count)), random.Random(seed), Compat())
+    placement.prepare(PerfModel(CLUSTER, VariabilityTable.flat(CLUSTER.gpu_count)), random.Random(seed))
     return placement
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trine.core.cluster import Cluster, Node, Tier
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.perf.bins import Bins
 from trine.perf.model import LocalityPenalty, PerfModel
@@ -124,8 +123,8 @@ def test_pal_ends_where_a_walk_over_all_tiers_and_bins_ends(
     slow = data.draw(st.lists(st.sampled_from([0.9, 1.0, 1.3, 1.9, 3.0]), min_size=count, max_size=count))
     penalty = LocalityPenalty(1.0, *data.draw(st.tuples(*[st.sampled_from([0.8, 1.0, 1.3, 2.0])] * 2)))
     pal, pool = Pal(), FreePool(cluster, "gpu")
-    compat = Compat(pal_multi_node=authors)
-    pal.prepare(PerfModel(cluster, VariabilityTable(count, {"A": slow}), penalty), random.Random(0), compat)
+    pal.spans_nodes_by_score = authors
+    pal.prepare(PerfModel(cluster, VariabilityTable(count, {"A": slow}), penalty), random.Random(0))
     pool.take(sorted(data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))))
     gang = data.draw(st.integers(1, pool.total))
     job = Job("j", 0.0, gang, 1.0, app_class="A")

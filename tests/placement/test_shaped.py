@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trine.core.cluster import Cluster, Node, Tier
-from trine.core.compat import Compat
 from trine.core.job import Job, Shape
 from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
@@ -105,6 +104,6 @@ def test_the_placement_chooses_the_chips_within_the_bound() -> None:
     """GPU 5 is slow: the shape must not keep ``pal`` from leaving it aside."""
     pal, slow = Pal(), [1.0] * 11
     slow[5] = 2.0
-    pal.prepare(PerfModel(CLUSTER, VariabilityTable(11, {"A": slow})), random.Random(0), Compat())
+    pal.prepare(PerfModel(CLUSTER, VariabilityTable(11, {"A": slow})), random.Random(0))
     asked = replace(job(3, Shape(None, Tier.NODE)), app_class="A")
     assert shaped(pal, Ask(asked), pool_without({0})) == [6, 7, 8]

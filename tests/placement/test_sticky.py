@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.sim.tiny import simulate
 from trine.core.cluster import Cluster
 from trine.core.job import Job
+from trine.perf.model import PerfModel
+from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask, Sticky
 from trine.placement.free import FreePool
 from trine.placement.packed import Packed
@@ -43,3 +47,16 @@ def test_random_without_it_moves_jobs_every_round() -> None:
     out = simulate([Job("a", 0, 1, 1000)], Cluster.uniform(4, 4), "fifo", "random", round_s=10)
     assert out.summary.migrations > 80
     assert len({s.gpus for s in out.segments}) == 16
+
+
+def test_a_file_written_for_three_arguments_is_prepared_all_the_same() -> None:
+    with pytest.warns(FutureWarning, match=r"Older\.prepare\(perf, rng, compat\) is prepare\(perf, rng\) now"):
+
+        class Older(Packed):
+            def prepare(self, perf, rng, compat):  # type: ignore[no-untyped-def, override]
+                self.seen = (perf, rng, compat)
+
+    placement, rng = Older(), random.Random(0)
+    perf = PerfModel(Cluster.uniform(1, 2), VariabilityTable.flat(2))
+    Sticky(placement).prepare(perf, rng)
+    assert placement.seen == (perf, rng, None)

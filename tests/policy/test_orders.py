@@ -7,9 +7,9 @@ import pytest
 from tests.policy.views import Seen, order
 from tests.sim.tiny import one_node, simulate
 from trine.core.cluster import Cluster
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.plugins import discover
+from trine.parity.pal import remaining_by_wall_time
 from trine.placement.base import Placement
 from trine.policy.fifo import Fifo
 from trine.policy.las import Las
@@ -48,7 +48,7 @@ def test_wall_attained_counts_the_time_run_whatever_was_done() -> None:
     """500 s on GPUs of half the speed: 750 s of work are left, 500 s by the published rule."""
     jobs = [Seen("a", 600), Seen("b", 1000, running_since_s=500, rate=0.5)]
     assert order(Srtf(), 1000, jobs) == "ab"
-    assert order(Srtf(), 1000, jobs, Compat(wall_attained=True)) == "ba"
+    assert order(Srtf(), 1000, jobs, remaining_by_wall_time) == "ba"
 
 
 def test_srsf_weighs_the_work_left_by_the_gang() -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.policy.base import Policy, Ranking
-from trine.policy.view import View
+from trine.policy.view import RemainingTime, View, remaining_by_work
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,14 @@ class Columns:
         self.open_ended = np.zeros(len(jobs), dtype=np.bool_)
 
 
-def view(now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> View:
+def view(now: float, jobs: Sequence[Seen], remaining_time: RemainingTime = remaining_by_work) -> View:
     """One GPU type, all of it in use."""
     job_indices, none_free, sixteen = np.arange(len(jobs), dtype=np.int64), np.array([0]), np.array([16])
-    return View(now, job_indices, Columns(jobs), none_free, sixteen, compat or Compat())
+    return View(now, job_indices, Columns(jobs), none_free, sixteen, remaining_time=remaining_time)
 
 
-def order(policy: Policy, now: float, jobs: Sequence[Seen], compat: Compat | None = None) -> str:
+def order(policy: Policy, now: float, jobs: Sequence[Seen], remaining_time: RemainingTime = remaining_by_work) -> str:
     """Ids in order of rank, as one word."""
-    ranking = policy.rank(view(now, jobs, compat))
+    ranking = policy.rank(view(now, jobs, remaining_time))
     assert isinstance(ranking, Ranking)
     return "".join(jobs[i].id for i in ranking.order.tolist())

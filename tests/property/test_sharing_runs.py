@@ -20,9 +20,9 @@ from tests.property.test_every_run import (
     the_cluster_is_not_overfull,
 )
 from tests.sim.tiny import Outcome, simulate
+from trine.assembly.settings import resolve
 from trine.policy.base import Policy, Selection
 from trine.policy.view import View
-from trine.sim.settings import resolve
 
 ROUND_S = 30.0
 

@@ -522,7 +522,7 @@ PLACEMENT_FAULTS = {
     "explain is odd": "def explain(self, job, gpus, pool):\n    return {{1}}",
     "excluded raises": "def excluded(self):\n    raise {error}('excluded')",
     "excluded is odd": "def excluded(self):\n    return frozenset({{-7, 10**9}})",
-    "prepare raises": "def prepare(self, perf, rng, compat):\n    raise {error}('prepare')",
+    "prepare raises": "def prepare(self, perf, rng):\n    raise {error}('prepare')",
 }
 _PLACE_WHEN = ("True", "ask.job.gpus == 1", "ask.job.gpus == 2", "every(3)", "ask.job.gpus > 2")
 

@@ -19,9 +19,10 @@ from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.build import Model
 from trine.server.controller import Controller
-from trine.server.replay import Forecast, error_sentence, forecast, redecide
+from trine.server.replay import Forecast, error_sentence, recorded_run, redecide
 from trine.server.state import LiveState
 from trine.server.store import Store
+from trine.sim.scenario import finish_times
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,11 @@ async def fifo_run(site: Site, lengths: dict[str, tuple[int, float]], model: str
 
 
 LENGTHS = {"1": (2, 600.0), "2": (2, 900.0), "3": (4, 300.0), "4": (1, 1200.0), "5": (3, 60.0), "6": (1, 30.0)}
+
+
+def forecast(state: LiveState, model: Model) -> list[Forecast]:
+    run = recorded_run(state, model)
+    return [] if run is None else run.compare(finish_times(run.settings, run.engine, run.jobs))
 
 
 def loaded(home: Path) -> LiveState:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.sim.tiny import Outcome, one_node, simulate
+from trine.assembly.factory import performance_model, stop_costs
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import world
-from trine.sim.performance import performance_model, stop_costs
-from trine.sim.settings import resolve
 
 SHORT = Job("b", 100, 1, 150)
 

@@ -10,6 +10,7 @@ import pytest
 from tests.sim.tiny import one_node, simulate
 from trine.core.cluster import Cluster
 from trine.core.job import Job
+from trine.core.result import Summary
 
 
 def test_a_run_by_hand() -> None:
@@ -69,3 +70,11 @@ def test_segments_cover_exactly_the_time_a_job_held_gpus() -> None:
         assert sum(end - start for start, end in stretches) == pytest.approx(life.held_s)
         assert all(a[1] <= b[0] for a, b in pairwise(stretches))
         assert (stretches[0][0], stretches[-1][1]) == (life.start_s, life.finish_s)
+
+
+def test_every_key_of_the_summary_is_explained_once_and_shown_where_its_metadata_says() -> None:
+    summary = simulate([Job("a", 0, 1, 100)], one_node(1)).summary
+    keys = [metric.key for metric in Summary.metrics()]
+    assert [key for key in keys if not key.startswith("deadlines")] == list(summary.as_dict())
+    assert all(metric.doc for metric in Summary.metrics())
+    assert all(bool(metric.title) == bool(metric.column) for metric in Summary.metrics())

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from trine.assembly.factory import performance_model
+from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Links
 from trine.core.errors import InputError
 from trine.inputs.links import PRESETS
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
-from trine.sim.performance import performance_model
 from trine.sim.scenario import Scenario, run
-from trine.sim.settings import resolve
 
 BARE = Cluster.uniform(4, 4, "v100", nodes_per_rack=2)
 LINKED = replace(BARE, links=Links(20e9, 1e9, oversubscription=2.0))

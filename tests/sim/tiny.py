@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from trine.assembly.factory import make_engine, performance_model
+from trine.assembly.settings import Settings, resolve
 from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.result import JobRecord, Segment, Summary
@@ -15,9 +16,8 @@ from trine.engine.engine import Engine
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import metrics
-from trine.sim.performance import performance_model, stop_costs
-from trine.sim.recorder import Life, Recorder
-from trine.sim.settings import Settings, resolve
+from trine.sim.recorder import Life
+from trine.sim.scenario import make_world
 from trine.sim.world import World
 
 
@@ -60,10 +60,9 @@ def build_engine(
     throughputs: ThroughputTable | None = None,
     cls: type[Engine] = Engine,
 ) -> Engine:
-    run = settings.run
-    perf = performance_model(run, cluster, VariabilityTable.of_cluster(cluster), throughputs or ThroughputTable())
-    settings.placement.prepare(perf, random.Random(f"{seed}/placement"), settings.compat)
-    return cls(cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, stop_costs(run, perf))
+    tables = VariabilityTable.of_cluster(cluster), throughputs or ThroughputTable()
+    perf = performance_model(settings.run, cluster, *tables)
+    return make_engine(settings, perf, f"{seed}/placement", engine_type=cls)
 
 
 def simulate(
@@ -80,11 +79,11 @@ def simulate(
 ) -> Outcome:
     """Run ``jobs`` to the end with the invariants checked after every step."""
     settings = resolve(policy, placement, {"validate": True} | {k.replace("__", "."): v for k, v in values.items()})
-    recorder = Recorder(cluster)
     tracked = sum(job.tracked for job in jobs)
     built = build_engine(cluster, settings, seed, throughputs, engine)
-    world = World(built, chain(jobs, background), tracked, settings.run, recorder)
+    world = make_world(settings, built, chain(jobs, background), tracked)
     world.run()
+    recorder = world.recorder
     records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
     summary = metrics.summarise(
         recorder, records, rounds=world.rounds, cpu_s=0.0, policy=policy, placement=placement, seed=seed

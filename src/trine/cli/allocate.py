@@ -47,10 +47,10 @@ def allocate(
 
 
 def _policy(name: str, sets: list[str]) -> SharePolicy:
+    from trine.assembly.settings import parse_pairs
     from trine.core.params import build
     from trine.core.plugins import find
     from trine.policy.shares.base import SharePolicy
-    from trine.sim.settings import parse_pairs
 
     found: SharePolicy = build(
         find("trine.policy.shares", SharePolicy, "share policy", name, "--policy"), parse_pairs(sets)

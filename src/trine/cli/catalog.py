@@ -11,11 +11,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.
 
 def policies(as_json: AsJson = False) -> None:
     """List the policies: who goes next, who gets which share."""
-    from trine.core.plugins import discover
-    from trine.policy.base import Policy
-    from trine.policy.shares.base import SharePolicy
+    from trine.assembly.registry import ordering_policies, share_policies
 
-    ordering, sharing = discover("trine.policy", Policy), discover("trine.policy.shares", SharePolicy)
+    ordering, sharing = ordering_policies(), share_policies()
     if as_json:
         found = {name: _entry(cls) | {"computes": "order"} for name, cls in ordering.items()}
         shares = {name: _entry(cls) | {"computes": "shares"} for name, cls in sharing.items()}
@@ -30,10 +28,9 @@ def policies(as_json: AsJson = False) -> None:
 
 def placements(as_json: AsJson = False) -> None:
     """List the placements: where a job goes."""
-    from trine.core.plugins import discover
-    from trine.placement.base import Placement
+    from trine.assembly import registry
 
-    _show(discover("trine.placement", Placement), as_json)
+    _show(registry.placements(), as_json)
     if not as_json:
         typer.echo("Every placement exists with -sticky after its name: running jobs then keep their GPUs.")
 
@@ -53,9 +50,9 @@ def presets(as_json: AsJson = False) -> None:
 
 def settings(as_json: AsJson = False) -> None:
     """List what --set changes besides policies and placements."""
+    from trine.assembly.settings import GROUPS
     from trine.core.compat import Compat
     from trine.core.params import params_of
-    from trine.sim.settings import GROUPS
 
     prefixes = {group: "" if group == "run" else f"{group}." for group in GROUPS}
     found = {prefixes[group] + name: p for group, owner in GROUPS.items() for name, p in params_of(owner).items()}

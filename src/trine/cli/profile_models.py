@@ -87,13 +87,13 @@ def _write_table(
     table: ThroughputTable, target: tuple[str, Path], gang: int, rates: dict[str, float], source: str
 ) -> None:
     """The table with the new model below the others, and where its rates come from."""
-    from trine.inputs.throughput_csv import table_csv
+    from trine.core.atomic_file import write_output
+    from trine.inputs.throughputs import table_csv
     from trine.perf.throughput import ThroughputTable
-    from trine.profile.atomic import write_atomically
 
     model, out = target
     below = table_csv(ThroughputTable({(model, gang): rates}), source).splitlines(keepends=True)[1:]
-    write_atomically(out, table_csv(table) + "".join(below))
+    write_output(out, table_csv(table) + "".join(below))
 
 
 def _pairs(
@@ -105,14 +105,14 @@ def _pairs(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from trine.inputs.throughput_csv import table_csv
+    from trine.core.atomic_file import write_output
+    from trine.inputs.throughputs import table_csv
     from trine.perf.pair_estimates import EstimatedPairs, References, matches, pair_error
-    from trine.profile.atomic import write_atomically
 
     found = EstimatedPairs(References.of(table, references, seed), profiled, seed)
     error, stands_for = pair_error(found, table, gang), matches(found, table.models)
     if out is not None:
-        write_atomically(out, table_csv(found.table((gang,)), f"estimated, {profiled:g} profiled, seed {seed}"))
+        write_output(out, table_csv(found.table((gang,)), f"estimated, {profiled:g} profiled, seed {seed}"))
     if as_json:
         _print_json({"error": error.as_dict(), "references": list(found.references.models), "matches": stands_for})
         return
@@ -198,11 +198,11 @@ def _as_dict(fit: NetworkFit, rows: Sequence[StepRow], unseen: float | None) -> 
 def _write_links(out: Path, fit: NetworkFit) -> None:
     import yaml
 
+    from trine.core.atomic_file import write_output
     from trine.inputs.links import links_tree
-    from trine.profile.atomic import write_atomically
 
     tree = {"links": links_tree(fit.links)}
-    write_atomically(out, yaml.safe_dump(tree, sort_keys=False, default_flow_style=False))
+    write_output(out, yaml.safe_dump(tree, sort_keys=False, default_flow_style=False))
     typer.echo(f"Wrote {out}.", err=True)
 
 

@@ -231,8 +231,8 @@ def _preset(name: str) -> Preset:
 
 def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, penalty: float | None) -> dict[str, Any]:
     """What the flags and ``--set`` say, by name."""
+    from trine.assembly.settings import parse_pairs
     from trine.core.errors import InputError
-    from trine.sim.settings import parse_pairs
 
     flags: dict[str, Any] = {}
     if round_s is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, NamedTuple
 
 from trine.core.cluster import Cluster, Tier
 
@@ -75,33 +75,165 @@ class LinkLoad(NamedTuple):
     uplink: float
 
 
+Kind = Literal["duration", "share", "count", "amount", "text"]
+"""How a value is written: seconds with a fitting unit, a fraction as per cent, a whole number, an amount of money."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A key of the summary: what it means, and where and how reports show it. An empty title leaves it out there."""
+
+    key: str
+    doc: str
+    kind: Kind = "duration"
+    title: str = ""
+    """Over its plot in a comparison, and ``column`` over its column there."""
+    column: str = ""
+    card: str = ""
+    """Under its value on the page of a run."""
+    line: tuple[str, str] | None = None
+    """In a terminal: the line it stands in, and what stands before the value there."""
+    more_is_better: bool = False
+    optional: bool = False
+    """Left out where it is 0 and nothing needs it beside other values."""
+
+
+def _metric(doc: str, kind: Kind = "duration", **shown: Any) -> dict[str, Any]:
+    """Metadata of a field of ``Summary``; ``shown`` are further attributes of ``Metric``."""
+    return {"doc": doc, "kind": kind, **shown}
+
+
+_QUANTILE = "of the completion times; quantiles are linear"
+_STOPS = "preemptions"
+_DEADLINES = "left out where no job has a deadline"
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The object that ``--json`` prints: keys and meaning are a contract."""
+    """The object that ``--json`` prints: keys and meaning are a contract.
 
-    jobs: int
-    finished: int
-    jct_mean_s: float
-    jct_p50_s: float
-    jct_p95_s: float
-    jct_p99_s: float
-    makespan_s: float
-    wait_mean_s: float
-    wait_p95_s: float
-    utilization: float
-    preemptions: int
-    migrations: int
-    lost_work_s: float
-    comm_gpu_s: float
-    cost: float
-    rounds: int
-    sim_cpu_s: float
-    policy: str
-    placement: str
-    seed: int
-    deadlines: int = 0
-    """Jobs with a deadline; this and the next are left out where there are none."""
-    deadlines_missed: int = 0
+    This is the one table of metrics: files, terminal, report pages and the reference take their columns from the fields
+    and their metadata, in this order. A new metric is a field here and its value in ``sim.metrics.summarise``.
+    """
+
+    jobs: int = field(metadata=_metric("tracked jobs", "count"))
+    finished: int = field(metadata=_metric("tracked jobs that finished", "count"))
+    jct_mean_s: float = field(
+        metadata=_metric(
+            "mean completion time, finish less submission",
+            title="Mean completion time",
+            column="JCT mean",
+            card="mean completion time",
+            line=("JCT", "mean"),
+        )
+    )
+    jct_p50_s: float = field(
+        metadata=_metric(
+            f"median {_QUANTILE}",
+            title="Median completion time",
+            column="JCT p50",
+            card="median completion time",
+            line=("JCT", "median"),
+        )
+    )
+    jct_p95_s: float = field(metadata=_metric(f"95th percentile {_QUANTILE}", line=("JCT", "p95")))
+    jct_p99_s: float = field(
+        metadata=_metric(
+            f"99th percentile {_QUANTILE}",
+            title="99th percentile of completion time",
+            column="JCT p99",
+            card="99th percentile",
+            line=("JCT", "p99"),
+        )
+    )
+    makespan_s: float = field(
+        metadata=_metric(
+            "first submission to last finish of tracked jobs",
+            title="Makespan",
+            column="makespan",
+            card="makespan",
+            line=("makespan", ""),
+        )
+    )
+    wait_mean_s: float = field(
+        metadata=_metric(
+            "mean wait: seconds without GPUs between submission and finish, waits after preemptions included",
+            title="Mean wait",
+            column="wait",
+            card="mean wait",
+            line=("wait", "mean"),
+        )
+    )
+    wait_p95_s: float = field(metadata=_metric("95th percentile of the waits", line=("wait", "p95")))
+    utilization: float = field(
+        metadata=_metric(
+            "GPU-seconds held by any job over those of the cluster during the makespan",
+            "share",
+            title="Utilisation",
+            column="utilisation",
+            card="utilisation",
+            line=("utilization", ""),
+            more_is_better=True,
+        )
+    )
+    preemptions: int = field(
+        metadata=_metric(
+            "stops without an immediate start on other GPUs",
+            "count",
+            title="Preemptions",
+            column="preemptions",
+            card="preemptions",
+            line=(_STOPS, ""),
+        )
+    )
+    migrations: int = field(
+        metadata=_metric(
+            "stops with an immediate start on other GPUs", "count", card="migrations", line=(_STOPS, "migrations")
+        )
+    )
+    lost_work_s: float = field(
+        metadata=_metric(
+            "run time that did not advance jobs: restoring, and work since the last checkpoint",
+            card="work lost to stops",
+            line=(_STOPS, "lost work"),
+            optional=True,
+        )
+    )
+    comm_gpu_s: float = field(
+        metadata=_metric(
+            "GPU-seconds in communication that compute does not hide; without [links](../network.md), those lost to "
+            "placements that span nodes",
+            card="GPU time in communication",
+            optional=True,
+        )
+    )
+    cost: float = field(
+        metadata=_metric(
+            "GPU-hours times the price per type, if the cluster file or `--prices` has prices; exact where they change",
+            "amount",
+            title="Cost",
+            column="cost",
+            card="cost",
+            line=("cost", ""),
+            optional=True,
+        )
+    )
+    rounds: int = field(
+        metadata=_metric("decision rounds, skipped ones included; decisions in event-driven mode", "count")
+    )
+    sim_cpu_s: float = field(
+        metadata=_metric("processor seconds of the simulation; not in `summary.json`, whose bytes repeat")
+    )
+    policy: str = field(metadata=_metric("the policy that was simulated", "text"))
+    placement: str = field(metadata=_metric("the placement that was simulated", "text"))
+    seed: int = field(metadata=_metric("the seed of everything random", "text"))
+    deadlines: int = field(default=0, metadata=_metric(f"jobs with a deadline; {_DEADLINES}", "count"))
+    deadlines_missed: int = field(default=0, metadata=_metric(f"jobs that missed theirs; {_DEADLINES}", "count"))
+
+    @classmethod
+    def metrics(cls) -> tuple[Metric, ...]:
+        """All keys with their meaning, in order."""
+        return tuple(Metric(f.name, **f.metadata) for f in fields(cls))
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)

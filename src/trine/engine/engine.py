@@ -23,7 +23,7 @@ from trine.engine.active_jobs import ActiveJobs
 from trine.engine.events import Decision, Event, Finished, Start, Started, Stop, Stopped, Submitted, Tick
 from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.moves import Moves
-from trine.engine.plan import Gpus, Plan, Planner
+from trine.engine.plan import Gpus, Plan, Planner, PlannerRules
 from trine.engine.quotas import Quotas
 from trine.engine.relocation import Relocations
 from trine.engine.selection_planner import ExactRound, runs_as_selected
@@ -33,7 +33,7 @@ from trine.perf.traffic import Traffic
 from trine.placement.base import Ask, Placement
 from trine.placement.free import FreeIndex
 from trine.policy.base import Policy, Ranking, Selection, check_ranking
-from trine.policy.view import Flags, Ints, View
+from trine.policy.view import Flags, Ints, RemainingTime, View, remaining_by_work
 
 _STORY_LENGTH = 20_000
 
@@ -59,6 +59,9 @@ class Engine:
     """GPUs that groups and users may hold at most."""
     space_sharing: bool = True
     """The world can run two jobs on the same GPUs; without it the second of a pair waits."""
+    rules: PlannerRules = field(default_factory=PlannerRules)
+    remaining_time: RemainingTime = remaining_by_work
+    """How the remaining time of jobs is computed."""
 
     def __post_init__(self) -> None:
         self.policy.prepare(self.perf)
@@ -102,7 +105,7 @@ class Engine:
         self._finished = 0
         self._story: deque[tuple[float, int, str, tuple[int, ...]]] = deque(maxlen=_STORY_LENGTH)
         # An order that only events change, placed by a rule without chance: planning again gives the same plan.
-        repeatable = not self.compat.keep_evictions if self.placement.sticky else self.placement.repeatable
+        repeatable = not self.rules.keep_evictions if self.placement.sticky else self.placement.repeatable
         self._repeats = repeatable and not self.policy.changes_with_time and not self.placement.changes_with_starts
         # Most placements care for neither times nor starts, and rounds are many.
         self._timed = type(self.placement.chooses).wakes_s is not Placement.wakes_s
@@ -125,8 +128,8 @@ class Engine:
             self.placement,
             self.policy.is_strict if self.strict is None else self.strict,
             self.policy.is_preemptive,
-            self.compat.keep_evictions,
-            moves if self.placement.weighs_moves and not self.compat.free_moves else None,
+            self.rules,
+            moves if self.placement.weighs_moves and self.rules.weigh_moves else None,
             self.co_runners,
             self.perf,
             relocations=Relocations(moves) if self.placement.relocates else None,
@@ -393,7 +396,17 @@ class Engine:
         free = [p.total for p in self.free.pools]
         aside = len(self.aside & self.assigned.keys()) if self.aside else 0
         all_run = len(self.assigned) - aside == len(active_jobs)
-        return View(now, active_jobs.job_indices, table, free, self._capacity, self.compat, table.prioritised, all_run)
+        return View(
+            now,
+            active_jobs.job_indices,
+            table,
+            free,
+            self._capacity,
+            self.compat,
+            table.prioritised,
+            all_run,
+            self.remaining_time,
+        )
 
     def speed(self, job_index: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to the jobs on its GPUs and links."""

@@ -72,6 +72,16 @@ class Plan:
             self.refusals[job_index] = refusal
 
 
+@dataclass(frozen=True)
+class PlannerRules:
+    """What the planner does with stops and moves, where published simulators differ."""
+
+    keep_evictions: bool = False
+    """Jobs stopped for a job that then does not fit stay stopped for the round, instead of going on."""
+    weigh_moves: bool = True
+    """Where the placement weighs moves, a running job moves only if that pays; else whenever its place changes."""
+
+
 @dataclass
 class Planner:
     """Plans one round at a time; ``assigned`` and ``free`` belong to the engine and are updated here."""
@@ -82,7 +92,7 @@ class Planner:
     placement: Placement
     strict: bool
     preemptive: bool
-    keep_evictions: bool = False
+    rules: PlannerRules = field(default_factory=PlannerRules)
     moves: Moves | None = None
     """Weighs a move against staying, for placements that do."""
     co_runners: dict[int, int] = field(default_factory=dict)
@@ -424,7 +434,7 @@ class _StickyRound:
     def _make_room(self, job: Job, job_index: int, position: int, pools: Sequence[int]) -> Gpus | None:
         """Stop jobs from the end of the order until the gang fits; undo all of it if it never does."""
         for pool in pools:
-            if self._obtainable(pool, position) < job.gpus and not self.planner.keep_evictions:
+            if self._obtainable(pool, position) < job.gpus and not self.planner.rules.keep_evictions:
                 continue
             stopped: list[int] = []
             stack = self.victims[pool]
@@ -433,7 +443,7 @@ class _StickyRound:
                 gpus = self.planner.try_place(job, (pool,), self.plan, job_index)
                 if gpus is not None:
                     return gpus
-            if not self.planner.keep_evictions:
+            if not self.planner.rules.keep_evictions:
                 self._undo(pool, stopped)
         return None
 

@@ -49,18 +49,6 @@ def pm_bins(slowdowns: Sequence[float]) -> Bins:
     return _bins(labels, _centres(values, labels), outlier)
 
 
-def authors_bins(slowdowns: Sequence[float]) -> Bins:
-    """The published rule: K = 2 + number of outliers over all GPUs; score = centre over the median of the centres.
-
-    The silhouette of the paper's text is computed in its code, but the loop over K returns after its first pass.
-    """
-    values = np.asarray(slowdowns, dtype=np.float64)
-    outlier = outliers(values)
-    labels = kmeans(values, 2 + int(outlier.sum()))
-    centres = _centres(values, labels)
-    return _bins(labels, centres / np.median(centres), outlier)
-
-
 def outliers(values: Floats) -> NDArray[np.bool_]:
     """More than three standard deviations (of the sample) above the mean."""
     if len(values) < 2:

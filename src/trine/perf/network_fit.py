@@ -114,7 +114,7 @@ def fit_network(rows: Sequence[StepRow], links: Links | None = None, algorithm: 
     prepared = _StepRows(rows, {}, algorithm)
     base = Links() if links is None else links
     free = [*_free_links(rows, base), *_free_models(prepared)]
-    # The slowest link of a route hides the others, so that the cost has several minima: three starts, the best one wins.
+    # The slowest link of a route hides the others, so that the cost has several minima: three starts, the best wins.
     best = min((_solve(prepared, base, free, scale) for scale in (1.0, 0.1, 10.0)), key=lambda found: found[0])
     fitted, traffic = _applied(free, best[1], base, prepared.traffic, _DIGITS)
     steps = prepared.steps(fitted, traffic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trine.core.cluster import Tier
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.core.result import TimerChange
@@ -129,8 +129,10 @@ class Placement(ABC):
         super().__init_subclass__(**kwargs)
         if "place" in vars(cls) and list(inspect.signature(cls.place).parameters)[1:2] == ["job"]:
             raise TypeError(f"{cls.__name__}.place(job, pool) is place(ask, pool) now; the job is ask.job")
+        if "prepare" in vars(cls) and len(inspect.signature(cls.prepare).parameters) > 3:
+            _accept_three_arguments(cls)
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: B027 - most need nothing
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: B027 - most need nothing
         """Called once before the first decision, with what a placement may read and its own random stream."""
 
     @property
@@ -176,6 +178,13 @@ class Placement(ABC):
         """
 
 
+def _accept_three_arguments(cls: type[Any]) -> None:
+    """Files written for ``prepare(perf, rng, compat)`` go on working; no flag of ``compat`` is set any more."""
+    prepare = cls.prepare
+    warnings.warn(f"{cls.__name__}.prepare(perf, rng, compat) is prepare(perf, rng) now", FutureWarning, stacklevel=3)
+    cls.prepare = lambda self, perf, rng, compat=None: prepare(self, perf, rng, compat)
+
+
 class Sticky(Placement):
     """Any placement, for new jobs only: what runs stays where it is until it ends or is preempted."""
 
@@ -188,8 +197,8 @@ class Sticky(Placement):
         self.started = inner.started  # type: ignore[method-assign]
         self.changes_with_starts = inner.changes_with_starts
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:
-        self.inner.prepare(perf, rng, compat)
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:
+        self.inner.prepare(perf, rng)
 
     @property
     def wakes_s(self) -> float:

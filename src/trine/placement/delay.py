@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from trine.core.cluster import Largest, Tier
-from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.params import param
@@ -76,8 +75,8 @@ class Delay(Placement):
         self._largest: dict[int, tuple[dict[int, int], Largest]] = {}
         """By index of the GPU type: GPUs out of service when it was counted, and what was counted."""
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:
-        self.within.prepare(perf, rng, compat)
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:
+        self.within.prepare(perf, rng)
         self._perf = perf
         self.timers = Timers(self.tuner)
         self._largest = {}

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from trine.core.compat import Compat
 from trine.core.params import param
 from trine.perf.bins import outliers
 from trine.perf.model import PerfModel
@@ -30,7 +29,7 @@ class ExcludeOutliers(Packed):
 
     slower_than: float = param(1.1, "outliers below this slowdown stay in service", minimum=1)
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
         self._perf = perf
 
     def excluded(self) -> frozenset[int]:

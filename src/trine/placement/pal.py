@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from trine.core.cluster import Tier
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
@@ -31,8 +30,8 @@ class Pal(PmFirst):
     """The GPUs that minimise tier penalty x worst PM score, over all tiers (node, rack, network) and all free GPUs.
 
     Every entry of the matrix is a tier and a score bin; the first entry, in ascending product, that holds the gang
-    wins. Inside it gangs span as few nodes as possible. With ``compat.pal_multi_node`` gangs that leave a node are
-    placed by score alone, as published.
+    wins. Inside it gangs span as few nodes as possible. As published (quirk ``pal_multi_node``) gangs that leave a
+    node are placed by score alone.
     """
 
     name: ClassVar[str] = "pal"
@@ -40,8 +39,8 @@ class Pal(PmFirst):
     paper: ClassVar[str] = "PAL (SC'24), L x V matrix"
     _walks: dict[tuple[str, str, tuple[float, ...]], _Walk] = field(default_factory=dict, init=False, repr=False)
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:
-        super().prepare(perf, rng, compat)
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:
+        super().prepare(perf, rng)
         self._walks = {}
         self._type_index = {gpu_type: index for index, gpu_type in enumerate(perf.cluster.types)}
 
@@ -53,12 +52,12 @@ class Pal(PmFirst):
         scored = self.scored(job, pool)
         if ask.widest < Tier.NETWORK and count > 1:
             return self.choose_within(ask, scored) or no_room(ask, pool)
-        if count == 1 or (self._compat.pal_multi_node and count > pool.largest_node):
+        if count == 1 or (self.spans_nodes_by_score and count > pool.largest_node):
             return scored.by_score(count)
         tier, b = self._first_entry(count, scored, self._walk(scored, job))
         if tier is Tier.NODE:
             found = scored.on_one_node(count, b)
-        elif self._compat.pal_multi_node:
+        elif self.spans_nodes_by_score:
             found = scored.by_score(count)
         else:
             found = scored.in_one_rack(count, b) if tier is Tier.RACK else scored.anywhere(count, b)
@@ -97,7 +96,7 @@ class Pal(PmFirst):
         known = self._walks.get(key)
         if known is None:
             penalty = by_model or self._perf.tier_slowdowns(job)
-            several_racks = len(scored.racks) > 1 and not self._compat.pal_multi_node
+            several_racks = len(scored.racks) > 1 and not self.spans_nodes_by_score
             tiers = (Tier.NODE, Tier.RACK, Tier.NETWORK) if several_racks else (Tier.NODE, Tier.RACK)
             entries = sorted([(penalty[t] * score, t, b) for t in tiers for b, score in enumerate(scored.bins.scores)])
             turns = {t: [turn for turn, entry in enumerate(entries) if entry[1] is t] for t in tiers}

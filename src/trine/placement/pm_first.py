@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from trine.core.cluster import Tier
-from trine.core.compat import Compat
 from trine.core.job import Job
 from trine.core.reason import Reason
-from trine.perf.bins import Bins, authors_bins, pm_bins
+from trine.perf.bins import Bins, pm_bins
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
 from trine.placement.free import FreePool
 from trine.placement.scored import ScoredPool
+
+ScoreBins = Callable[[Sequence[float]], Bins]
+"""PM scores from the slowdowns of GPUs of one type for one class: how many bins there are, and the score of each."""
 
 
 @dataclass
@@ -30,10 +33,13 @@ class PmFirst(Placement):
     paper: ClassVar[str] = "PAL (SC'24), PM-First"
     by_class: ClassVar[bool] = True
     weighs_moves: ClassVar[bool] = True
+    score_bins: ScoreBins = field(default_factory=lambda: pm_bins, init=False, repr=False)
+    spans_nodes_by_score: bool = field(default=False, init=False, repr=False)
+    """Gangs that leave a node take the best chips on however many nodes, instead of as few nodes as possible."""
     _scored: dict[tuple[str, str], ScoredPool] = field(default_factory=dict, init=False, repr=False)
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
-        self._perf, self._compat = perf, compat
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
+        self._perf = perf
         self._scored = {}
 
     def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
@@ -43,7 +49,7 @@ class PmFirst(Placement):
         scored = self.scored(job, pool)
         if ask.widest < Tier.NETWORK and job.gpus > 1:
             return self.choose_within(ask, scored) or no_room(ask, pool)
-        if job.gpus <= pool.largest_node or self._compat.pal_multi_node:
+        if job.gpus <= pool.largest_node or self.spans_nodes_by_score:
             return scored.by_score(job.gpus)
         return scored.anywhere(job.gpus, scored.worst_bin_for(job.gpus)) or too_few(job, pool)
 
@@ -68,8 +74,7 @@ class PmFirst(Placement):
         slowdowns = self._perf.variability.slowdown(app_class)
         cluster = pool.cluster
         mine = [g for g in range(cluster.gpu_count) if cluster.type_of(g) == pool.gpu_type]
-        rule = authors_bins if self._compat.pal_bins else pm_bins
-        found = rule([slowdowns[g] for g in mine])
+        found = self.score_bins([slowdowns[g] for g in mine])
         bin_of, outlier = [0] * cluster.gpu_count, [False] * cluster.gpu_count
         for i, g in enumerate(mine):
             bin_of[g], outlier[g] = found.bin_of[i], found.outlier[i]

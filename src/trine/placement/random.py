@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trine.core.cluster import Tier
-from trine.core.compat import Compat
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
@@ -24,7 +23,7 @@ class Random(Placement):
     repeatable: ClassVar[bool] = False
     relocates: ClassVar[bool] = False  # type: ignore[misc]  # no instance differs
 
-    def prepare(self, perf: PerfModel, rng: random.Random, compat: Compat) -> None:  # noqa: ARG002
+    def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
         self._rng = rng
 
     def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:

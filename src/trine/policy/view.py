@@ -52,13 +52,15 @@ class View:
         columns: JobColumns,
         free: Sequence[int] | Ints,
         capacity: Sequence[int] | Ints,
-        compat: Compat,
+        compat: Compat | None = None,
         prioritised: bool = True,
         all_run: bool = False,
+        remaining_time: RemainingTime | None = None,
     ) -> None:
         self.now = now
         self._job_indices = job_indices
-        self.compat = compat
+        self.compat = compat or _NO_QUIRKS
+        self._remaining_time = remaining_time or remaining_by_work
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
         self.all_run = all_run
@@ -198,15 +200,18 @@ class View:
         return np.minimum(c.done[self.job_indices] + since * c.rate[self.job_indices], c.steps[self.job_indices])
 
     @cached_property
+    def steps(self) -> Floats:
+        """All steps of the job, done or not."""
+        return self._columns.steps[self.job_indices]
+
+    @cached_property
     def steps_left(self) -> Floats:
-        return self._columns.steps[self.job_indices] - self.done
+        return self.steps - self.done
 
     @cached_property
     def remaining_s(self) -> Floats:
         """Seconds of work left on median GPUs of the best type."""
-        if self.compat.wall_attained:
-            return self.ideal_s - self.attained_s
-        return self.ideal_s * (1.0 - self.done / self._columns.steps[self.job_indices])
+        return self._remaining_time(self)
 
     @cached_property
     def ends_s(self) -> Floats:
@@ -233,4 +238,14 @@ class View:
         return getattr(self, new)
 
 
+RemainingTime = Callable[[View], Floats]
+"""Seconds of work left on median GPUs of the best type, for each job of a view."""
+
+
+def remaining_by_work(view: View) -> Floats:
+    """The part of the steps that is not done, of the run time on median GPUs of the best type."""
+    return view.ideal_s * (1.0 - view.done / view.steps)
+
+
+_NO_QUIRKS = Compat()
 _RENAMED = {"slots": "job_indices", "running": "assigned", "pool": "type_index", "pools_of": "types_of"}

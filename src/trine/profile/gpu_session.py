@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from trine.core.atomic_file import write_output
 from trine.core.errors import InputError, TrineError
 from trine.inputs.text_file import read_text
-from trine.profile.atomic import write_atomically
 from trine.profile.device_effects import ClassEstimate, estimate, without_drift
 from trine.profile.devices import Device
 from trine.profile.kernels import KERNELS, Kernel
@@ -200,8 +200,8 @@ def _create(files: SessionFiles, settings: dict[str, Any]) -> None:
     except OSError as error:
         found = f"cannot be made ({error.strerror})"
         raise InputError(str(files.records.parent), found, "a folder to write to") from None
-    write_atomically(files.settings, json.dumps(settings, indent=2) + "\n")
-    write_atomically(files.records, _HEADER)
+    write_output(files.settings, json.dumps(settings, indent=2) + "\n")
+    write_output(files.records, _HEADER)
 
 
 def _check_same(path: Path, settings: dict[str, Any]) -> None:
@@ -222,7 +222,7 @@ def _taken(path: Path) -> tuple[MeasurementRecord, ...]:
     if not whole:
         whole = _HEADER
     if whole != text:
-        write_atomically(path, whole)
+        write_output(path, whole)
     return read_records(path).records if whole.count("\n") > 1 else ()
 
 
@@ -298,7 +298,7 @@ class OpenSession:
         )
         save_profile(profile, self.files.profile)
         title = f"Devices of {self.plan.devices[0].node}"
-        write_atomically(self.files.page, session_page(title, result.estimates, session.records))
+        write_output(self.files.page, session_page(title, result.estimates, session.records))
         return result
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trine.core.result import RunResult, Summary
+from trine.core.result import Metric, RunResult, Summary
 from trine.report.text import MISSING, duration_with_interval, median, time_unit, with_interval
 
 CONFIDENCE = 0.95
@@ -69,27 +69,9 @@ class Comparison:
         return [r for r in self.rows if (r.policy, r.placement) == contender]
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A key of the summary: its title, its kind (duration in seconds, share or count) and which way is good."""
-
-    key: str
-    title: str
-    kind: str = "duration"
-    more_is_better: bool = False
-
-
-METRICS = (
-    Metric("jct_mean_s", "Mean completion time"),
-    Metric("jct_p50_s", "Median completion time"),
-    Metric("jct_p99_s", "99th percentile of completion time"),
-    Metric("makespan_s", "Makespan"),
-    Metric("wait_mean_s", "Mean wait"),
-    Metric("utilization", "Utilisation", "share", more_is_better=True),
-    Metric("preemptions", "Preemptions", "count"),
-)
-SHORT_TITLES = ("JCT mean", "JCT p50", "JCT p99", "makespan", "wait", "utilisation", "preemptions")
-COST = Metric("cost", "Cost", "count")
+COMPARED = tuple(metric for metric in Summary.metrics() if metric.column)
+METRICS = tuple(metric for metric in COMPARED if not metric.optional)
+"""Compared in any case; the optional ones only where a run has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +117,7 @@ def _student_t(degrees: int) -> float:
 def value_of(row: ComparisonRow, metric: Metric) -> float:
     """The metric of a run; NaN where no job finished, so that a run that did nothing cannot win."""
     value = row.results[metric.key]
-    unknown = value is None or (metric.kind != "count" and row.results.get("finished") == 0)
+    unknown = value is None or (metric.kind in ("duration", "share") and row.results.get("finished") == 0)
     return math.nan if unknown else float(value)
 
 
@@ -185,9 +167,11 @@ def _percent(e: Estimate) -> str:
 
 def columns_of(comparison: Comparison) -> dict[Metric, str]:
     """What is compared, with its short title; the cost only where GPUs have prices."""
-    found = dict(zip(METRICS, SHORT_TITLES, strict=True))
-    priced = any(row.results.get(COST.key, 0.0) > 0 for row in comparison.rows)
-    return found | {COST: "cost"} if priced else found
+
+    def known(metric: Metric) -> bool:
+        return not metric.optional or any(row.results.get(metric.key, 0.0) > 0 for row in comparison.rows)
+
+    return {metric: metric.column for metric in COMPARED if known(metric)}
 
 
 def comparison_table(comparison: Comparison) -> list[tuple[str, ...]]:

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from trine.core.result import RunResult
+from trine.core.result import Metric, RunResult
 from trine.report import figures, page, series
 from trine.report.compare import (
     METRICS,
     Comparison,
     Contender,
     Estimate,
-    Metric,
     best,
     columns_of,
     formatter,

@@ -7,7 +7,7 @@ import math
 from trine.core.result import JobRecord, RunResult, Summary
 from trine.report import figures, network_figures, page, series
 from trine.report.page import Cell
-from trine.report.text import MISSING, count, duration, number, share, times
+from trine.report.text import MISSING, count, duration, times, written
 
 WORST_JOBS = 20
 
@@ -38,31 +38,16 @@ def _unfinished(s: Summary) -> list[str]:
 
 
 def _cards(s: Summary) -> list[tuple[str, str]]:
-    measured = [
-        (duration(s.jct_mean_s), "mean completion time"),
-        (duration(s.jct_p50_s), "median completion time"),
-        (duration(s.jct_p99_s), "99th percentile"),
-        (duration(s.makespan_s), "makespan"),
-        (duration(s.wait_mean_s), "mean wait"),
-        (share(s.utilization), "utilisation"),
-    ]
-    if s.finished == 0:  # a summary of nothing holds zeros, which would read as very good
-        measured = [(MISSING, what) for _, what in measured]
+    """Values with what they are; optional ones, such as costs, as far as the run knows of them."""
     finished = "jobs, all finished" if s.finished == s.jobs else f"of {s.jobs:,} jobs finished"
-    values = [(f"{s.finished:,}", finished), *measured]
-    values += [(f"{s.preemptions:,}", "preemptions"), (f"{s.migrations:,}", "migrations")]
-    return values + _costs(s)
-
-
-def _costs(s: Summary) -> list[tuple[str, str]]:
-    """What was paid, as far as the run knows of it."""
-    values = []
-    if s.lost_work_s > 0:
-        values.append((duration(s.lost_work_s), "work lost to stops"))
-    if s.comm_gpu_s > 0:
-        values.append((duration(s.comm_gpu_s), "GPU time in communication"))
-    if s.cost > 0:
-        values.append((number(s.cost, 4), "cost"))
+    values = [(f"{s.finished:,}", finished)]
+    for metric in Summary.metrics():
+        value = getattr(s, metric.key)
+        if not metric.card or (metric.optional and value <= 0):
+            continue
+        # A summary of nothing holds zeros, which would read as very good.
+        unknown = s.finished == 0 and metric.kind in ("duration", "share") and not metric.optional
+        values.append((MISSING if unknown else written(metric.kind, value), metric.card))
     return values
 
 

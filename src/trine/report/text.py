@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from trine.core.result import Kind
 
 MISSING = "–"
 
@@ -72,6 +75,17 @@ def share(fraction: float) -> str:
 def times(factor: float) -> str:
     """A slowdown: ``3.2×``."""
     return f"{number(factor, 2 if factor < 100 else 3)}×" if math.isfinite(factor) else MISSING
+
+
+def written(kind: Kind, value: Any) -> str:
+    """A value of the summary as people read it."""
+    if kind == "duration":
+        return duration(value)
+    if kind == "share":
+        return share(value)
+    if kind == "amount":
+        return number(value, 4)
+    return f"{value:,}" if kind == "count" else str(value)
 
 
 def count(n: float, noun: str) -> str:

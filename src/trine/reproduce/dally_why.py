@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trine.assembly.factory import performance_model
+from trine.assembly.settings import RunSettings
 from trine.core.job import Job
 from trine.inputs.cluster import load_cluster
 from trine.perf.model import PerfModel
@@ -11,8 +13,6 @@ from trine.perf.variability import VariabilityTable
 from trine.reproduce.dally_settings import World
 from trine.reproduce.dally_workload import MIX
 from trine.reproduce.panels import Found, Panel, Table
-from trine.sim.performance import performance_model
-from trine.sim.settings import RunSettings
 from trine.trace.models import DEFAULT_MODELS
 
 GANG = 8

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from trine.assembly.settings import RunSettings
 from trine.core.params import params_of
-from trine.policy.shares.rounds.params import RoundParams
+from trine.policy.shares.rounds.round_params import RoundParams
 from trine.reproduce.checks import Check
 from trine.reproduce.gavel_data import GavelData
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import METRICS, failed
 from trine.reproduce.panels import Found, Panel
-from trine.sim.settings import RunSettings
 
 CASES = {
     ("max_min_fairness_perf", "max_min_fairness"): "jct_h",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import zlib
 from collections import Counter
 from collections.abc import Collection
@@ -11,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
+from trine.assembly.factory import make_engine, performance_model
+from trine.assembly.settings import Settings, resolve
 from trine.core.cluster import Cluster, Tier
 from trine.core.errors import InputError
 from trine.core.job import Job, Shape
@@ -28,8 +29,6 @@ from trine.policy.view import View
 from trine.server.live_job import LiveJob, NodeState
 from trine.server.records import Sharing
 from trine.server.state import OF_PLACEMENT, LiveState
-from trine.sim.performance import performance_model, stop_costs
-from trine.sim.settings import Settings, resolve
 
 KNOWN = "known_speeds"
 """Where, among a policy's accounts, it is noted which speeds they come from."""
@@ -132,19 +131,7 @@ def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) 
     """An engine for the cluster, without jobs; ``seed`` is that of the placement."""
     assert state.cluster is not None
     perf = performance(state, model, state.cluster)
-    settings.placement.prepare(perf, random.Random(seed), settings.compat)
-    run = settings.run
-    return Engine(
-        state.cluster,
-        settings.policy,
-        settings.placement,
-        perf,
-        run.strict,
-        settings.compat,
-        stop_costs(run, perf),
-        model.quotas,
-        space_sharing=state.sharing != "off",
-    )
+    return make_engine(settings, perf, seed, model.quotas, space_sharing=state.sharing != "off")
 
 
 def known_speeds(state: LiveState, model: Model) -> list[int]:

@@ -1,21 +1,23 @@
-"""A recorded run, looked at again: does the engine decide the same, and does the simulator foresee what happened?"""
+"""A recorded run, looked at again: does the engine decide the same, and does a simulation foresee what happened?
+
+The simulation itself is ``sim.scenario.finish_times``; here is what it runs, and how its answer compares.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from trine.assembly.settings import Settings, resolve
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.engine.engine import Engine
 from trine.server import records as rec
 from trine.server.build import Model, empty_engine
 from trine.server.controller import Controller
 from trine.server.live_job import LiveJob
 from trine.server.state import LiveState
-from trine.sim.recorder import Recorder
-from trine.sim.settings import resolve
-from trine.sim.world import World
 
 
 @dataclass(frozen=True)
@@ -73,24 +75,39 @@ def _words(record: rec.Record) -> str:
     return "; ".join(stops + starts) or "nothing"
 
 
-def forecast(state: LiveState, model: Model) -> list[Forecast]:
-    """Simulate the jobs that ended well, with the lengths they turned out to have, and compare when they ended."""
+@dataclass(frozen=True)
+class RecordedRun:
+    """The jobs of a journal that ended well, as a simulation can run them again: with the lengths they turned out to
+    have, and times that begin with the first submission."""
+
+    engine: Engine
+    settings: Settings
+    jobs: list[Job]
+    origin_s: float
+    ended: list[LiveJob]
+
+    def compare(self, finish_s: Mapping[str, float]) -> list[Forecast]:
+        """Real completion times beside simulated ones; ``finish_s``: when each job of ``jobs`` ended, by id."""
+        return [
+            Forecast(
+                job.id, (job.finished_s or 0.0) - job.submitted_s, finish_s[job.id] + self.origin_s - job.submitted_s
+            )
+            for job in self.ended
+            if job.id in finish_s
+        ]
+
+
+def recorded_run(state: LiveState, model: Model) -> RecordedRun | None:
+    """What there is to simulate; ``None`` if no job ended well."""
     ended = [job for job in state.jobs.values() if job.state == "done" and job.attained_s > 0]
     if state.cluster is None or not ended:
-        return []
-    origin = min(job.submitted_s for job in ended)
+        return None
+    origin_s = min(job.submitted_s for job in ended)
     settings = resolve(state.policy, state.placement, {**state.settings, "fill": True, "round_s": state.round_s})
     engine = empty_engine(state, model, settings, f"{model.seed}/placement")
-    jobs = [_simulated(job, origin) for job in sorted(ended, key=lambda job: job.submitted_s)]
+    jobs = [_simulated(job, origin_s) for job in sorted(ended, key=lambda job: job.submitted_s)]
     jobs = [job for job in jobs if engine.perf.types_for(job)]  # the cluster may have become smaller since
-    recorder = Recorder(state.cluster, keep_segments=False)
-    World(engine, iter(jobs), len(jobs), settings.run, recorder).run()
-    ends = {life.job.id: life.finish_s for life in recorder.lives}
-    return [
-        Forecast(job.id, (job.finished_s or 0.0) - job.submitted_s, ends[job.id] + origin - job.submitted_s)
-        for job in ended
-        if job.id in ends
-    ]
+    return RecordedRun(engine, settings, jobs, origin_s, ended)
 
 
 def _simulated(job: LiveJob, origin: float) -> Job:

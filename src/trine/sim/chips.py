@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from trine.assembly.settings import VariabilitySettings
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.perf.variability import VariabilityTable
 from trine.profile.draw import draw_table
 from trine.profile.profile_matching import load_any
 from trine.profile.records import MeasurementRecord, read_records
-from trine.sim.settings import VariabilitySettings
 
 
 def chips(

@@ -14,7 +14,7 @@ from trine.core.job import Job
 from trine.core.prices import HOUR_S
 from trine.engine.engine import Engine
 from trine.engine.table import JobTable
-from trine.policy.shares.rounds.share_rounds import ShareRounds
+from trine.policy.shares.rounds.mechanism import ShareRounds
 from trine.policy.view import Floats, View
 from trine.sim.recorder import Life, Recorder
 
@@ -72,7 +72,9 @@ class _Fluid:
         self.rate: Floats = np.zeros(0)
         if self.active:
             job_indices = np.array(self.active, np.int64)
-            view = View(self.now, job_indices, self.table, self.capacity, self.capacity, self.engine.compat)
+            engine, capacity = self.engine, self.capacity
+            rule = engine.remaining_time
+            view = View(self.now, job_indices, self.table, capacity, capacity, engine.compat, remaining_time=rule)
             self.rate, self.part = self.policy.fluid(view)
             self.solved += 1
 

@@ -79,7 +79,7 @@ class Recorder:
     """GPU-seconds held by tier, and those of them in communication that compute did not hide."""
     comm_by_tier: list[float] = field(default_factory=lambda: [0.0] * len(Tier))
     cost: float = 0.0
-    pair_part: float = 0.5
+    pair_cost_part: float = 0.5
     """Part of the price of shared GPUs that each of the two jobs pays."""
 
     def end_run(self, life: Life, end_s: float, why: Why) -> None:
@@ -120,7 +120,7 @@ class Recorder:
         if self.cluster.prices:
             gpu_type = self.cluster.type_of(run.gpus[0])
             whole = self.cluster.prices.cost(gpu_type, life.job.gpus, from_s, until_s) or 0.0
-            cost = whole * (self.pair_part if run.shared else 1.0)
+            cost = whole * (self.pair_cost_part if run.shared else 1.0)
             self.cost += cost
             life.cost += cost
 

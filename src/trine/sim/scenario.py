@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from trine.assembly.factory import make_engine, pair_cost_part, performance_model, slice_clock
+from trine.assembly.settings import RunSettings, Settings, TraceSettings, described, resolve
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
@@ -20,21 +21,15 @@ from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
-from trine.inputs.throughput_check import check_jobs
-from trine.inputs.throughputs import load_throughputs
+from trine.inputs.throughputs import check_jobs, load_throughputs
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Placement
-from trine.policy.base import Policy
-from trine.policy.shares.rounds.problem import entities_of
-from trine.policy.shares.rounds.share_rounds import ShareRounds
 from trine.sim import metrics
 from trine.sim.background import repeat
 from trine.sim.chips import chips
-from trine.sim.performance import performance_model, stop_costs
 from trine.sim.recorder import Recorder
-from trine.sim.settings import RunSettings, Settings, TraceSettings, described, resolve
 from trine.sim.world import World
 from trine.sim.worlds.load import LoadedWorld, load_world
 from trine.trace import ImportOptions, load
@@ -90,10 +85,10 @@ def run(
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = _that_fit(jobs, perf, settings.run, scenario, source)
     jobs = _in_window(jobs, settings.run.window)
-    recorder = Recorder(cluster, keep_segments)
     started = time.process_time()
-    simulated = _world(scenario, settings, jobs, perf, recorder, progress, log)
+    simulated = _world(scenario, settings, jobs, perf, keep_segments, progress, log)
     simulated.run()
+    recorder = simulated.recorder
     cpu_s = time.process_time() - started
     records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
     summary = metrics.summarise(
@@ -106,7 +101,7 @@ def run(
         seed=scenario.seed,
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
-    all_notes += [*_without_jobs(settings.policy, jobs), *_without_traffic(perf)]
+    all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf)]
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
     told = _record(scenario, settings)
@@ -244,18 +239,41 @@ def _world(
     settings: Settings,
     jobs: list[Job],
     perf: PerfModel,
-    recorder: Recorder,
+    keep_segments: bool,
     progress: Progress | None,
     log: DecisionLog | None,
 ) -> World:
-    run = settings.run
-    settings.placement.prepare(perf, random.Random(f"{scenario.seed}/placement"), settings.compat)
+    engine = make_engine(settings, perf, f"{scenario.seed}/placement")
     _check_capacity(jobs, settings.placement, perf.cluster)
-    costs = stop_costs(run, perf)
-    engine = Engine(perf.cluster, settings.policy, settings.placement, perf, run.strict, settings.compat, costs)
     tracked = sum(job.tracked for job in jobs)
-    told = None if log is None else _teller(engine, log)
-    return World(engine, _arrivals(jobs, run), tracked, run, recorder, progress, told)
+    log_decision = None if log is None else _teller(engine, log)
+    arrivals = _arrivals(jobs, settings.run)
+    return make_world(
+        settings, engine, arrivals, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
+    )
+
+
+def make_world(
+    settings: Settings,
+    engine: Engine,
+    arrivals: Iterator[Job],
+    tracked: int,
+    *,
+    keep_segments: bool = True,
+    progress: Progress | None = None,
+    log: Callable[[float, Decision], None] | None = None,
+) -> World:
+    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
+    recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings))
+    slices = slice_clock(settings, engine.perf)
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
+
+
+def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
+    """Simulate ``jobs`` (in order of submission) to their end; when each finished, in seconds, by job id."""
+    world = make_world(settings, engine, iter(jobs), len(jobs), keep_segments=False)
+    world.run()
+    return {life.job.id: life.finish_s for life in world.recorder.lives}
 
 
 def _teller(engine: Engine, log: DecisionLog) -> Callable[[float, Decision], None]:
@@ -291,9 +309,13 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     return entry
 
 
-def _without_jobs(policy: Policy, jobs: list[Job]) -> list[str]:
+def _without_jobs(settings: Settings, jobs: list[Job]) -> list[str]:
     """Groups that were given a weight and have no jobs: their names may be misspelt."""
-    named = entities_of(policy.params.entities) if isinstance(policy, ShareRounds) else {}
+    if settings.round_params is None:
+        return []
+    from trine.policy.shares.rounds.round_params import entities_of
+
+    named = entities_of(settings.round_params.entities)
     groups = {job.group for job in jobs}
     return [f"No job belongs to {name!r} of entities{nearest(name, groups)}." for name in named if name not in groups]
 

@@ -10,12 +10,11 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from trine.core.costs import StopCosts
+from trine.assembly.settings import WorldSettings
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.core.params import param
 from trine.core.reason import Why
 from trine.engine.engine import Engine, EngineError
 from trine.engine.events import (
@@ -33,47 +32,14 @@ from trine.engine.events import (
 )
 from trine.engine.invariants import check
 from trine.engine.sharing import co_runner_of
+from trine.parity.gavel_clock import RunningJob, SliceClock
 from trine.sim.link_loads import LinkLoads
 from trine.sim.recorder import Life, Recorder, Run
-from trine.sim.slices import LAST_FAILURE, Slice, Slices
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
 _FRUITLESS_STOPS = 50_000
 """So many stops in a row that save no work at all are taken for a standstill."""
-
-
-@dataclass(frozen=True)
-class WorldSettings:
-    """How time passes and what a stop costs."""
-
-    round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
-    event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
-    fill: bool = param(
-        False, "between rounds, give GPUs that nobody holds to waiting jobs at every arrival and completion"
-    )
-    finish: str = param(
-        "exact",
-        "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",
-        ("exact", "round"),
-    )
-    ideal: bool = param(False, "share policies only: no rounds, every job has its share of each type all the time")
-    restore_s: float = param(0.0, "seconds before work goes on after a preemption", minimum=0)
-    migration_s: float | None = param(None, "the same after a move to other GPUs; none = as restore_s", minimum=0)
-    restart: str = param(
-        "restore_s",
-        "what a restart costs: restore_s for all jobs, or model = the seconds that the table of models has instead",
-        ("restore_s", "model"),
-    )
-    checkpoint_every_s: float = param(
-        0.0, "work since the last multiple is lost at a stop; 0 = checkpoint at the stop", minimum=0
-    )
-    validate: bool = param(False, "check the invariants after every step")
-
-    @property
-    def costs(self) -> StopCosts:
-        """What stops cost, but for what depends on the model; see ``performance.stop_costs``."""
-        return StopCosts(self.restore_s, self.migration_s, self.checkpoint_every_s)
 
 
 class World:
@@ -88,7 +54,9 @@ class World:
         recorder: Recorder,
         progress: Callable[[int], None] | None = None,
         log: Callable[[float, Decision], None] | None = None,
+        slices: SliceClock | None = None,
     ) -> None:
+        """``slices``: rounds end with their last slice of whole steps instead of on the grid."""
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
         self.rounds = 0
@@ -102,10 +70,7 @@ class World:
         self._report = progress
         self._log = log
         self._fruitless = 0
-        compat = engine.compat
-        recorder.pair_part = 1.0 if compat.pair_cost_twice else 0.5
-        self._slices = Slices(engine.perf, compat, settings.round_s) if compat.round_ends_early else None
-        """Only where rounds end with their last slice."""
+        self._slices = slices
         self._idle_rounds = 0
         self._traffic = engine.traffic is not None
         self.link_loads: LinkLoads | None = None
@@ -122,7 +87,7 @@ class World:
         self.now = self._on_grid(self._next_job.submit_s) if self._next_job else 0.0
         while True:
             if self._slices:
-                self._end_slices(self._slices.end())
+                self._end_slices(self._slices)
             else:
                 self._finish_jobs()
             if not self._tracked_left:
@@ -232,20 +197,21 @@ class World:
             job = next(self._arrivals, None)
         self._next_job = job
 
-    def _running(self) -> Iterator[tuple[int, Life]]:
-        lives = self.recorder.lives
-        return ((job_index, lives[job_index]) for job_index in self.engine.assigned)
+    def _running(self) -> Iterator[RunningJob]:
+        for job_index in self.engine.assigned:
+            life = self.recorder.lives[job_index]
+            if life.run is not None:
+                yield RunningJob(job_index, life.job, life.done, life.run.gpus, life.run.speed)
 
-    def _end_slices(self, done: list[Slice]) -> None:
-        """Book whole steps; the policy is told the time that counts for each."""
-        for s in done:
+    def _end_slices(self, slices: SliceClock) -> None:
+        """Add the whole steps of the round, and give the policy the time that counts for each job."""
+        for s in slices.end():
             life = self.recorder.lives[s.job_index]
-            self.engine.policy.ran(s.job_index, s.seconds)
+            self.engine.policy.ran(s.job_index, s.charged_s)
             life.done += 0.0 if s.failed else s.steps
-            assert self._slices is not None
             if life.done >= life.job.steps:
                 self._finish(s.job_index, life, s.end_s)
-            elif self._slices.failures.get(s.job_index, 0) >= LAST_FAILURE:
+            elif slices.gives_up(s.job_index):
                 self._drop(s.job_index, life, s.end_s)
             else:
                 self.engine.handle(Progressed(self.now, s.job_index, life.done, None, 0.0))

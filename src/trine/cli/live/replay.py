@@ -28,8 +28,9 @@ def replay(
     from trine.server.access import read_access
     from trine.server.build import Model
     from trine.server.daemon import quotas_of
-    from trine.server.replay import error_sentence, forecast, redecide
+    from trine.server.replay import error_sentence, recorded_run, redecide
     from trine.server.store import Store
+    from trine.sim.scenario import finish_times
 
     journal = state_directory(state) / "journal.db"
     if not store and not journal.exists():
@@ -37,7 +38,8 @@ def replay(
     known = load_throughputs(throughputs) if throughputs else None
     model = Model(known, quotas_of(read_access(config))) if config else Model(known)
     agreement, ended = redecide(Store.open(store or journal).records(), model)
-    forecasts = forecast(ended, agreement.model)
+    run = recorded_run(ended, agreement.model)
+    forecasts = [] if run is None else run.compare(finish_times(run.settings, run.engine, run.jobs))
     learnt = ended.observations.prediction_error() if ended.observations else None
     if output is Form.JSON:
         print_json(

@@ -92,11 +92,11 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", help="Log only warnings.")] = False,
 ) -> None:
     """Start the daemon that runs jobs on this machine's GPUs."""
+    from trine.assembly.settings import parse_pairs
     from trine.client.address import state_directory
     from trine.core.errors import InputError
     from trine.server import daemon, logs
     from trine.server.prune import Retention, keep_seconds
-    from trine.sim.settings import parse_pairs
 
     if not 0 < round_s < float("inf"):
         raise InputError("--round", f"{round_s:g}", "a number of seconds greater than 0")

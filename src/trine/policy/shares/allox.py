@@ -33,6 +33,7 @@ class AlloX(SharePolicy):
     title: ClassVar[str] = "minimum average completion time by matching"
     paper: ClassVar[str] = "AlloX (EuroSys'20), section 4; Gavel (OSDI'20), section 7"
     objective: ClassVar[str] = "jobs that run"
+    single_gpu_only: ClassVar[bool] = True
 
     alpha: float = param(1.0, "part of the waiting jobs that is matched, oldest first", minimum=0)
 

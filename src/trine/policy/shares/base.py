@@ -96,6 +96,27 @@ class SharePolicy(ABC):
     timeless: ClassVar[bool] = False
     """Shares depend on who is there and how fast, not on progress, waiting or deadlines: those may be left out."""
 
+    # What the round mechanism (``rounds.mechanism``) must know of a policy.
+    aware: bool = True
+    """Uses the speed of each job on each type. A parameter where a policy exists with and without (``aware_param``)."""
+    space_sharing: bool | None = False
+    """Runs pairs of jobs on the same GPUs. A parameter where that is a choice (``sharing_param``)."""
+    strict: ClassVar[bool] = False
+    """No job overtakes another: the first one without room ends the filling of free GPUs."""
+    single_gpu_only: ClassVar[bool] = False
+    """Computes shares for jobs of one GPU only; gangs get GPUs that are left."""
+    uses_prices: ClassVar[bool] = False
+    """Needs a price for every GPU type, and new shares when one changes; jobs stay on the types it chose."""
+    uses_groups: ClassVar[bool] = False
+    """Shares time between groups of jobs (entities) first."""
+    needs_pairs_on_all_types: ClassVar[bool] = False
+    """Treats types alike: two jobs may share GPUs only if they can on every type."""
+    jobs_stay: ClassVar[bool] = True
+    """By default a running job keeps its GPUs for a round although others are further behind. Not where the last job
+    to finish counts."""
+    prefers_ratio: ClassVar[bool] = False
+    """Rounds go by share over time received by default, as under every policy that is not ``aware``."""
+
     def allocate(self, problem: Problem, memory: Memory | None = None) -> Allocation:
         """Valid shares: no job above full time, no type above its GPUs. Nothing for no jobs."""
         if not len(problem):
@@ -117,6 +138,33 @@ class SharePolicy(ABC):
         from trine.policy.shares.words import by_prices
 
         return by_prices(problem, found)
+
+
+TRAITS = (
+    "name",
+    "title",
+    "objective",
+    "aware",
+    "space_sharing",
+    "strict",
+    "single_gpu_only",
+    "uses_prices",
+    "uses_groups",
+    "jobs_stay",
+    "prefers_ratio",
+)
+"""What a variant takes over from the policy it stands for."""
+
+
+@dataclass
+class PolicyVariant(SharePolicy):
+    """A policy that stands for ``meant``, under its name, and computes something else."""
+
+    meant: SharePolicy
+
+    def __post_init__(self) -> None:
+        for trait in TRAITS:
+            setattr(self, trait, getattr(self.meant, trait))
 
 
 def aware_param() -> Any:

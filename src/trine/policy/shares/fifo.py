@@ -28,6 +28,7 @@ class Fifo(SharePolicy):
     title: ClassVar[str] = "first in, first out, each job on the fastest type with room"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
     objective: ClassVar[str] = "jobs that run (greedy), rank-weighted throughput (lp)"
+    strict: ClassVar[bool] = True
 
     form: str = param("greedy", "whole GPUs in order of arrival, or the optimisation problem", choices=("greedy", "lp"))
     aware: bool = aware_param()

@@ -29,6 +29,9 @@ class Gandiva(SharePolicy):
     title: ClassVar[str] = "equal time, with random pairs on shared GPUs when they are short"
     paper: ClassVar[str] = "Gandiva (OSDI'18); Gavel (OSDI'20), section 7"
     objective: ClassVar[str] = "smallest share of time"
+    space_sharing = True
+    needs_pairs_on_all_types: ClassVar[bool] = True
+    prefers_ratio: ClassVar[bool] = True
 
     keep_above: float = param(
         1.0, "least relative throughput of a pair, both jobs together, averaged over types", minimum=0

@@ -30,6 +30,7 @@ class Hierarchical(SharePolicy):
     title: ClassVar[str] = "entities share by weight, their jobs by fairness or FIFO, level by level"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.3"
     objective: ClassVar[str] = "level of the first pass, which every weight is held to"
+    uses_groups: ClassVar[bool] = True
 
     aware: bool = aware_param()
     space_sharing: bool | None = sharing_param()

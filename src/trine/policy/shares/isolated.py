@@ -21,6 +21,7 @@ class Isolated(SharePolicy):
     title: ClassVar[str] = "an equal part of every GPU type for each job"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.1"
     objective: ClassVar[str] = "smallest share of time"
+    aware = False
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:  # noqa: ARG002
         x = problem.isolated_share

@@ -35,6 +35,7 @@ class Makespan(SharePolicy):
     title: ClassVar[str] = "all jobs end as early as possible"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
     objective: ClassVar[str] = "seconds until all jobs can end"
+    jobs_stay: ClassVar[bool] = False
 
     aware: bool = aware_param()
     space_sharing: bool | None = sharing_param()

@@ -34,6 +34,7 @@ class MinCost(SharePolicy):
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
     takes_kinds: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second for a price of 1 per hour"
+    uses_prices: ClassVar[bool] = True
 
     form: str = param(
         "normalised", "each throughput over the price of its type, or all over all", choices=("normalised", "ratio")

@@ -23,6 +23,7 @@ class Proportional(SharePolicy):
     title: ClassVar[str] = "time on each GPU type in proportion to its GPUs"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.1"
     objective: ClassVar[str] = "share of time of every job"
+    aware = False
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:  # noqa: ARG002
         gpus, wanted = problem.capacity.sum(), max(float(problem.gang.sum()), 1.0)

@@ -1,0 +1,120 @@
+"""Finds policies and placements by the name a user gives, or in a plug-in file, and makes them with their parameters.
+
+Share policies are loaded only when one is asked for: a run under a policy that orders jobs imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trine.core.compat import Compat
+from trine.core.errors import unknown_name
+from trine.core.params import Param, build, params_of
+from trine.core.plugins import discover, find
+from trine.placement.base import Placement, Sticky
+from trine.policy.base import Policy
+
+if TYPE_CHECKING:
+    from trine.policy.shares.base import SharePolicy
+    from trine.policy.shares.rounds.round_params import RoundParams
+
+WHERE = "--set"
+STICKY = "-sticky"
+SHARE_KEYS = ("aware", "form", "space_sharing")
+"""Parameters that select the share policy where an ordering policy has the same name."""
+
+
+@dataclass(frozen=True)
+class PolicyEntry:
+    """A policy class, and whether it orders jobs or computes shares."""
+
+    policy_type: type[Any]
+    computes_shares: bool
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Its parameters by name; those of the round mechanism are a share policy's too."""
+        own = params_of(self.policy_type)
+        return own | _round_params() if self.computes_shares else own
+
+
+def ordering_policies() -> dict[str, type[Policy]]:
+    """Policies that order jobs, by name."""
+    return discover("trine.policy", Policy)
+
+
+def share_policies() -> dict[str, type[SharePolicy]]:
+    """Policies that compute shares of time, by name."""
+    from trine.policy.shares.base import SharePolicy
+
+    return discover("trine.policy.shares", SharePolicy)
+
+
+def placements() -> dict[str, type[Placement]]:
+    """Placements by name, without the ``-sticky`` forms."""
+    return discover("trine.placement", Placement)
+
+
+def find_policy(name: str, keys: Collection[str] = ()) -> PolicyEntry:
+    """The policy called ``name``, or the one in the file ``name``; ``keys`` are the parameters given for it.
+
+    A name that an ordering and a share policy have in common means the former, unless a key belongs to the latter.
+    """
+    ordering = ordering_policies()
+    if name.endswith(".py") or (name in ordering and not set(keys).intersection(SHARE_KEYS)):
+        return PolicyEntry(find("trine.policy", Policy, "policy", name, "--policy"), computes_shares=False)
+    shares = share_policies()
+    if name in shares:
+        return PolicyEntry(shares[name], computes_shares=True)
+    if name in ordering:
+        return PolicyEntry(ordering[name], computes_shares=False)
+    raise unknown_name("--policy", "policy", name, {**ordering, **shares})
+
+
+def find_placement(name: str) -> type[Placement]:
+    """The placement called ``name``, with or without ``-sticky``, or the one in the file ``name``."""
+    return find("trine.placement", Placement, "placement", name.removesuffix(STICKY), "--placement")
+
+
+def parameters_called(name: str) -> list[dict[str, Param]]:
+    """Parameters of every policy and placement of this name."""
+    found = [PolicyEntry(known[name], False).params for known in (ordering_policies(), placements()) if name in known]
+    shares = share_policies()
+    return [*found, PolicyEntry(shares[name], True).params] if name in shares else found
+
+
+def make_policy(
+    entry: PolicyEntry, values: dict[str, Any], round_s: float, compat: Compat, seed: int
+) -> tuple[Policy, RoundParams | None]:
+    """The policy with these parameters; a share policy gets the round mechanism around it, and its parameters beside.
+
+    ``seed`` is that of the run: what a share policy draws comes from it, unless ``rounds_seed`` names another.
+    """
+    if not entry.computes_shares:
+        return build(entry.policy_type, values, WHERE), None
+    from trine.parity.gavel_rounds import round_conventions
+    from trine.parity.gavel_shares import for_rounds
+    from trine.policy.shares.rounds.mechanism import ShareRounds
+    from trine.policy.shares.rounds.round_params import RoundParams
+
+    of_rounds = {name: value for name, value in values.items() if name in _round_params()}
+    own = {name: value for name, value in values.items() if name not in of_rounds}
+    shares = for_rounds(build(entry.policy_type, own, WHERE), compat)
+    params: RoundParams = build(RoundParams, of_rounds, WHERE)
+    if params.rounds_seed is None:
+        params = replace(params, rounds_seed=seed)
+    return ShareRounds(shares, params, round_s, round_conventions(compat)), params
+
+
+def make_placement(name: str, placement_type: type[Placement], values: dict[str, Any]) -> Placement:
+    """The placement with these parameters; one whose name ends in ``-sticky`` keeps running jobs where they are."""
+    inner: Placement = build(placement_type, values, WHERE)
+    return Sticky(inner) if name.endswith(STICKY) else inner
+
+
+def _round_params() -> dict[str, Param]:
+    from trine.policy.shares.rounds.round_params import RoundParams
+
+    return params_of(RoundParams)

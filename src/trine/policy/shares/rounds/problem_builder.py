@@ -1,0 +1,282 @@
+"""The allocation problem of this moment, from what a policy sees: jobs as arrays, groups as entities, and the rates of
+the pairs of jobs that may share GPUs, by kind of job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from trine.core.job import Job
+from trine.perf.model import PerfModel
+from trine.policy.shares.problem import Entity, KindPairs, Problem
+from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.view import Floats, Ints, View
+
+NOTHING_LEFT = 1e-9
+OVERDUE_S = 60.0
+"""A job that has done all steps it was said to have, and goes on, is taken to need so much longer."""
+JobKind = tuple[str, int, str, tuple[float, ...]]
+"""Model, GPUs, sharing domain, and steps per second by type: jobs that are the same to a co-runner."""
+KEPT_PAIRS = 100_000
+"""Pairs of kinds that are kept at most; speeds that are observed make ever new ones."""
+CANNOT_SHARE = -1
+"""In place of a row, for two kinds that cannot share GPUs."""
+
+
+@dataclass(frozen=True)
+class ProblemBuilder:
+    """What stays the same from reset to reset, and the problem of each."""
+
+    perf: PerfModel
+    space_sharing: bool
+    entities: dict[str, Entity]
+    """By group, where a weight or rule was given; others count 1 and share fairly."""
+    uses_groups: bool
+    """Groups are entities."""
+    pairs_on_all_types: bool = False
+    """Only pairs that run on every type, for policies that treat types alike."""
+    timeless: bool = False
+    """For policies that do not ask how far jobs are (``SharePolicy.timeless``)."""
+    _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
+
+    @cached_property
+    def types_by_name(self) -> Ints:
+        """Indices of the GPU types by name: the answer must not depend on the order in which nodes were listed."""
+        types = self.perf.cluster.types
+        return np.array(sorted(range(len(types)), key=lambda j: types[j]), np.int64)
+
+    def problem(self, view: View, cache: JobRateCache, able: Ints, early_s: float = 0.0) -> Problem:
+        """The jobs at the positions ``able``, types by name; ids are job indices.
+
+        Deadlines are planned to be met ``early_s`` before they are due.
+        """
+        all_jobs = len(able) == len(view)
+        job_indices = view.job_indices if all_jobs else view.job_indices[able]
+        rates, labels, n = cache.rates_by_name(job_indices), tuple(job_indices.tolist()), len(job_indices)
+        columns: dict[str, Any] = _blank(n) | {
+            "capacity": np.array([view.gpus_by_type[j] for j in self.types_by_name.tolist()], np.float64),
+            "ids": cache.ids(labels),
+            "labels": labels,
+            "throughput": rates,
+            "rates": rates,
+            "gang": view.gpus if all_jobs else view.gpus[able],
+            "weight": cache.weight(job_indices),
+            "prices": self._prices(view.now),
+        }
+        if self.uses_groups or self.space_sharing:
+            jobs = [view.job(at) for at in able.tolist()]
+            columns |= self._entities(jobs) if self.uses_groups else {}
+            columns |= {"kind_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
+        if not self.timeless:
+            columns |= self._times(view, cache, able, rates, early_s)
+        # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
+        return self._frame.with_known(columns)
+
+    def _times(self, view: View, cache: JobRateCache, able: Ints, rates: Floats, early_s: float) -> dict[str, Floats]:
+        """How far jobs are, and their deadlines."""
+        left = _left(view.steps_left[able], rates)
+        ahead_s = cache.deadline_s(view.job_indices[able]) - view.now
+        return {
+            "steps_left": left,
+            "elapsed_s": view.now - view.submit_s[able],
+            "deadline_s": _sooner(ahead_s, left, rates, early_s),
+        }
+
+    @cached_property
+    def _frame(self) -> Problem:
+        """What all problems of this cluster have in common."""
+        cluster = self.perf.cluster
+        names = [cluster.types[j] for j in self.types_by_name.tolist()]
+        return Problem.of(
+            {name: cluster.gpus_by_type[name] for name in names},
+            np.zeros((0, len(names))),
+        )
+
+    def _prices(self, now: float) -> Floats:
+        """Per GPU and hour, types by name; NaN where not known."""
+        types = self.perf.cluster.types
+        if not self.perf.cluster.prices:
+            return self._frame.prices
+        known = self.perf.cluster.prices.now(types, now)
+        return np.array([known.get(types[j], np.nan) for j in self.types_by_name.tolist()])
+
+    def by_cluster(self, shares: Floats) -> Floats:
+        """Columns of an answer in the order of the cluster."""
+        return shares.take(self._back, axis=1)
+
+    @cached_property
+    def _back(self) -> Ints:
+        return np.argsort(self.types_by_name)
+
+    def pair_rates(self, view: View, pairs: Ints, cache: JobRateCache) -> Floats:
+        """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
+        type_indices = range(len(self.perf.cluster.types))
+        rates = [
+            [[self.perf.rate_next_to(one, other, j) for j in type_indices] for one, other in ((a, b), (b, a))]
+            for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
+        ]
+        found = np.array(rates, np.float64).reshape(-1, 2, len(type_indices))
+        speedups = [
+            [self._observed_speedup(view.job(at), cache.rates(view.job_indices[at])) for at in pair]
+            for pair in pairs.tolist()
+        ]
+        return found * np.array(speedups, np.float64).reshape(-1, 2, 1)
+
+    def _observed_speedup(self, job: Job, own: Floats) -> float:
+        """How much faster the job was seen to be than its model says; it is so next to another, too.
+
+        ``own``: its steps/s alone, types as in the cluster. Exactly 1 where nothing was observed:
+        rates of a table stay as they are.
+        """
+        types = np.flatnonzero(own)
+        expected = [1.0 / self.perf.step_s_by_type(job)[j] for j in types.tolist()]
+        return next((float(rate) / known for rate, known in zip(own[types], expected, strict=True) if known > 0), 1.0)
+
+    def forget_pairs(self) -> None:
+        """The rates of pairs are others from now on."""
+        self._measured.clear()
+        self._pair_table.clear()
+
+    def measured_pairs(self, view: View, pairs: Ints) -> Floats:
+        """As ``pair_rates``, but 0 where the two were not measured together."""
+        back = self._back
+        nothing = np.zeros((2, len(back)))
+        rates: list[Floats] = []
+        for first, second in pairs.tolist():
+            one, other = view.job(first), view.job(second)
+            found = self._together(one.model, other.model, one.gpus)
+            rates.append(nothing if found is None else found[:, back])
+        return np.array(rates, np.float64).reshape(-1, 2, len(back))
+
+    def _entities(self, jobs: list[Job]) -> dict[str, Any]:
+        number: dict[str, int] = {}
+        entity = [number.setdefault(job.group, len(number)) if job.group else -1 for job in jobs]
+        return {
+            "entity": np.array(entity, np.int64),
+            "entities": tuple(self.entities.get(group, Entity(group)) for group in number),
+        }
+
+    @cached_property
+    def _pair_table(self) -> PairRateTable:
+        return PairRateTable(len(self.types_by_name))
+
+    def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
+        """Jobs of one model, gang, sharing domain and speed are one kind; two kinds may share if that was measured."""
+        keys = [
+            (job.model, job.gpus, job.sharing_domain, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)
+        ]
+        return self._pair_table.pairs_of(
+            keys, lambda one, other: self._row(keys[one], keys[other], jobs[one], jobs[other])
+        )
+
+    def _row(self, one: JobKind, other: JobKind, job: Job, co_runner: Job) -> Floats | None:
+        """(2, types by name): steps per second of a job of either kind; ``None`` if they make none together."""
+        found = self._together(one[0], other[0], one[1])
+        if found is None:
+            return None
+        theirs, own = np.array(one[3]), np.array(other[3])
+        speedups = [
+            self._observed_speedup(job, self.by_cluster(theirs[None])[0]),
+            self._observed_speedup(co_runner, self.by_cluster(own[None])[0]),
+        ]
+        row: Floats = found * ((own > 0) & (theirs > 0)) * np.array(speedups)[:, None]
+        return row if (row > 0).all() or (row.any() and not self.pairs_on_all_types) else None
+
+    def _together(self, model: str, other: str, gang: int) -> Floats | None:
+        """(2, types by name): steps per second of either, 0 where the two do not fit; ``None`` if they never do."""
+        key = (model, other, gang)
+        if key not in self._measured:
+            known = [
+                self.perf.throughputs.pair_rate(*key, self.perf.cluster.types[j]) for j in self.types_by_name.tolist()
+            ]
+            fits = [pair if pair is not None and min(pair) > 0 else (0.0, 0.0) for pair in known]
+            self._measured[key] = np.array(fits).T if any(map(any, fits)) else None
+        return self._measured[key]
+
+
+class PairRateTable:
+    """Rates of the pairs of job kinds met so far, in one array: rows are looked up, not made again at each reset."""
+
+    def __init__(self, types: int) -> None:
+        self._number: dict[JobKind, int] = {}
+        self._row: dict[tuple[int, int], int] = {}
+        """Which row tells of two kinds, by their numbers."""
+        self._rates: Floats = np.zeros((64, 2, types))
+        self._used = 0
+
+    def clear(self) -> None:
+        """The rates of pairs are others from now on."""
+        self._number.clear()
+        self._row.clear()
+        self._used = 0
+
+    def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> KindPairs:
+        """Of jobs of the kinds ``of_job``, all pairs of kinds that may share: equal gangs and sharing domains.
+
+        ``rates`` gives (2, types) of the jobs at two positions; ``None`` = they cannot run together.
+        """
+        if len(self._row) > KEPT_PAIRS:
+            self.clear()
+        first: dict[JobKind, int] = {}
+        for position, kind in enumerate(of_job):
+            first.setdefault(kind, position)
+        number = {kind: i for i, kind in enumerate(first)}
+        alike: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
+        pairs: list[tuple[int, int]] = []
+        rows: list[int] = []
+        for b, (kind, position) in enumerate(first.items()):
+            co_runners = alike.setdefault(kind[1:3], [])
+            own = self._number.setdefault(kind, len(self._number))
+            co_runners.append((b, own, position))
+            for a, other, co_runner in co_runners:
+                row = self._row.get((other, own))
+                if row is None:
+                    row = self._row[other, own] = self._add(rates(co_runner, position))
+                if row != CANNOT_SHARE:
+                    pairs.append((a, b))
+                    rows.append(row)
+        kinds = np.array([number[kind] for kind in of_job], np.int64)
+        return KindPairs(kinds, np.array(pairs, np.int64).reshape(-1, 2), self._rates[rows])
+
+    def _add(self, rates: Floats | None) -> int:
+        if rates is None:
+            return CANNOT_SHARE
+        if self._used == len(self._rates):
+            self._rates = np.concatenate((self._rates, np.zeros_like(self._rates)))
+        self._rates[self._used] = rates
+        self._used += 1
+        return self._used - 1
+
+
+@lru_cache(1024)
+def _blank(jobs: int) -> dict[str, Any]:
+    """Columns that are the same for any so many jobs, and those that stand for what a policy does not ask for."""
+    found = {
+        "steps_left": np.full(jobs, np.nan),
+        "elapsed_s": np.full(jobs, np.nan),
+        "deadline_s": np.full(jobs, np.inf),
+        "isolated_s": np.zeros(jobs),
+        "arrival": np.arange(jobs),
+        "entity": np.full(jobs, -1),
+    }
+    for column in found.values():
+        column.flags.writeable = False
+    return found
+
+
+def _left(steps_left: Floats, rates: Floats) -> Floats:
+    """Steps left; a job that was said to be done by now and is not is taken to need a little more."""
+    return np.where(steps_left > NOTHING_LEFT, steps_left, rates.max(axis=1, initial=0.0) * OVERDUE_S)
+
+
+def _sooner(deadline_s: Floats, steps_left: Floats, rates: Floats, early_s: float) -> Floats:
+    """Seconds to the deadline less ``early_s``, but no deadline that can be met becomes one that cannot."""
+    best_s = np.divide(
+        steps_left, rates.max(axis=1, initial=0.0), out=np.full(len(rates), np.inf), where=rates.any(axis=1)
+    )
+    return np.where(deadline_s >= best_s, np.maximum(deadline_s - early_s, best_s), deadline_s)

@@ -1,0 +1,161 @@
+"""Deficits: jobs behind go first, running jobs stay for a while, idle GPUs are given out on top and not counted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trine.core.compat import Compat
+from trine.core.job import Job
+from trine.engine.table import JobTable
+from trine.policy.base import Selection
+from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
+from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.view import View
+
+ROUND_S = 100.0
+FAST, SLOW = 0, 1
+
+
+class Floor:
+    """Jobs on two types of GPUs; the fast one is twice as fast for all."""
+
+    def __init__(self, gpus: list[int], gangs: list[int], stay_rounds: float = 0.0, upgrades: bool = True) -> None:
+        self.table, self.gpus, self.now = JobTable(), gpus, 0.0
+        for number, gang in enumerate(gangs):
+            self.table.add(Job(str(number), 0.0, gang, 1e9), 1e9, (FAST, SLOW), (1.0, 2.0))
+        self.job_indices = list(range(len(gangs)))
+        self.scheduler = DeficitScheduler(JobRateCache(2), [FAST, SLOW], stay_rounds * ROUND_S, ROUND_S, upgrades)
+
+    @property
+    def view(self) -> View:
+        return View(self.now, np.array(self.job_indices, np.int64), self.table, self.gpus, self.gpus, Compat())
+
+    def grant(self, shares: list[list[float]], pairs: dict[tuple[int, int], list[float]] | None = None) -> None:
+        """Two in a pair make 0.4 steps/s each on the fast type, and none on the slow one."""
+        told = pairs or {}
+        rates = np.array([[[0.4, 0.0], [0.4, 0.0]]] * len(told)).reshape(-1, 2, 2)
+        pair_share = np.array(list(told.values())).reshape(-1, 2)
+        self.scheduler.follow(self.view)
+        self.scheduler.charge(self.view)
+        self.scheduler.grant(
+            self.view, np.array(shares), np.array(list(told), np.int64).reshape(-1, 2), pair_share, rates
+        )
+
+    def choose(self) -> Selection:
+        return self.hold(self.scheduler.serve(self.view))
+
+    def hold(self, chosen: Selection) -> Selection:
+        for job_index in range(len(self.table)):
+            self.table.assigned[job_index] = job_index in chosen.wanted
+        return chosen
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.scheduler.follow(self.view)
+        self.scheduler.charge(self.view)
+
+
+def test_whole_shares_never_change() -> None:
+    floor = Floor([1, 1], [1, 1])
+    floor.grant([[0.0, 1.0], [1.0, 0.0]])
+    assert floor.choose().wanted == {0: SLOW, 1: FAST}
+    assert floor.scheduler.change_s == math.inf
+
+
+def test_two_jobs_change_places_when_one_is_further_behind() -> None:
+    floor = Floor([1, 1], [1, 1])
+    floor.grant([[0.5, 0.5], [0.5, 0.5]])
+    first = dict(floor.choose().wanted)
+    floor.later(ROUND_S)
+    assert floor.now >= floor.scheduler.change_s
+    assert floor.choose().wanted == {0: first[1], 1: first[0]}
+
+
+def test_a_running_job_stays_until_others_are_behind_by_more() -> None:
+    floor = Floor([1, 1], [1, 1], stay_rounds=3.0)
+    floor.grant([[0.5, 0.5], [0.5, 0.5]])
+    first = dict(floor.choose().wanted)
+    floor.later(2 * ROUND_S)
+    assert floor.scheduler.change_s > floor.now
+    assert floor.choose().wanted == first
+
+
+def test_idle_gpus_are_given_out_and_not_counted() -> None:
+    floor = Floor([2, 2], [1, 1])
+    floor.grant([[0.0, 1.0], [0.0, 0.0]])
+    assert floor.choose().wanted == {0: FAST, 1: FAST}, "faster than their share where no other job wants it"
+    floor.later(10 * ROUND_S)
+    account = floor.scheduler.accounts[0, -1]
+    assert account.entitled == SLOW and account.deficit_s == [0.0, 0.0]
+    assert floor.scheduler.accounts[1, -1].deficit_s == [0.0, 0.0], "a job without a share owes nothing"
+
+
+def test_where_types_have_prices_no_job_is_moved_to_a_faster_one() -> None:
+    floor = Floor([1, 1], [1], upgrades=False)
+    floor.grant([[0.0, 1.0]])
+    assert floor.choose().wanted == {0: SLOW}
+
+
+def test_a_new_job_takes_what_is_left_until_shares_are_computed() -> None:
+    floor = Floor([1, 1], [1, 1])
+    floor.job_indices = [0]
+    floor.grant([[1.0, 0.0]])
+    floor.choose()
+    floor.job_indices = [0, 1]
+    floor.later(ROUND_S)
+    assert floor.scheduler.keep().wanted == {0: FAST, 1: SLOW}
+
+
+def test_accounts_go_over_to_new_shares() -> None:
+    floor = Floor([1, 0], [1, 1])
+    floor.grant([[0.5, 0.0], [0.5, 0.0]])
+    assert floor.choose().wanted == {0: FAST}
+    floor.later(ROUND_S)
+    floor.grant([[0.9, 0.0], [0.1, 0.0]])
+    assert floor.scheduler.accounts[1, -1].deficit_s[FAST] == pytest.approx(50.0)
+    assert floor.choose().wanted == {1: FAST} or floor.scheduler.change_s <= floor.now + ROUND_S
+
+
+def test_a_pair_is_a_unit_and_the_job_left_takes_it_over() -> None:
+    floor = Floor([1, 0], [1, 1, 1])
+    floor.grant([[0.0, 0.0], [0.0, 0.0], [0.2, 0.0]], {(0, 1): [0.8, 0.0]})
+    chosen = floor.choose()
+    assert chosen.wanted == {0: FAST, 1: FAST} and chosen.co_runners == {0: 1, 1: 0}
+    floor.job_indices = [1, 2]
+    floor.later(ROUND_S)
+    assert floor.scheduler.keep() == Selection({1: FAST}, {})
+    assert floor.scheduler.accounts[1, -1].share[FAST] == pytest.approx(0.8)
+
+
+def test_a_pair_is_split_when_gpus_are_left() -> None:
+    floor = Floor([1, 1], [1, 1])
+    floor.grant([[0.0, 0.0], [0.0, 0.0]], {(0, 1): [1.0, 0.0]})
+    chosen = floor.choose()
+    assert sorted(chosen.wanted.values()) == [FAST, SLOW] and not chosen.co_runners
+
+
+def test_a_pair_never_runs_beside_its_own_members() -> None:
+    floor = Floor([2, 0], [1, 1])
+    floor.grant([[0.3, 0.0], [0.3, 0.0]], {(0, 1): [0.6, 0.0]})
+    for _ in range(20):
+        chosen = floor.choose()
+        assert set(chosen.wanted) == {0, 1}
+        assert not chosen.co_runners, "both fit alone: none shares"
+        floor.later(ROUND_S)
+
+
+def test_a_job_that_was_away_and_returns_gets_its_own_share() -> None:
+    """A job that was held comes back before those that arrived after it."""
+    floor = Floor([1, 1], [1, 1])
+    floor.job_indices = [1]
+    floor.grant([[0.0, 1.0]])
+    floor.choose()
+    floor.job_indices = [0, 1]
+    floor.later(ROUND_S)
+    floor.grant([[1.0, 0.0], [0.0, 1.0]])
+    assert floor.choose().wanted == {0: FAST, 1: SLOW}
+    floor.grant([[0.0, 1.0], [1.0, 0.0]])
+    assert floor.choose().wanted == {0: SLOW, 1: FAST}
