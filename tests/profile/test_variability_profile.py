@@ -9,9 +9,9 @@ import pytest
 from tests.profile.virtual import flagged
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
+from trine.profile.measurements import MeasurementRecord, read_records
 from trine.profile.profile_json import load_profile, profile_text, save_profile
 from trine.profile.profile_matching import load_any, table_for
-from trine.profile.records import MeasurementRecord, read_records
 from trine.profile.variability_profile import VariabilityProfile, build_profile
 
 

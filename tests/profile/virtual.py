@@ -9,7 +9,7 @@ from math import exp
 from trine.core.errors import TrineError
 from trine.profile.devices import Device
 from trine.profile.gpu_session import MeasurementPlan, run_session
-from trine.profile.records import MeasurementRecord
+from trine.profile.measurements import MeasurementRecord
 from trine.profile.variability_profile import VariabilityProfile
 
 KERNEL_S = {"matmul": 0.004, "attention": 0.002, "triad": 0.008}

@@ -19,9 +19,9 @@ from trine.core.atomic_file import write_private
 from trine.core.errors import InputError
 from trine.executor.base import GpuInfo, NodeInfo
 from trine.inputs.job_spec import JobSpec
+from trine.profile.measurements import MeasurementRecord
 from trine.profile.profile_json import save_profile
 from trine.profile.profile_matching import load_any
-from trine.profile.records import MeasurementRecord
 from trine.profile.variability_profile import build_profile
 from trine.server import daemon
 from trine.server.access import Access, Load, Queue, UserLimits, blocking_directory

@@ -14,7 +14,7 @@ from trine.core.errors import InputError
 if TYPE_CHECKING:
     from trine.core.cluster import Cluster
     from trine.profile.features import AppFeatures
-    from trine.profile.records import Measurements
+    from trine.profile.measurements import Measurements
     from trine.profile.variability_profile import ProfiledGpu, VariabilityProfile
 
 app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; make profiles of them.")
@@ -150,7 +150,7 @@ def _pairs(option: str, texts: Sequence[str], expected: str) -> list[tuple[str, 
 
 
 def _measurements(paths: Sequence[Path], class_files: Sequence[str], column: str) -> list[Measurements]:
-    from trine.profile.records import read_records
+    from trine.profile.measurements import read_records
 
     pairs = _pairs("--class", class_files, "CLASS=FILE, as in A=resnet.csv.gz")
     if not paths and not pairs:
@@ -182,7 +182,7 @@ def _with_spreads(rows: list[AppFeatures], records: Sequence[str]) -> list[AppFe
     from dataclasses import replace
 
     from trine.core.errors import unknown_name
-    from trine.profile.records import read_records
+    from trine.profile.measurements import read_records
     from trine.profile.variability_profile import build_profile
 
     files = dict(_pairs("--records", records, "MODEL=FILE, as in resnet50=resnet.csv.gz"))

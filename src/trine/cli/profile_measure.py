@@ -68,7 +68,7 @@ def _print_notes(found: DeviceChoice) -> None:
 def _measure(measuring: OpenSession) -> SessionState:
     import time
 
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.profile.pool import WorkerPool
 
     with (

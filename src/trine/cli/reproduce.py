@@ -34,7 +34,7 @@ def pal(
     data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
 ) -> None:
     """PAL (SC'24): 64 GPUs, locality sweep, 256 GPUs under load, and where the gain comes from."""
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.page import require_page
     from trine.reproduce.page import write_page
     from trine.reproduce.pal import reproduce
@@ -52,7 +52,7 @@ def _run_plotted(run: Callable[[Bar], PlottedReproduction], out: Path | None) ->
     """Carry out ``run``, which makes a progress bar for a number of simulations, and write the page if asked for."""
     from contextlib import ExitStack
 
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.page import require_page
     from trine.reproduce.panels import write_page
 

@@ -104,7 +104,7 @@ def run_one(
 ) -> None:
     """Simulate one policy with one placement."""
     from trine.cli.decisions import decision_log
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.files import require_files, write_run
     from trine.report.staging import check_target
     from trine.sim.scenario import run
@@ -148,7 +148,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.compare import Comparison
     from trine.report.files import write_comparison
     from trine.report.page import require_page

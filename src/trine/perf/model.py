@@ -215,7 +215,11 @@ class PerfModel:
         return self._network_tiers(self.network, Job("", 0.0, gpus, 1.0, 1.0, model), type_index)[tier]
 
     def _network_tiers(self, network: Network, job: Job, type_index: int) -> tuple[float, ...]:
-        """A tier that cannot hold the gang counts as the one below it, and no tier as faster than the one below it."""
+        """A tier that cannot hold the gang counts as the one below it, and no tier as faster than the one below it.
+
+        Monotone, because placements and timers compare tiers: fitted links may make a rack look faster than a node,
+        and a gang would then be spread on purpose.
+        """
         if job.gpus == 1:
             return (1.0, 1.0, 1.0, 1.0)
         base, gpu_type = self._baseline(job, type_index), self.cluster.types[type_index]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from trine.profile.records import MeasurementRecord, name_order
+from trine.profile.measurements import MeasurementRecord, name_order
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["slower", "faster", "same"]

@@ -22,8 +22,8 @@ from trine.inputs.text_file import read_text
 from trine.profile.device_effects import ClassEstimate, estimate, without_drift
 from trine.profile.devices import Device
 from trine.profile.kernels import KERNELS, Kernel
+from trine.profile.measurements import COLUMNS, MeasurementRecord, read_records
 from trine.profile.profile_json import save_profile
-from trine.profile.records import COLUMNS, MeasurementRecord, read_records
 from trine.profile.session_page import session_page
 from trine.profile.variability_profile import build_profile
 

@@ -11,7 +11,7 @@ from typing import Any
 from trine.core.extras import require_extra
 from trine.profile.device_effects import ClassEstimate, without_drift
 from trine.profile.kernels import KERNELS
-from trine.profile.records import MeasurementRecord
+from trine.profile.measurements import MeasurementRecord
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"

@@ -13,7 +13,7 @@ from statistics import median
 
 from trine.core.errors import InputError, unknown_name
 from trine.perf.learning.evidence import robust_sd
-from trine.profile.records import MeasurementRecord, in_one_unit, name_order
+from trine.profile.measurements import MeasurementRecord, in_one_unit, name_order
 
 GPU_MEDIAN, RECORD, COLUMN = "gpu_median", "record", "column"
 WAYS = (GPU_MEDIAN, RECORD, COLUMN)

@@ -90,7 +90,11 @@ def _load_map(held: Holdings, cluster: Cluster, span: tuple[float, float], max_c
 
 
 def _since(row: Ints, at_s: Floats, edges: Floats, rows: int) -> Floats:
-    """Per row and column, how many intervals have begun, the column in which one begins counted by its part."""
+    """Per row and column, how many intervals have begun, the column in which one begins counted by its part.
+
+    The busy time of a cell is what has begun minus what has ended. Each interval is added at its first column and the
+    next one only, and a cumulative sum carries it on: cost by intervals and cells, not by their product.
+    """
     columns, width = len(edges) - 1, edges[1] - edges[0]
     column = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, columns - 1)
     part = np.clip((edges[column + 1] - at_s) / width, 0.0, 1.0)

@@ -9,8 +9,8 @@ from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.perf.variability import VariabilityTable
 from trine.profile.draw import draw_table
+from trine.profile.measurements import MeasurementRecord, read_records
 from trine.profile.profile_matching import load_any
-from trine.profile.records import MeasurementRecord, read_records
 
 
 def chips(

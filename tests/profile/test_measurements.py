@@ -7,7 +7,7 @@ import pytest
 
 from trine.core.errors import InputError
 from trine.profile.gpu_session import RecordsJournal
-from trine.profile.records import COLUMNS, MeasurementRecord, name_order, read_records
+from trine.profile.measurements import COLUMNS, MeasurementRecord, name_order, read_records
 
 
 def write(tmp_path: Path, text: str) -> Path:
