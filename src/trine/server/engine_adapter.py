@@ -7,7 +7,7 @@ from __future__ import annotations
 from trine.core.reason import Reason, Why
 from trine.engine import events as ev
 from trine.engine.engine import Engine
-from trine.engine.table import State
+from trine.engine.job_table import State
 from trine.server import records as rec
 from trine.server.build import withheld_gpus
 from trine.server.interface import LIVE_STATES
