@@ -79,11 +79,11 @@ def parse_place(text: str) -> Place:
     """``node0``, ``node0:3``, ``node0:1,3`` or ``node0:0-3``."""
     from trine.core.errors import InputError
 
-    node, colon, told = text.partition(":")
+    node, colon, indices = text.partition(":")
     if not colon:
         return Place(node)
     gpus: set[int] = set()
-    for part in told.split(","):
+    for part in indices.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InputError("GPUs", f"found {text!r}", _GPUS)
