@@ -46,7 +46,6 @@ def make_engine(
         settings.placement,
         perf,
         run.strict,
-        settings.compat,
         stop_costs(run, perf),
         quotas or Quotas(),
         space_sharing=space_sharing,

@@ -25,7 +25,8 @@ from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.inputs.text_file import read_numbers
 from trine.parity import pal
-from trine.placement.base import Placement, Sticky
+from trine.placement.base import Placement
+from trine.placement.wrapper import Sticky
 from trine.policy.base import Policy
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _compat(values: dict[str, Any], authors: tuple[str, ...]) -> Compat:
 def described(settings: Settings) -> dict[str, Any]:
     """Plain values of all settings, for the record."""
     parts: dict[str, Any] = {name: _plain(getattr(settings, name)) for name in (*GROUPS, "compat")}
-    placement = settings.placement.inner if isinstance(settings.placement, Sticky) else settings.placement
+    placement = settings.placement.within if isinstance(settings.placement, Sticky) else settings.placement
     return parts | {"policy": _plain_policy(settings), "placement": _plain(placement)}
 
 

@@ -17,14 +17,14 @@ from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
 from trine.engine.events import GpusCordoned
+from trine.engine.explain import never_fits
+from trine.engine.job_table import State
 from trine.engine.quotas import Quotas
-from trine.engine.reasons import never_fits
 from trine.engine.resume import Past, rate_resumed, resume
-from trine.engine.table import State
 from trine.inputs.job_spec import JobSpec
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
-from trine.placement.shaped import never_has_shape
+from trine.placement.topology import never_has_shape
 from trine.policy.view import View
 from trine.server.live_job import LiveJob, NodeState
 from trine.server.records import Sharing

@@ -17,7 +17,7 @@ from trine.core.errors import InputError, TrineError
 from trine.core.reason import Reason, Why
 from trine.engine import events as ev
 from trine.engine.engine import Engine
-from trine.engine.table import State
+from trine.engine.job_table import State
 from trine.inputs.job_spec import JobSpec
 from trine.server import containment
 from trine.server import records as rec

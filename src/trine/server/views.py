@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from trine.core.cluster import Tier
 from trine.core.reason import Reason, Why
 from trine.engine.engine import Engine
-from trine.engine.reasons import never_fits, shares
+from trine.engine.explain import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
 from trine.server.live_job import LiveJob

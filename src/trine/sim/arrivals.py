@@ -14,7 +14,7 @@ from trine.assembly.settings import RunSettings, TraceSettings, WorkloadSettings
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.engine import reasons
+from trine.engine import explain
 from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.trace import ImportOptions, load
@@ -86,7 +86,7 @@ def jobs_that_fit(
     if not too_large:
         return jobs, []
     job = too_large[0]
-    why = reasons.never_fits(job, perf)
+    why = explain.never_fits(job, perf)
     if run.oversize == "refuse":
         where = f"{source}:{job.line}" if job.line else source
         hint = "jobs that fit, or --set oversize=skip"

@@ -13,7 +13,7 @@ from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.prices import HOUR_S
 from trine.engine.engine import Engine
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.mechanism import ShareRounds
 from trine.policy.view import Floats, View
 from trine.sim.recorder import Life, Recorder
@@ -74,7 +74,7 @@ class _Fluid:
             job_indices = np.array(self.active, np.int64)
             engine, capacity = self.engine, self.capacity
             rule = engine.remaining_time
-            view = View(self.now, job_indices, self.table, capacity, capacity, engine.compat, remaining_time=rule)
+            view = View(self.now, job_indices, self.table, capacity, capacity, remaining_time=rule)
             self.rate, self.part = self.policy.fluid(view)
             self.solved += 1
 
