@@ -23,11 +23,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trine.executor import rundir
-from trine.executor.base import Handle, Lease
-from trine.executor.rank import find_user
-from trine.executor.removal import BackgroundRemoval
-from trine.executor.supervisor import READY_FD, SIGNALS
+from trine.executor.accounts import find_user
+from trine.executor.base import Handle, JobLease
+from trine.executor.local import rundir
+from trine.executor.local.removal import BackgroundRemoval
+from trine.executor.local.supervisor import READY_FD, SIGNALS
 from trine.inputs.job_rules import launcher_of
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -44,14 +44,14 @@ _PORTS = range(20_000, 30_000)  # below those that the kernel hands out for outg
 _MOST_PROGRESS_FILES = 1_000
 _SUPERVISOR = f"""
 import sys
-sys.path.append({str(Path(__file__).parents[2])!r})
-from trine.executor.supervisor import main
+sys.path.append({str(Path(__file__).parents[3])!r})
+from trine.executor.local.supervisor import main
 sys.exit(main(sys.argv[1:]))
 """
 """Starts in half the time of ``python -m``: no site packages are looked through, no variables of ours obeyed."""
 
 
-class Refused(Exception):  # noqa: N818 - an outcome, not an error of ours
+class LaunchRefused(Exception):  # noqa: N818 - an outcome, not an error of ours
     """Why an attempt cannot be launched, in a sentence, and whether that is the machine's fault."""
 
     def __init__(self, reason: str, *, host_fault: bool = False) -> None:
@@ -94,17 +94,17 @@ class StateDir:
         if not os.path.lexists(path):
             return False
         if not (rundir.is_own_dir(str(path.parent)) and rundir.is_own_dir(str(path))):
-            raise Refused(f"{path} belongs to another user, so nothing in it is run")
+            raise LaunchRefused(f"{path} belongs to another user, so nothing in it is run")
         return True
 
-    def check_paths(self, lease: Lease) -> None:
+    def check_paths(self, lease: JobLease) -> None:
         """Refuse directories inside the state directory: there the daemon, which may be root, makes and owns all."""
         root, default = self.jobs.parent, checkpoint_dir(self.job_dir(lease.job_id))
         for what, path in (("checkpoint directory", lease.checkpoint_dir), ("working directory", lease.workdir)):
             if path and Path(path) != default and is_below(path, root):
-                raise Refused(f"its {what} {path} is inside the daemon's state directory")
+                raise LaunchRefused(f"its {what} {path} is inside the daemon's state directory")
 
-    def prepare(self, lease: Lease, spec: Mapping[str, Any]) -> None:
+    def prepare(self, lease: JobLease, spec: Mapping[str, Any]) -> None:
         """Make the directory of an attempt, unless another executor was faster. OSError leaves nothing behind."""
         final, marker = self.run_dir(lease.handle), self.marker(lease.handle)
         self.make()
@@ -136,7 +136,7 @@ class StateDir:
             (run_dir.parent / "checkpoints").rmdir()  # fails, as it should, unless it is empty
 
 
-def make_spec(lease: Lease, environ: Mapping[str, str], port: int, api_url: str, cgroup: str) -> dict[str, Any]:
+def make_spec(lease: JobLease, environ: Mapping[str, str], port: int, api_url: str, cgroup: str) -> dict[str, Any]:
     """All that a supervisor must know."""
     kept = {**_account(), **{name: environ[name] for name in INHERITED if name in environ}}
     if "PATH" in lease.env:
@@ -168,7 +168,7 @@ def _account() -> dict[str, str]:
     return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell or "/bin/sh"}
 
 
-def _ranks(lease: Lease) -> list[dict[str, Any]]:
+def _ranks(lease: JobLease) -> list[dict[str, Any]]:
     """Every rank sees all GPUs of the job on its node and picks the one of its local rank, as under torchrun."""
     return [
         {"node": node, "gpus": list(gpus)}
@@ -184,23 +184,23 @@ def check_user(user: str | None) -> None:
     try:
         entry = find_user(user)
     except (KeyError, ValueError):
-        raise Refused(f"there is no user {user!r} on this machine") from None
+        raise LaunchRefused(f"there is no user {user!r} on this machine") from None
     if os.geteuid() not in (0, entry.pw_uid):
-        raise Refused(f"the daemon runs as another user and is not root, so it cannot run a job as {user}")
+        raise LaunchRefused(f"the daemon runs as another user and is not root, so it cannot run a job as {user}")
 
 
-def check_form(lease: Lease) -> None:
+def check_form(lease: JobLease) -> None:
     """Refuse what no executor could run."""
     if not JOB_ID.fullmatch(lease.job_id):
-        raise Refused(f"job id {lease.job_id[:40]!r} cannot be the name of a directory")
+        raise LaunchRefused(f"job id {lease.job_id[:40]!r} cannot be the name of a directory")
     if lease.epoch < 0:
-        raise Refused(f"epoch {lease.epoch} is negative")
+        raise LaunchRefused(f"epoch {lease.epoch} is negative")
     if not lease.command or not lease.command[0]:
-        raise Refused("there is no command to run")
+        raise LaunchRefused("there is no command to run")
     if not lease.placement or not all(gpus for _, gpus in lease.placement):
-        raise Refused("there is no GPU in the placement")
+        raise LaunchRefused("there is no GPU in the placement")
     if len({node for node, _ in lease.placement}) < len(lease.placement):
-        raise Refused("a node is named twice in the placement")
+        raise LaunchRefused("a node is named twice in the placement")
 
 
 def free_port(run_dir: Path, taken: Collection[int]) -> int:
@@ -213,7 +213,7 @@ def free_port(run_dir: Path, taken: Collection[int]) -> int:
         port = _PORTS[(first + offset) % len(_PORTS)]
         if port not in taken and _can_bind(port):
             return port
-    raise Refused(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are in use", host_fault=True)
+    raise LaunchRefused(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are in use", host_fault=True)
 
 
 def cgroup_name(run_dir: Path) -> str:
@@ -249,7 +249,7 @@ def spawn_supervisor(run_dir: Path) -> tuple[int, int]:
     return pid, ready
 
 
-def _fill(aside: Path, lease: Lease, spec: Mapping[str, Any], job_dir: Path) -> None:
+def _fill(aside: Path, lease: JobLease, spec: Mapping[str, Any], job_dir: Path) -> None:
     _passable(aside)
     rundir.write_json(str(aside / rundir.SPEC), dict(spec))
     held = rundir.lease_time(lease.lease_s, 0, time.time())

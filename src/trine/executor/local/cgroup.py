@@ -10,7 +10,7 @@ import os
 import signal
 
 from trine.executor.faults import is_exhausted
-from trine.executor.processes import send
+from trine.executor.local.processes import send
 
 ROOT = "/sys/fs/cgroup"
 

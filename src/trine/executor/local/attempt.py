@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trine.executor import rundir
-from trine.executor.base import Exited, ExitKind, Handle, LaunchFailed, Progress, Started
-from trine.executor.cgroup import Cgroup
-from trine.executor.processes import marked, send
+from trine.executor.base import AttemptExited, AttemptProgress, AttemptStarted, ExitKind, Handle, LaunchFailed
+from trine.executor.local import rundir
+from trine.executor.local.cgroup import Cgroup
+from trine.executor.local.processes import marked, send
 
 Place = tuple[str, int]
 """A GPU by node and index."""
@@ -40,7 +40,7 @@ class Attempt:
     """The supervisor is a child of this process, so its number stays its own until it is waited for."""
     pidfd: int = -1
     ready: int = -1
-    wish: int = 0
+    requested_signal: int = 0
     """The signal that was last sent to the supervisor."""
     started: bool = False
     known: bool = False
@@ -51,7 +51,7 @@ class Attempt:
     """How its supervisor ended, as ``waitpid`` tells."""
     unseen: str = ""
     """Why it could not be looked at the last time."""
-    ending: Exited | LaunchFailed | None = None
+    ending: AttemptExited | LaunchFailed | None = None
     progress_mark: tuple[int, int, int] = (0, 0, 0)
     """Which version of the file was read last."""
 
@@ -82,13 +82,13 @@ class Attempt:
         count = before if isinstance(before, int) else 0
         self.change_lease(**rundir.lease_time(lease_s, count + 1, now_s))
 
-    def start(self) -> Started | None:
+    def start(self) -> AttemptStarted | None:
         """The start, if it is on record."""
         lines = rundir.read_status(str(self.run_dir))
         at_s = next((float(line["t"]) for line in lines if line.get("ev") == "started"), None)
-        return None if at_s is None else Started(self.handle, at_s)
+        return None if at_s is None else AttemptStarted(self.handle, at_s)
 
-    def end(self) -> Exited | LaunchFailed | None:
+    def end(self) -> AttemptExited | LaunchFailed | None:
         """The end, if it is on record."""
         record = self.read(rundir.EXIT)
         if record is None:
@@ -98,13 +98,13 @@ class Attempt:
             return LaunchFailed(self.handle, at_s, reason, bool(record.get("host")))
         kind = _KINDS.get(record["kind"], "lost")
         killed, grace_s = bool(record.get("killed")), record.get("grace_s")
-        return Exited(self.handle, at_s, kind, int(record["rc"]), record.get("step"), reason, killed, grace_s)
+        return AttemptExited(self.handle, at_s, kind, int(record["rc"]), record.get("step"), reason, killed, grace_s)
 
-    def record_loss(self, at_s: float) -> Exited:
+    def record_loss(self, at_s: float) -> AttemptExited:
         """Put on record that its supervisor ended without a word."""
         rc, reason, step = 128 + signal.SIGKILL, "its supervisor was killed", rundir.last_step(str(self.run_dir))
         self._record({"kind": "lost", "rc": rc, "reason": reason, "t": at_s, "step": step})
-        return Exited(self.handle, at_s, "lost", rc, step, reason)
+        return AttemptExited(self.handle, at_s, "lost", rc, step, reason)
 
     def record_unlaunched(self, at_s: float, reason: str) -> LaunchFailed:
         """Put on record that the machine gave it no supervisor, so that none is started for it after a restart."""
@@ -127,7 +127,7 @@ class Attempt:
         said = self.log_tail() or f"exit code {os.waitstatus_to_exitcode(self.status)}"
         return f"its supervisor did not start: {said}"
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> AttemptProgress | None:
         """What rank 0 told since the last look, if it makes sense: the file is the job's own."""
         path = rundir.progress_file(str(self.run_dir))
         try:
@@ -163,7 +163,7 @@ class Attempt:
         return False
 
 
-def _progress(handle: Handle, told: dict[str, Any]) -> Progress | None:
+def _progress(handle: Handle, told: dict[str, Any]) -> AttemptProgress | None:
     """A report whose numbers contradict each other, or that no training could have, is refused as a whole."""
     step, rate, at_s = _count(told.get("step")), _number(told.get("steps_per_s", 0.0)), _number(told.get("t"))
     total, saved = told.get("total"), told.get("checkpoint_step")
@@ -173,7 +173,7 @@ def _progress(handle: Handle, told: dict[str, Any]) -> Progress | None:
         return None
     if saved is not None and (_count(saved) is None or saved > step):
         return None
-    return Progress(handle, at_s, step, rate, total, saved)
+    return AttemptProgress(handle, at_s, step, rate, total, saved)
 
 
 def _count(value: Any) -> int | None:

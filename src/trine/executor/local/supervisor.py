@@ -15,11 +15,12 @@ import signal
 import sys
 import time
 
-from trine.executor import rundir
-from trine.executor.cgroup import Cgroup, make_cgroup
+from trine.executor.accounts import find_user
 from trine.executor.faults import describe, is_host_fault
-from trine.executor.processes import adopt_orphans, descendants, identity, parents, send
-from trine.executor.rank import STALE_EXIT, StaleLease, become, find_user, stay_with
+from trine.executor.local import rundir
+from trine.executor.local.cgroup import Cgroup, make_cgroup
+from trine.executor.local.processes import adopt_orphans, descendants, identity, parents, send
+from trine.executor.local.rank import STALE_EXIT, StaleLease, become, stay_with
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
-from trine.executor.base import GpuInfo, NodeInfo
+from trine.executor.base import NodeGpu, NodeInfo
 from trine.profile.nvml import open_nvml
 
 MAX_VIRTUAL_GPUS = 1_000_000
@@ -72,20 +72,20 @@ def nodes_of(cluster: Cluster) -> list[NodeInfo]:
     ]
 
 
-def _virtual_gpus(node: Node) -> tuple[GpuInfo, ...]:
+def _virtual_gpus(node: Node) -> tuple[NodeGpu, ...]:
     return tuple(
-        GpuInfo(i, node.gpu_type, f"virtual-{node.name}-{i}", f"virtual {node.gpu_type}") for i in range(node.gpus)
+        NodeGpu(i, node.gpu_type, f"virtual-{node.name}-{i}", f"virtual {node.gpu_type}") for i in range(node.gpus)
     )
 
 
-def driver_gpus() -> list[GpuInfo]:
+def driver_gpus() -> list[NodeGpu]:
     """The GPUs that the driver lists, in PCI bus order."""
     with open_nvml() as nvml:
         listed = [] if nvml is None else nvml.gpus()
-    return [GpuInfo(gpu.index, gpu_type(gpu.name), gpu.uuid, gpu.name, gpu.memory_bytes) for gpu in listed]
+    return [NodeGpu(gpu.index, gpu_type(gpu.name), gpu.uuid, gpu.name, gpu.memory_bytes) for gpu in listed]
 
 
-def chosen_gpus(gpus: Sequence[GpuInfo], wanted: str | None) -> tuple[GpuInfo, ...]:
+def chosen_gpus(gpus: Sequence[NodeGpu], wanted: str | None) -> tuple[NodeGpu, ...]:
     """Those that ``CUDA_VISIBLE_DEVICES`` names by index or UUID, by index; all of them where it is not set.
 
     CUDA itself passes over a wrong entry and all behind it; a scheduler that did would leave GPUs idle unnoticed.
@@ -98,7 +98,7 @@ def chosen_gpus(gpus: Sequence[GpuInfo], wanted: str | None) -> tuple[GpuInfo, .
     return tuple(gpu for gpu in gpus if gpu in named)
 
 
-def _named(gpus: Sequence[GpuInfo], entry: str) -> GpuInfo:
+def _named(gpus: Sequence[NodeGpu], entry: str) -> NodeGpu:
     if entry.isdecimal():
         found = [gpu for gpu in gpus if gpu.index == int(entry)]
     else:

@@ -1,6 +1,6 @@
 """Turns a fresh process into one rank of a job: checks the lease, sets the environment, drops to the user, runs the
 command. Standard library only; a supervisor calls it after a fork, other engines run
-``python -m trine.executor.rank RUN_DIR RANK EPOCH``."""
+``python -m trine.executor.local.rank RUN_DIR RANK EPOCH``."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH103, PTH118, PTH120, PTH208
@@ -8,15 +8,15 @@ command. Standard library only; a supervisor calls it after a fork, other engine
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 import stat
 import sys
 import time
 import warnings  # noqa: F401 - exec needs it, and the job's user may not be able to read Python's files
 
-from trine.executor import rundir
-from trine.executor.processes import die_with_parent
+from trine.executor.accounts import find_user
+from trine.executor.local import rundir
+from trine.executor.local.processes import die_with_parent
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -154,17 +154,6 @@ def _execute(command: list[str], variables: dict[str, str]) -> NoReturn:
         # What went wrong with one of the directories says little about a command that is in none of them.
         problem = error.strerror if "/" in command[0] else "not found in PATH"
         raise OSError(error.errno, problem, command[0]) from None
-
-
-def find_user(user: str) -> pwd.struct_passwd:
-    """As the system knows the user. KeyError only if it does not, OSError if it cannot be asked.
-
-    Without descriptors the look-up says that there is no such user: it is believed only once a file could be opened."""
-    try:
-        return pwd.getpwnam(user)
-    except KeyError:
-        os.close(os.open("/etc/passwd", os.O_RDONLY))
-        return pwd.getpwnam(user)
 
 
 def drop_to(user: str) -> dict[str, str]:

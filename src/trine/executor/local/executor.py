@@ -12,26 +12,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
-from trine.executor import rundir
-from trine.executor.attempt import Attempt
+from trine.core.cluster import Cluster
+from trine.core.params import param
 from trine.executor.base import (
-    Capabilities,
+    AttemptExited,
+    AttemptStarted,
     Event,
-    Exited,
     Handle,
+    JobLease,
     LaunchFailed,
-    Lease,
     NodeInfo,
     Placement,
-    Started,
 )
 from trine.executor.faults import describe
-from trine.executor.host import Host
-from trine.executor.launch import (
-    Refused,
+from trine.executor.local import rundir
+from trine.executor.local.attempt import Attempt
+from trine.executor.local.host import Host
+from trine.executor.local.inventory import discover, nodes_of
+from trine.executor.local.launch import (
+    LaunchRefused,
     StateDir,
     cgroup_name,
     check_form,
@@ -41,13 +45,39 @@ from trine.executor.launch import (
     send_signal,
     spawn_supervisor,
 )
-from trine.executor.nodes import Nodes
-from trine.executor.processes import is_same
-from trine.executor.rank import newest_epoch
-from trine.executor.sharing import check_holders, may_pair
-from trine.executor.watch import EventQueue, Watch
+from trine.executor.local.node_states import NodeStates, check_holders, may_pair
+from trine.executor.local.processes import is_same
+from trine.executor.local.storage import LocalStorage
+from trine.executor.local.watch import EventQueue, Watch
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Jobs as processes of this machine, on its own GPUs or on virtual nodes."""
+
+    name: ClassVar[str] = "local"
+    cgroups: bool = param(True, "one control group per job, where this user may make one")
+    progress_s: float = param(1.0, "seconds between two looks at what running jobs report", minimum=0.01)
+    reserve_bytes: int | None = param(
+        None, "bytes that must be free on the disk of the state directory for a job to start", minimum=0
+    )
+
+    def find_nodes(self, described: Cluster | None) -> list[NodeInfo]:
+        return discover() if described is None else nodes_of(described)
+
+    def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> LocalExecutor:
+        return LocalExecutor(
+            state_dir,
+            nodes,
+            cgroups=self.cgroups,
+            progress_s=self.progress_s,
+            reserve_bytes=self.reserve_bytes,
+        )
+
+
+ENGINE = LocalEngine
 
 
 class LocalExecutor:
@@ -57,9 +87,7 @@ class LocalExecutor:
     from, ``cordoned`` the nodes (with reasons) that take no jobs, ``reserve_bytes`` what must be free on the disk of
     ``state_dir`` for a job to start (by default 64 MiB or 1 % of the disk, whichever is smaller)."""
 
-    capabilities = Capabilities(
-        exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
-    )
+    shares_gpus = True
 
     def __init__(
         self,
@@ -76,13 +104,15 @@ class LocalExecutor:
     ) -> None:
         self._state, self._api_url, self._environ, self._cgroups = StateDir(Path(state_dir)), api_url, environ, cgroups
         self._clock = clock
+        self.storage = LocalStorage(Path(state_dir))
         self._host = Host(Path(state_dir), reserve_bytes)
         self._lock = threading.RLock()
         self._attempts: dict[Handle, Attempt] = {}
         self._queue = EventQueue()
-        self._nodes = Nodes(nodes, cordoned or {}, self._queue.put, clock)
+        self._nodes = NodeStates(nodes, cordoned or {}, self._queue.put, clock)
         self._watch = Watch(self._tick, self._any_running, progress_s)
-        self._adopt_all()
+        with self._lock:  # the watch runs already, and would see an attempt that is only half taken up
+            self._adopt_all()
         self._state.removal.start()
 
     def __enter__(self) -> LocalExecutor:
@@ -106,14 +136,14 @@ class LocalExecutor:
                 return f"attempt {attempt.handle.epoch} of job {attempt.handle.job_id} cannot be read: {attempt.unseen}"
         return ""
 
-    def launch(self, lease: Lease) -> Handle:
+    def launch(self, lease: JobLease) -> Handle:
         with self._lock:
             if attempt := self._attempts.get(lease.handle):
                 self._tell_again(attempt)
                 return lease.handle
             try:
                 self._launch(lease)
-            except Refused as refusal:
+            except LaunchRefused as refusal:
                 self._launch_failed(lease.handle, str(refusal), refusal.host_fault)
             except (OSError, MemoryError) as error:
                 # Nothing that the user named has been touched yet: whatever went wrong, the job is not to blame.
@@ -130,19 +160,21 @@ class LocalExecutor:
         if attempt.ending is not None:
             self._queue.put(attempt.ending)
 
-    def _launch(self, lease: Lease) -> None:
+    def _launch(self, lease: JobLease) -> None:
         check_form(lease)
-        job_dir = self._state.job_dir(lease.job_id)
+        lease = self.storage.with_directories(lease)
         if self._state.exists(lease.handle):
             self._adopt(lease.handle)
             return
-        newest = newest_epoch(str(job_dir))
+        newest = self.storage.newest_epoch(lease.job_id)
         if newest > lease.epoch:
-            raise Refused(f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before")
+            raise LaunchRefused(
+                f"epoch {lease.epoch} is out of date: epoch {newest} of {lease.job_id} was launched before"
+            )
         check_user(lease.run_as)
         self._state.check_paths(lease)
         if unknown := self._unknown():
-            raise Refused(unknown, host_fault=True)
+            raise LaunchRefused(unknown, host_fault=True)
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         run_dir = self._state.run_dir(lease.handle)
@@ -184,7 +216,7 @@ class LocalExecutor:
                 self._signal(attempt, signal.SIGUSR1)
 
     def _signal(self, attempt: Attempt, number: int) -> None:
-        attempt.wish = number
+        attempt.requested_signal = number
         if attempt.pidfd >= 0:
             send_signal(attempt.pidfd, number)
 
@@ -227,23 +259,11 @@ class LocalExecutor:
     def cordon(self, node: str, reason: str) -> None:
         with self._lock:
             self._nodes.cordon(node, reason)
-            self._nodes.tell_drained(self._busy_nodes())
+            self._nodes.report_drained(self._busy_nodes())
 
     def uncordon(self, node: str) -> None:
         with self._lock:
             self._nodes.uncordon(node)
-
-    def lose_node(self, node: str, reason: str = "lost on request") -> None:
-        """Treat a node as gone: what runs there ends as lost. For drills; nothing says goodbye."""
-        with self._lock:
-            self._nodes.lose(node, reason)
-            for attempt in self._running():
-                if node in attempt.nodes:
-                    self._signal(attempt, signal.SIGKILL)
-
-    def restore_node(self, node: str) -> None:
-        with self._lock:
-            self._nodes.restore(node)
 
     def close(self) -> None:
         self._watch.close()
@@ -261,7 +281,7 @@ class LocalExecutor:
                     self._adopt(handle)
                 else:  # the launch was cut short before there was anything to run
                     self._state.marker(handle).unlink(missing_ok=True)
-            except Refused as refusal:
+            except LaunchRefused as refusal:
                 self._launch_failed(handle, str(refusal))
 
     def _adopt(self, handle: Handle) -> None:
@@ -328,8 +348,8 @@ class LocalExecutor:
             os.close(pidfd)
             raise
         attempt.pidfd = pidfd
-        if attempt.wish:
-            send_signal(pidfd, attempt.wish)
+        if attempt.requested_signal:
+            send_signal(pidfd, attempt.requested_signal)
 
     def _look_at_start(self, attempt: Attempt) -> None:
         with self._lock:
@@ -338,7 +358,7 @@ class LocalExecutor:
             self._tell_start(attempt)
             if word and not attempt.started:  # a full disk has lost the line on record
                 attempt.started = True
-                self._queue.put(Started(attempt.handle, self._clock()))
+                self._queue.put(AttemptStarted(attempt.handle, self._clock()))
 
     def _close_ready(self, attempt: Attempt) -> None:
         """Once only: the number of a closed descriptor soon belongs to another attempt."""
@@ -375,15 +395,15 @@ class LocalExecutor:
         if end is not None:
             self._end(attempt, end)
 
-    def _end(self, attempt: Attempt, end: Exited | LaunchFailed) -> None:
+    def _end(self, attempt: Attempt, end: AttemptExited | LaunchFailed) -> None:
         """The last word on an attempt. Its GPUs are free from here on."""
         self._close_ready(attempt)
-        if isinstance(end, Exited):
+        if isinstance(end, AttemptExited):
             self._tell_start(attempt)
             self._tell_progress(attempt)
         attempt.ending = end
         self._queue.put(end)
-        self._nodes.tell_drained(self._busy_nodes())
+        self._nodes.report_drained(self._busy_nodes())
 
     def _tell_news(self, attempt: Attempt) -> None:
         if attempt.ended or attempt.gone:
