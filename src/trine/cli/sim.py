@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from trine.core.result import RunResult
     from trine.inputs.preset import Preset
     from trine.report.compare import Comparison
-    from trine.sim.scenario import Scenario
-    from trine.sim.sweep import Sweep
+    from trine.sim.scenario import Scenario, Sweep
 
 app = typer.Typer(help="Simulate a trace or a generated workload on a cluster.", no_args_is_help=True)
 
@@ -153,7 +152,7 @@ def compare(
     from trine.report.files import write_comparison
     from trine.report.page import require_page
     from trine.report.staging import check_target
-    from trine.sim.sweep import Sweep, run_all
+    from trine.sim.scenario import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from trine.core.compat import Compat
 from trine.parity.centre_of_optima import PROVEN, Centre, of_level, of_need
+from trine.parity.flags import Compat
 from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, PolicyVariant, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.shares.fifo import Fifo

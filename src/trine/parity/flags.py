@@ -1,4 +1,7 @@
-"""Quirks of the published simulators, by name. Off unless a preset or ``--set compat.NAME=true`` says so."""
+"""Quirks of the published simulators, by name. Off unless a preset or ``--set compat.NAME=true`` says so.
+
+The other modules of this package turn flags into strategies of the view, the planner, placements, rounds and the world.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ class Compat:
     """Each flag reproduces one behaviour of published code so that results can be compared per job."""
 
     wall_attained: bool = False
-    """Remaining time is the ideal run time less the wall seconds run, whatever was really done (PAL)."""
+    """Remaining time is the ideal run time minus the wall seconds run, whatever was really done (PAL)."""
     keep_evictions: bool = False
     """Jobs stopped for a job that then does not fit stay stopped for the round (PAL, sticky placements)."""
 
@@ -26,7 +29,7 @@ class Compat:
     reset_at_zero: bool = False
     """A reset at time 0 counts as none, so that the next change resets again at once (Gavel)."""
     ratio_priority: bool = False
-    """Who runs is chosen type by type, by share over time received, under every policy (Gavel)."""
+    """Jobs to run are chosen type by type, by share over time received, under every policy (Gavel)."""
     shuffled_types: bool = False
     """Under policies that do not use speeds, types are filled in random order, another every round (Gavel)."""
     round_ends_early: bool = False
@@ -40,7 +43,7 @@ class Compat:
     fifo_last_type: bool = False
     """FIFO that does not know speeds gives a new job the last free type by name, room or not (Gavel)."""
     every_pair: bool = False
-    """Any two jobs of equal gangs may share GPUs that are left; who loses its partner gets no more time (Gavel)."""
+    """Any two jobs of equal gangs may share GPUs left over; without its co-runner a job gets no more time (Gavel)."""
     draws_stand: bool = False
     """Gandiva keeps pairs it drew, good or bad, until the next computation; those that cannot run idle (Gavel)."""
     any_type: bool = False

@@ -1,4 +1,4 @@
-"""Share policies in the simulated world: newcomers, resets, published time, pairs, prices, deadlines, no rounds."""
+"""Share policies in the simulated world: newcomers, resets, pairs, prices, deadlines, no rounds."""
 
 from __future__ import annotations
 
@@ -59,33 +59,6 @@ def test_the_order_of_types_can_be_given() -> None:
     assert out.segments[0].gpus == (1,)
     with pytest.raises(InputError, match="did you mean 'slow'"):
         rounds([job("a", 0.0, 100.0)], "isolated", type_order="slou")
-
-
-def test_as_published_a_round_ends_with_its_last_whole_step() -> None:
-    """Of 0.33 steps/s a round of 100 s holds 33 whole steps: the second begins exactly when the 33rd is made."""
-    table = ThroughputTable({("m", 1): {"gpu": 0.33}})
-    jobs = [job("a", 0.0, 50.0)]
-    out = simulate(
-        jobs, Cluster.uniform(1, 1), "isolated", throughputs=table, round_s=100.0, compat__round_ends_early=True
-    )
-    assert out.finish("a") == pytest.approx(50 / 0.33)
-    assert out.world.rounds == 2
-
-
-def test_as_published_idle_time_jumps_to_the_next_arrival() -> None:
-    jobs = [job("a", 0.0, 100.0), job("b", 777.0, 100.0)]
-    out = rounds(jobs, "isolated", compat__round_ends_early=True)
-    assert (out.start("b"), out.finish("b")) == (777.0, 827.0)
-
-
-def test_a_gang_with_fewer_steps_than_gpus_fails_only_as_published() -> None:
-    cluster = Cluster((Node("f", 2, "fast"),))
-    jobs = [job("gang", 0.0, 301.0, gpus=2)]
-    quirks: dict[str, Any] = {"compat__round_ends_early": True}
-    fair = rounds(jobs, "isolated", cluster, **quirks)
-    harsh = rounds(jobs, "isolated", cluster, compat__remainder_failure=True, **quirks)
-    assert fair.finish("gang") == pytest.approx(301 / 3)
-    assert harsh.lives["gang"].done == 300.0
 
 
 def test_pairs_share_a_gpu_and_its_price() -> None:
