@@ -237,7 +237,7 @@ def test_one_job() -> None:
         ({"max_gpus": 0}, ["max_gpus", "smallest job of philly"]),
         ({"start_hour": 24.0}, ["start_hour", "24"]),
         ({"workload": "phily"}, ["did you mean 'philly'?", "helios"]),
-        ({"workload": "nowhere.yaml"}, ["nowhere.yaml", "cannot be read"]),
+        ({"workload": "nowhere.yaml"}, ["nowhere.yaml", "no such file"]),
     ],
 )
 def test_bad_arguments_are_named(changes: dict[str, Any], words: list[str]) -> None:
@@ -257,7 +257,7 @@ def test_bad_arguments_are_named(changes: dict[str, Any], words: list[str]) -> N
         ("count: 300", "count: 0", ["users.count", "at least 1"]),
         ("2588]", "0]", ["hours.weights", "above 0"]),
         (", 2588]", "]", ["hours.weights", "24"]),
-        ("title:", "title: [", ["not YAML"]),
+        ("title:", "title: [", ["not valid YAML"]),
         ("64: 100}", "128: 100}", ["sizes.", "largest"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""``load_cluster``: a word, a YAML file or a public shape file, told apart by content. The schemas live beside it."""
+"""``load_cluster``: a shape such as 16x4, a YAML file or a public node list, distinguished by content."""
 
 from __future__ import annotations
 

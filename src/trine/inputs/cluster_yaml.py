@@ -46,11 +46,9 @@ def parse_cluster(text: str, where: str) -> Cluster:
 
 
 def _with_nodes(top: Mapping, base: Path) -> Cluster:
-    for key in ("name", "links", "prices_per_gpu_hour", "slowdowns"):
-        top.get(key)  # known keys, so that an unknown one is named before a missing one
+    top.only("name", "links", "prices_per_gpu_hour", "slowdowns", *WAYS)
     ways = [way for way in WAYS if way in top]
     if not ways:
-        top.finish()
         raise top.error("says nothing of nodes", f"one of the keys {', '.join(WAYS)}")
     if len(ways) > 1:
         raise top.error(f"found beside {ways[0]!r}", f"only one of the keys {', '.join(WAYS)}", ways[1])

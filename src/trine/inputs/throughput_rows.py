@@ -42,7 +42,7 @@ class RateRows:
             raise InputError(where, found, "every model once for each GPU type, gang and placement", name)
 
     def add_pair(self, where: str, one: str, other: str, place: Place, rates: tuple[float, float]) -> None:
-        """Two jobs on the same GPUs. The same pair may be told again the other way round, with the same rates."""
+        """Two jobs on the same GPUs. The same pair may be listed again the other way round, with the same rates."""
         known = self.pairs.setdefault((one, other, place), (rates, where))
         pair = f"the pair of {one!r} and {other!r} on {place}"
         if known[1] != where:

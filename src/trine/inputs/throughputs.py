@@ -103,7 +103,7 @@ def table_csv(table: ThroughputTable, source: str = "") -> str:
 
 
 def check_jobs(jobs: Iterable[Job], table: ThroughputTable, types: Sequence[str], source: str) -> None:
-    """Raises ``InputError`` for a model that nobody knows, one that runs on none of ``types``, a deadline gone by.
+    """Raises ``InputError`` for an unknown model, one that runs on none of ``types``, or a deadline in the past.
 
     Jobs that bring a step time of their own need no entry in the table, if they name no model or there is one GPU type
     only: on several types a model that the table lacks would run equally fast on all of them.
