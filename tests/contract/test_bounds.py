@@ -24,7 +24,7 @@ from trine.parity.pal import configured
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask, Placement
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 
 PLACEMENTS = discover("trine.placement", Placement)
 every = pytest.mark.parametrize("cls", PLACEMENTS.values(), ids=PLACEMENTS)

@@ -14,9 +14,10 @@ from trine.perf.observed import Observations
 from trine.server import records as rec
 from trine.server import views
 from trine.server.build import Model, performance
-from trine.server.cluster_record import cluster_from_record, cluster_to_record
 from trine.server.controller import Controller
+from trine.server.records import cluster_from_record, cluster_to_record
 from trine.server.replay import redecide
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 MODEL = "LM (batch size 20)"
@@ -112,7 +113,7 @@ def test_after_a_restart_the_time_before_it_is_not_believed() -> None:
     """Which links were shared before is not on record."""
     daemon = Daemon()
     first = daemon.submit(0.0)
-    later = Daemon(LiveState.from_snapshot(daemon.controller.state.to_snapshot()), now=100.0)
+    later = Daemon(from_snapshot(to_snapshot(daemon.controller.state)), now=100.0)
     assert later.hear(110.0, first, 60.0).links_shared
     assert not later.hear(170.0, first, 60.0).links_shared
 
@@ -126,7 +127,7 @@ def test_a_replay_decides_and_learns_the_same() -> None:
     daemon.hear(200.0, first, 80.0)
     agreement, state = redecide(daemon.journal, Model())
     assert not agreement.difference and agreement.agreed == 2
-    assert state.to_snapshot() == daemon.controller.state.to_snapshot()
+    assert to_snapshot(state) == to_snapshot(daemon.controller.state)
 
 
 def test_a_journal_of_before_is_read_as_unshared() -> None:
@@ -225,4 +226,4 @@ def test_any_run_with_links_replays_to_the_same_state(seed: int) -> None:
     assert shared
     agreement, state = redecide(daemon.journal, Model())
     assert not agreement.difference
-    assert state.to_snapshot() == daemon.controller.state.to_snapshot()
+    assert to_snapshot(state) == to_snapshot(daemon.controller.state)

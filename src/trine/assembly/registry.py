@@ -13,7 +13,8 @@ from trine.core.compat import Compat
 from trine.core.errors import unknown_name
 from trine.core.params import Param, build, params_of
 from trine.core.plugins import discover, find
-from trine.placement.base import Placement, Sticky
+from trine.placement.base import Placement
+from trine.placement.wrapper import Sticky
 from trine.policy.base import Policy
 
 if TYPE_CHECKING:

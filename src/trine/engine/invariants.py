@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trine.engine.engine import Engine, EngineError
-from trine.engine.table import State
+from trine.engine.engine import Engine
+from trine.engine.engine_state import EngineError
+from trine.engine.job_table import State
 
 _WITH_GPUS = {State.STARTING, State.RUNNING}
 
@@ -113,10 +114,10 @@ def _check_selected(engine: Engine) -> None:
     selection, table = engine.realised, engine.table
     if selection is None:
         return
-    for job_index, pool in selection.wanted.items():
+    for job_index, type_index in selection.wanted.items():
         gpus = engine.assigned.get(job_index)
-        if not table.finished[job_index] and (gpus is None or pool not in (-1, engine.free.type_of(gpus))):
-            raise _fail(engine, job_index, f"was selected for the type with index {pool} and has GPUs {gpus}")
+        if not table.finished[job_index] and (gpus is None or type_index not in (-1, engine.free.type_of(gpus))):
+            raise _fail(engine, job_index, f"was selected for the type with index {type_index} and has GPUs {gpus}")
     for job_index in engine.assigned:
         if job_index not in selection.wanted and table.types[job_index]:
             raise _fail(engine, job_index, "has GPUs and was not selected")

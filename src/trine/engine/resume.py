@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Held, Submitted
-from trine.engine.sharing import co_runner_of
-from trine.engine.table import State
-from trine.engine.upsets import run_at
+from trine.engine.job_table import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,13 @@ def _put_back(engine: Engine, job_index: int, past: Past) -> None:
         engine.traffic.join(job_index, table.jobs[job_index], past.gpus)
     if past.state is State.RUNNING:
         table.rate[job_index] = engine.perf.speed(
-            table.jobs[job_index], past.gpus, co_runner_of(engine, job_index)
+            table.jobs[job_index], past.gpus, engine.co_runner_of(job_index)
         ).steps_per_s
         table.work_from_s[job_index] = past.work_from_s
         if engine.traffic is not None:
             engine.resumed[job_index] = past.rate
         elif past.rate > 0:
-            run_at(engine, job_index, past.rate)
+            engine.run_at(job_index, past.rate)
     if other >= 0 and table.state[other] is State.RUNNING and engine.traffic is None:
         _was_not_alone(engine, other, table.jobs[job_index])
     if past.state is not State.STOPPING:
@@ -97,7 +95,7 @@ def rate_resumed(engine: Engine) -> None:
     for job_index, observed in engine.resumed.items():
         engine.table.rate[job_index] = engine.speed(job_index).steps_per_s
         if observed > 0:
-            run_at(engine, job_index, observed)
+            engine.run_at(job_index, observed)
     engine.resumed.clear()
 
 

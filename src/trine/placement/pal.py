@@ -11,7 +11,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, no_room, too_few
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.pm_first import PmFirst
 from trine.placement.scored import ScoredPool
 

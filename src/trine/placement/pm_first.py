@@ -13,7 +13,7 @@ from trine.core.reason import Reason
 from trine.perf.bins import Bins, pm_bins
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.scored import ScoredPool
 
 ScoreBins = Callable[[Sequence[float]], Bins]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import groupby, zip_longest
 
 from trine.perf.bins import Bins
-from trine.placement.free import FreePool, positions
+from trine.placement.free_index import FreePool, positions
 
 _COUNT_BITS = 32
 """GPUs by bin are counted in one integer, so many bits for each bin: a node's change is added to all bins at once.

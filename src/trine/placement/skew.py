@@ -12,7 +12,7 @@ from trine.core.params import param
 from trine.core.reason import Reason
 from trine.placement.base import Ask, too_few
 from trine.placement.consolidate import Consolidate
-from trine.placement.free import FreePool, bits
+from trine.placement.free_index import FreePool, bits
 from trine.placement.packed import Packed
 
 SKEWS = {

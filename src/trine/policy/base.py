@@ -145,7 +145,7 @@ class Policy(ABC):
     preemptive: ClassVar[bool] = True
     """A job may be stopped for one that ranks before it."""
     strict: ClassVar[bool] = False
-    """Nobody overtakes: the first job that does not fit ends the round."""
+    """No job overtakes another: the first one that does not fit ends the round."""
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
 
@@ -161,6 +161,9 @@ class Policy(ABC):
 
     def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
         """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""
+
+    def without_blocking(self) -> None:  # noqa: B027 - most do not block, or may be served out of order as they are
+        """The run lets jobs overtake one that does not fit (``strict=false``); called once, before ``prepare``."""
 
     @property
     def wakes_s(self) -> float:
@@ -220,3 +223,10 @@ class KeyPolicy(Policy):
                     f"policy {self.name}: its key has {len(column)} values for {len(view)} jobs, "
                     f"{int(np.isnan(column).sum())} of them not a number; it must give one number per job"
                 )
+
+
+def to_the_microsecond(seconds: Floats) -> Floats:
+    """Rounded so that times that differ by floating-point errors only are equal, and ties go by arrival.
+
+    What is left of a job that ran is a difference of large numbers, known to some 1e-10 s; a newcomer's is exact."""
+    return np.round(seconds, 6)

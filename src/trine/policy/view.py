@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.core.compat import Compat
 from trine.core.errors import nearest
 from trine.core.job import Job
 
@@ -52,14 +51,12 @@ class View:
         columns: JobColumns,
         free: Sequence[int] | Ints,
         capacity: Sequence[int] | Ints,
-        compat: Compat | None = None,
         prioritised: bool = True,
         all_run: bool = False,
         remaining_time: RemainingTime | None = None,
     ) -> None:
         self.now = now
         self._job_indices = job_indices
-        self.compat = compat or _NO_QUIRKS
         self._remaining_time = remaining_time or remaining_by_work
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
@@ -247,5 +244,4 @@ def remaining_by_work(view: View) -> Floats:
     return view.ideal_s * (1.0 - view.done / view.steps)
 
 
-_NO_QUIRKS = Compat()
 _RENAMED = {"slots": "job_indices", "running": "assigned", "pool": "type_index", "pools_of": "types_of"}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from trine.core.atomic_file import create_private, make_private_dir, write_private
 from trine.core.errors import InputError
-from trine.server.service import Caller
+from trine.server.interface import Caller
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
 MAX_TOKENS = 10_000

@@ -21,10 +21,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 
 from trine.core.errors import InputError, TrineError
 from trine.core.extras import require_extra
-from trine.server.identity import Owner
 from trine.server.records import JournalError, Record, UnknownRecordError, from_body, to_body
 from trine.server.snapshot import COMPACT, from_snapshot
 from trine.server.state import LiveState
+from trine.server.state_directory import Owner
 
 _SCHEMA = 1
 _META = sa.MetaData()

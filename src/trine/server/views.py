@@ -1,4 +1,4 @@
-"""State and engine as users see them: the values of ``server.service``, made when asked for."""
+"""State and engine as users see them: the values of ``server.interface``, made when asked for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 from trine.core.cluster import Tier
 from trine.core.reason import Reason, Why
 from trine.engine.engine import Engine
-from trine.engine.reasons import never_fits, shares
+from trine.engine.explain import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
-from trine.server.live_job import LiveJob
-from trine.server.outcome import SHORTEST_LOSS_TOLD_S, duration
-from trine.server.service import (
+from trine.server.interface import (
     Explanation,
     GpuView,
     JobView,
@@ -21,6 +19,8 @@ from trine.server.service import (
     ProgressView,
     ReasonView,
 )
+from trine.server.live_job import LiveJob
+from trine.server.outcome import SHORTEST_LOSS_TOLD_S, duration
 
 _ENDED = {
     "done": "ended well",
@@ -108,7 +108,7 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
     if job.holds_gpus:
         started = next((line for line in reversed(job.story) if line.what == "started"), None)
         sentence = started.sentence if started else f"job {job.id} runs."
-        return Reason(Why.PLACED, f"{sentence} {_company(controller, job)}".rstrip())
+        return Reason(Why.PLACED, f"{sentence} {_sharing(controller, job)}".rstrip())
     if job.not_before_s:
         last = job.story[-1].sentence if job.story else ""
         change = f"It may start from {_clock_time(job.not_before_s)} on, or at once after: trine release {job.id}"
@@ -116,7 +116,7 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
     return _why_waiting(controller.deciding, controller.job_indices[job.id])
 
 
-def _company(controller: Controller, job: LiveJob) -> str:
+def _sharing(controller: Controller, job: LiveJob) -> str:
     """With which job it shares its GPUs, and what others leave of its links; empty if it has both to itself."""
     co_runner, engine = controller.state.co_runner_of(job), controller.deciding
     told = []

@@ -16,7 +16,8 @@ from trine.assembly.settings import WorldSettings
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.reason import Why
-from trine.engine.engine import Engine, EngineError
+from trine.engine.engine import Engine
+from trine.engine.engine_state import EngineError
 from trine.engine.events import (
     Decision,
     Fill,
@@ -31,10 +32,8 @@ from trine.engine.events import (
     Tick,
 )
 from trine.engine.invariants import check
-from trine.engine.sharing import co_runner_of
 from trine.parity.gavel_clock import RunningJob, SliceClock
-from trine.sim.link_loads import LinkLoads
-from trine.sim.recorder import Life, Recorder, Run
+from trine.sim.recorder import Life, LinkLoads, Recorder, Run
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
@@ -111,7 +110,7 @@ class World:
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""
-        from trine.sim.ideal import flow
+        from trine.sim.fluid import flow
 
         jobs = itertools.chain([self._next_job], self._arrivals) if self._next_job else iter(())
         self.now, self.rounds = flow(self.engine, jobs, self._tracked_left, self.recorder, self._report)
@@ -267,7 +266,7 @@ class World:
             if not self._slices:
                 worked_s = max(0.0, self.now - run.work_from_s)
                 life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
-            neighbour = co_runner_of(self.engine, job_index)
+            neighbour = self.engine.co_runner_of(job_index)
             self.recorder.change_speed(life, self.now, self.engine.speed(job_index), neighbour is not None)
             self._expect_end(job_index, life)
         self.engine.rerated.clear()
@@ -285,7 +284,7 @@ class World:
     def _start(self, decision: Start) -> None:
         job_index = decision.job_index
         life = self.recorder.lives[job_index]
-        neighbour = co_runner_of(self.engine, job_index) if self.engine.co_runners else None
+        neighbour = self.engine.co_runner_of(job_index) if self.engine.co_runners else None
         # Starts are many: straight to the model where that is all there is to ask.
         perf = self.engine.perf
         speed = self.engine.speed(job_index) if self._traffic else perf.speed(life.job, decision.gpus, neighbour)

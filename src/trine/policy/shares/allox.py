@@ -9,9 +9,8 @@ import numpy as np
 
 from trine.core.errors import InputError
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, SharePolicy
-from trine.policy.shares.greedy import whole_shares
 from trine.policy.shares.problem import WHERE, Problem
 from trine.policy.view import Floats, Ints
 

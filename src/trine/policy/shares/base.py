@@ -12,14 +12,15 @@ import numpy as np
 from trine.core.errors import TrineError
 from trine.core.params import param
 from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.explain import by_prices
 from trine.policy.shares.problem import Problem
-from trine.policy.shares.solver.form import InfeasibleError, UnservableError
+from trine.policy.shares.solver.polytope import InfeasibleError, UnservableError
 from trine.policy.view import Floats
 
 if TYPE_CHECKING:
-    from trine.policy.shares.solver.generous import Generous
     from trine.policy.shares.solver.highs import Session
-    from trine.policy.shares.solver.start import Warm
+    from trine.policy.shares.solver.interior import Warm
+    from trine.policy.shares.solver.lexicographic_vertex import LexicographicVertex
 
 Kept = TypeVar("Kept")
 REFERENCE_TYPE = "v100"
@@ -53,16 +54,16 @@ class Memory:
     @property
     def start(self) -> Warm:
         """Where the interior-point solver begins: near the last answer."""
-        from trine.policy.shares.solver.start import Warm
+        from trine.policy.shares.solver.interior import Warm
 
         return self._kept(Warm)
 
     @property
-    def vertices(self) -> Generous:
+    def vertices(self) -> LexicographicVertex:
         """The simplex solver of levels, which starts from where its rows were."""
-        from trine.policy.shares.solver.generous import Generous
+        from trine.policy.shares.solver.lexicographic_vertex import LexicographicVertex
 
-        return self._kept(Generous)
+        return self._kept(LexicographicVertex)
 
     @property
     def session(self) -> Session:
@@ -135,8 +136,6 @@ class SharePolicy(ABC):
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         """One sentence per job: why it got its share."""
-        from trine.policy.shares.words import by_prices
-
         return by_prices(problem, found)
 
 

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, of_solution, take_fastest, whole_shares
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
-from trine.policy.shares.greedy import take_fastest, whole_shares
 from trine.policy.shares.problem import Problem
+from trine.policy.shares.program import highest_sum, polytope_of
+from trine.policy.shares.solver.linear import Worth
 from trine.policy.view import Floats, Ints
 
 
@@ -59,14 +60,11 @@ class Fifo(SharePolicy):
         ]
 
     def _optimise(self, problem: Problem, memory: Memory) -> Allocation:
-        from trine.policy.shares.packed import Aim
-        from trine.policy.shares.program import highest_sum, space_of
-
         rates = problem.rates if self.aware else equal_rates(problem)
         rank = np.argsort(np.argsort(problem.arrival, kind="stable"))
-        worth = (len(problem) - rank) / rates.max(axis=1)
-        space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        return highest_sum(space, Aim(worth, np.ones(len(problem.types))), memory).allocation(problem)
+        worth = Worth((len(problem) - rank) / rates.max(axis=1), np.ones(len(problem.types)))
+        polytope = polytope_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
+        return of_solution(problem, highest_sum(polytope, worth, memory))
 
     def _pack(self, problem: Problem, order: Ints, chosen: Ints, x: Floats) -> Floats:
         """Queued jobs join placed ones, in order; the first without a partner ends it. Partners leave ``x``."""

@@ -10,9 +10,9 @@ import numpy as np
 from trine.policy.shares.allocation import Allocation, Certificate, allocation
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates
 from trine.policy.shares.problem import Problem, proportional
-from trine.policy.shares.solver import classes
-from trine.policy.shares.solver.form import Certified
+from trine.policy.shares.solver import job_classes
 from trine.policy.shares.solver.nash import solve_nash
+from trine.policy.shares.solver.polytope import Solution
 from trine.policy.view import Floats, Ints
 
 
@@ -34,7 +34,7 @@ class StrategyProof(SharePolicy):
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:  # noqa: ARG002
         rates = problem.rates if self.aware else equal_rates(problem)
-        kinds = _Kinds.of(rates, problem)
+        kinds = _Classes.of(rates, problem)
         best = kinds.best(kinds.size)
         kept = kinds.discounts(best)[kinds.member_of]
         demand = problem.weight * proportional(rates, problem.capacity) / problem.gang
@@ -48,7 +48,7 @@ class StrategyProof(SharePolicy):
 
 
 @dataclass(frozen=True)
-class _Kinds:
+class _Classes:
     """Equal jobs as one row that counts as often as there are of them."""
 
     rates: Floats
@@ -58,21 +58,21 @@ class _Kinds:
     member_of: Ints
 
     @classmethod
-    def of(cls, rates: Floats, problem: Problem) -> _Kinds:
+    def of(cls, rates: Floats, problem: Problem) -> _Classes:
         gang = problem.gang.astype(np.float64)
-        found = classes.find((rates, gang))
+        found = job_classes.find((rates, gang))
         assert found is not None
         first = found.first
         return cls(rates[first], gang[first], problem.capacity, found.size.astype(np.float64), found.member_of)
 
-    def best(self, size: Floats) -> Certified:
+    def best(self, size: Floats) -> Solution:
         """The largest product for ``size`` jobs of each kind."""
         return solve_nash(self.rates, size, self.gang * size, self.capacity, classes=False)
 
-    def rate(self, found: Certified) -> Floats:
+    def rate(self, found: Solution) -> Floats:
         return np.asarray((self.rates * found.x).sum(axis=1))
 
-    def discounts(self, whole: Certified) -> Floats:
+    def discounts(self, whole: Solution) -> Floats:
         """For a job of each kind, the part of their throughput that its presence leaves all others, multiplied up."""
         with_it = np.log(self.rate(whole))
         result = np.ones(len(self.size))
@@ -81,7 +81,7 @@ class _Kinds:
             others[i] -= 1
             left = others > 0
             if left.any():
-                rest = _Kinds(self.rates[left], self.gang[left], self.capacity, others[left], self.member_of)
+                rest = _Classes(self.rates[left], self.gang[left], self.capacity, others[left], self.member_of)
                 without = np.log(rest.rate(rest.best(rest.size)))
                 result[i] = np.exp(rest.size @ (with_it[left] - without))
         return np.minimum(result, 1.0)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from trine.core.errors import nearest
 from trine.server.api.errors import ApiError
-from trine.server.service import Caller, DaemonView, Explanation, JobView, NodeView
+from trine.server.interface import Caller, DaemonView, Explanation, JobView, NodeView
 
 T = TypeVar("T")
 

@@ -15,12 +15,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
-from trine.server.service import Caller
+from trine.server.dashboard.page import is_page
+from trine.server.interface import Caller
 
-OPEN_PATHS = frozenset({"/healthz"})
+_PROBE = "/healthz"
 LONGEST_TOKEN = 256
 Shortcuts = Mapping[tuple[str, str], Callable[[Scope], Awaitable[Response]]]
 """Handlers by method and path that are called without the framework, which would cost more than they do."""
+
+
+def is_open(path: str) -> bool:
+    """No token is needed: the probe, which says nothing, and the pages, which say nothing of the daemon."""
+    return path == _PROBE or is_page(path)
 
 
 class StalledClientError(Exception):
@@ -77,7 +83,7 @@ class Gate:
             self._note(scope, answer.status, time.perf_counter() - started_s)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if scope["path"] not in OPEN_PATHS:
+        if not is_open(scope["path"]):
             scope["caller"] = self._caller(scope)
             scope["still known"] = lambda: self._still_known(scope)
         if self._requests > self._limits.requests + self._limits.watches:
@@ -121,7 +127,7 @@ class Gate:
         await answer.instead(ApiError("internal", message), scope, receive)
 
     def _note(self, scope: Scope, status: int, took_s: float) -> None:
-        if self._log is None or not self._log_requests or scope["path"] in OPEN_PATHS:
+        if self._log is None or not self._log_requests or is_open(scope["path"]):
             return
         caller = scope.get("caller")
         user = caller.user if caller else ""

@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.base import Selection
 from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
 from trine.policy.shares.rounds.rate_cache import JobRateCache
@@ -31,7 +30,7 @@ class Floor:
 
     @property
     def view(self) -> View:
-        return View(self.now, np.array(self.job_indices, np.int64), self.table, self.gpus, self.gpus, Compat())
+        return View(self.now, np.array(self.job_indices, np.int64), self.table, self.gpus, self.gpus)
 
     def grant(self, shares: list[list[float]], pairs: dict[tuple[int, int], list[float]] | None = None) -> None:
         """Two in a pair make 0.4 steps/s each on the fast type, and none on the slow one."""

@@ -205,7 +205,7 @@ class PairRateTable:
     def __init__(self, types: int) -> None:
         self._number: dict[JobKind, int] = {}
         self._row: dict[tuple[int, int], int] = {}
-        """Which row tells of two kinds, by their numbers."""
+        """The row of two kinds, by their numbers."""
         self._rates: Floats = np.zeros((64, 2, types))
         self._used = 0
 

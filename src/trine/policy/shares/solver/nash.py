@@ -8,37 +8,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from trine.policy.shares.solver import classes as grouping
-from trine.policy.shares.solver import presolve
-from trine.policy.shares.solver.certificate import reached, repair
-from trine.policy.shares.solver.elimination import SingularError
-from trine.policy.shares.solver.form import Array, Certified, RateProblem
+from trine.policy.shares.solver import job_classes, presolve
 from trine.policy.shares.solver.interior import MAX_ITERATIONS, NEAR_BOUNDARY, Residuals, advance, newton_step
-from trine.policy.shares.solver.newton import Blocks, Border, Point, Shape, border_matrix
+from trine.policy.shares.solver.newton import Blocks, Border, Point, Shape, SingularError, border_matrix
+from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair, throughput
 
 TOLERANCE = 1e-8
 
 
-def solve_nash(rates: Array, weights: Array, gang: Array, capacity: Array, classes: bool = True) -> Certified:
+def solve_nash(rates: Array, weights: Array, gang: Array, capacity: Array, classes: bool = True) -> Solution:
     """Shares with the largest ``prod((rates @ x) ** weights) ** (1 / weights.sum())``.
 
     ``value`` is that mean, ``gap`` its certified relative distance from the best, ``duals`` are weight over rate.
     """
-    problem = RateProblem(rates=rates, demand=weights, gang=gang, capacity=capacity)
+    problem = LevelProblem(rates=rates, demand=weights, gang=gang, capacity=capacity)
     if not (problem.demand > 0).all():
         raise ValueError("weights must be positive")
-    found = grouping.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
+    found = job_classes.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
     if found is None:
         return _solve_rows(problem)
     # A class asks for what its members ask for together: its weight counts as often as it has members.
-    merged = grouping.merged(problem, found)
-    whole = RateProblem(
+    merged = job_classes.merged(problem, found)
+    whole = LevelProblem(
         rates=merged.rates, demand=merged.demand * found.size, gang=merged.gang, capacity=merged.capacity
     )
-    return grouping.spread(_solve_rows(whole), found)
+    return job_classes.spread(_solve_rows(whole), found)
 
 
-def _solve_rows(problem: RateProblem) -> Certified:
+def _solve_rows(problem: LevelProblem) -> Solution:
     presolve.check(problem)
     reduced = presolve.reduce(problem)
     small = reduced.problem
@@ -52,10 +49,10 @@ def _solve_rows(problem: RateProblem) -> Certified:
     return _certify(problem, x, full_prices, iterations)
 
 
-def _certify(problem: RateProblem, x: Array, prices: Array, iterations: int) -> Certified:
+def _certify(problem: LevelProblem, x: Array, prices: Array, iterations: int) -> Solution:
     """Concavity: the log of any rates lies below its tangent at ours, and prices bound the tangent."""
-    x = repair(x, problem.gang, problem.capacity)
-    weights, rate = problem.demand, reached(problem.rates, x)
+    x, _ = repair(problem, x)
+    weights, rate = problem.demand, throughput(problem.rates, x)
     duals = weights / rate
     usable = np.isfinite(prices)
     profit = duals[:, None] * problem.rates[:, usable] - problem.gang[:, None] * prices[usable]
@@ -65,7 +62,7 @@ def _certify(problem: RateProblem, x: Array, prices: Array, iterations: int) -> 
     gap = float(np.expm1((most - total) / total))
     prices = np.where(usable, prices, 0.0)
     prices[~usable] = (duals[:, None] * problem.rates / problem.gang[:, None]).max(axis=0)[~usable]
-    return Certified(x, value, value * (1.0 + gap), gap, duals, prices, "ipm", iterations)
+    return Solution(x, value, value * (1.0 + gap), gap, duals, prices, "ipm", iterations=iterations)
 
 
 def _start(shape: Shape, weights: Array) -> Point:
