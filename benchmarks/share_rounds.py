@@ -9,7 +9,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from trine.assembly.factory import performance_model, stop_costs
+from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster
 from trine.core.job import Job
@@ -70,8 +70,7 @@ def settled_rounds(policy: str = "max-min-fairness", jobs: int = JOBS, cluster: 
 def _engine(policy: str, cluster: Cluster) -> Engine:
     settings = resolve(policy, "packed-sticky", {"round_s": ROUND_S})
     perf = performance_model(settings.run, cluster, VariabilityTable.of_cluster(cluster), _throughputs(cluster))
-    settings.placement.prepare(perf, random.Random(0))
-    return Engine(cluster, settings.policy, settings.placement, perf, costs=stop_costs(settings.run, perf))
+    return make_engine(settings, perf, "0/placement")
 
 
 def _throughputs(cluster: Cluster) -> ThroughputTable:

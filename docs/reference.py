@@ -16,7 +16,8 @@ from trine.assembly.settings import GROUPS
 from trine.core.compat import Compat
 from trine.core.params import Param, params_of
 from trine.core.result import Summary
-from trine.inputs.job_spec import EXPECTED, JobSpec
+from trine.inputs.job_rules import EXPECTED
+from trine.inputs.job_spec import JobSpec
 from trine.inputs.preset import load_preset, preset_names
 from trine.policy.shares.rounds.round_params import RoundParams
 from trine.server.api.app import build_app

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.perf.pairs import made_up
 from trine.cli.profile import app
 from trine.core.errors import InputError
-from trine.inputs.throughput_csv import table_csv
-from trine.inputs.throughputs import load_throughputs
+from trine.inputs.throughputs import load_throughputs, table_csv
 
 
 @pytest.fixture(scope="session")

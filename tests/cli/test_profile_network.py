@@ -12,7 +12,7 @@ from tests.perf.test_network_fit import TRUE, steps_on
 from trine.cli.profile import app
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
-from trine.inputs.network import load_network
+from trine.inputs.links import load_network
 
 HEADER = "model,gpus,nodes,racks,step_s,bytes"
 

@@ -13,7 +13,7 @@ import yaml
 
 from tests.cli.live.command import trine
 from tests.docs.pages import PAGES, ROOT, blocks
-from trine.inputs.job_spec import read_job_file
+from trine.inputs.job_file import read_job_file
 from trine.server.access import read_access
 from trine.server.metrics import TABLE
 

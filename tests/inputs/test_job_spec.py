@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.inputs.job_specs import from_command
 from trine.core.errors import InputError
-from trine.inputs.job_spec import JobSpec, from_command, parse_jobs, read_job_file, recorded_job
+from trine.inputs.job_file import read_job_file
+from trine.inputs.job_spec import JobSpec, parse_jobs, recorded_job
 
 EVERY_KEY = """\
 name: bert base

@@ -14,9 +14,7 @@ import pytest
 from tests.perf.pairs import made_up
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.inputs.throughput_check import check_jobs
-from trine.inputs.throughput_csv import table_csv
-from trine.inputs.throughputs import SHIPPED, load_throughputs, table_names
+from trine.inputs.throughputs import SHIPPED, check_jobs, load_throughputs, table_csv, table_names
 from trine.perf.throughput import ThroughputTable
 
 A, B, A2 = "('a', 1)", "('b', 1)", "('a', 2)"

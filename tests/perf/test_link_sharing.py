@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trine.perf.link_sharing import DutyFlow, Flow, burst_bandwidth, duty, max_min
+from trine.perf.collectives import p_norm
+from trine.perf.link_sharing import DutyFlow, Flow, LinkLoad, burst_bandwidth, duty, max_min
 
 Id = TypeVar("Id", int, str)
 LINKS = 6
@@ -29,11 +30,11 @@ def load(flows: dict[int, Flow], rates: dict[int, float], link: int) -> float:
 
 
 def bursts(flows: dict[Id, Flow], rates: dict[Id, float], capacity: list[float]) -> dict[Id, float]:
-    used: dict[int, float] = {}
-    for i, flow in flows.items():
-        for link in flow.links:
-            used[link] = used.get(link, 0.0) + rates[i]
-    return {i: burst_bandwidth(flow.links, rates[i], used, capacity) for i, flow in flows.items()}
+    used = {link for flow in flows.values() for link in flow.links}
+    loads = {
+        link: LinkLoad([rates[i] for i, flow in flows.items() if link in flow.links], capacity[link]) for link in used
+    }
+    return {i: burst_bandwidth(flow.links, rates[i], loads) for i, flow in flows.items()}
 
 
 @given(FLOWS, CAPACITIES)
@@ -71,14 +72,60 @@ def test_shares_do_not_depend_on_the_order(flows: dict[int, Flow], capacity: lis
 
 
 @given(FLOWS, CAPACITIES)
-def test_a_burst_gets_what_the_averages_of_the_others_leave(flows: dict[int, Flow], capacity: list[float]) -> None:
+def test_while_it_sends_a_flow_has_an_equal_share_of_its_scarcest_link_at_least(
+    flows: dict[int, Flow], capacity: list[float]
+) -> None:
+    """Never less than capacity / users or than its average rate, never more than the capacity."""
     rates = max_min(flows, capacity)
-    sending = bursts(flows, rates, capacity)
-    for i, flow in flows.items():
-        assert sending[i] >= rates[i]
-        for link in flow.links:
-            others = load(flows, rates, link) - rates[i]
-            assert sending[i] <= max(capacity[link] - others, rates[i]) * (1 + 1e-9)
+    users = [sum(link in flow.links for flow in flows.values()) for link in range(LINKS)]
+    for i, bandwidth in bursts(flows, rates, capacity).items():
+        links = flows[i].links
+        if links:
+            assert bandwidth >= min(capacity[link] / users[link] for link in links) * (1 - 1e-9)
+            assert rates[i] <= bandwidth <= min(capacity[link] for link in links) * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0.0, 50.0), min_size=1, max_size=8), st.floats(0.1, 100.0))
+def test_one_that_always_sends_fills_the_link_beside_others_that_keep_to_their_average(
+    demands: list[float], capacity: float
+) -> None:
+    """The others keep their average up to the same level: max-min among those that send."""
+    rates = max_min({i: Flow((0,), demand) for i, demand in enumerate(demands)}, [capacity])
+    load = LinkLoad(list(rates.values()), capacity)
+    for i, rate in rates.items():
+        level = load.greedy_share(rate)
+        taken = sum(min(other, level) for j, other in rates.items() if j != i)
+        assert level + taken == pytest.approx(capacity)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, LINKS - 1), min_size=1, max_size=4).map(lambda links: tuple(sorted(links))),
+        st.floats(0.01, 100.0),
+        st.floats(0.01, 10.0),
+        st.sampled_from((1.0, 2.0, 10.0)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(STEPS, CAPACITIES)
+def test_iterations_at_these_bandwidths_send_no_more_than_the_links_carry(
+    steps: list[tuple[tuple[int, ...], float, float, float]], capacity: list[float]
+) -> None:
+    """Over time: bytes of an iteration over its duration, with compute and communication overlapping."""
+
+    def average(i: int, bandwidth: float) -> float:
+        _, sent, compute_s, overlap = steps[i]
+        return sent / p_norm(compute_s, sent / bandwidth, overlap)
+
+    alone = [min(capacity[link] for link in links) for links, *_ in steps]
+    flows = {i: Flow(links, average(i, alone[i])) for i, (links, *_) in enumerate(steps)}
+    sending = bursts(flows, max_min(flows, capacity), capacity)
+    for link in range(LINKS):
+        carried = sum(average(i, sending[i]) for i, flow in flows.items() if link in flow.links)
+        assert carried <= capacity[link] * (1 + 1e-9)
 
 
 def test_two_equal_flows_on_one_uplink_get_halves() -> None:
@@ -90,10 +137,18 @@ def test_two_equal_flows_on_one_uplink_get_halves() -> None:
 
 
 def test_what_a_light_flow_leaves_goes_to_the_heavy_one() -> None:
+    """On average; while the light one sends it has half of the link."""
     flows = {"light": Flow((0,), 1.0), "heavy": Flow((0,), 100.0)}
     rates = max_min(flows, [8.0])
     assert rates == {"light": 1.0, "heavy": 7.0}
-    assert bursts(flows, rates, [8.0]) == {"light": 1.0, "heavy": 7.0}
+    assert bursts(flows, rates, [8.0]) == {"light": 4.0, "heavy": 7.0}
+
+
+def test_what_flows_below_an_equal_share_leave_is_divided_among_those_that_send() -> None:
+    flows = {"light": Flow((0,), 1.0), "medium": Flow((0,), 2.0), "heavy": Flow((0,), 100.0)}
+    rates = max_min(flows, [8.0])
+    assert rates == {"light": 1.0, "medium": 2.0, "heavy": 5.0}
+    assert bursts(flows, rates, [8.0]) == {"light": 3.0, "medium": 3.5, "heavy": 5.0}
 
 
 def test_flows_that_do_not_fill_a_link_send_faster_than_half_of_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from math import fsum
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from trine.core.cluster import Cluster, Links
 from trine.core.job import Job
-from trine.perf.link_sharing import Flow, max_min
+from trine.perf.link_sharing import Flow, LinkLoad, burst_bandwidth, max_min
 from trine.perf.model import LinkSharing, PerfModel
 from trine.perf.model_traffic import ModelTraffic, TrafficTable
 from trine.perf.network import Network
@@ -145,6 +144,17 @@ def test_a_gang_that_sends_little_takes_little() -> None:
     assert sent[len(CLUSTER.nodes)] <= 1 and sent[1] == pytest.approx(quiet / NIC, rel=0.02)
 
 
+def test_a_gang_that_sends_rarely_has_half_of_a_full_link_while_it_sends() -> None:
+    """Not only the little that its neighbour leaves on average, with which a step would take 1.4 times as long."""
+    traffic, model = book(), perf()
+    traffic.join(0, gang(), OVER_RACKS)
+    traffic.join(1, gang("quiet"), OVER_RACKS_TOO)
+    traffic.settle()
+    assert traffic.bandwidth(1) == pytest.approx(UPLINK / 2)
+    shared = model.speed(gang("quiet"), OVER_RACKS_TOO, bandwidth=traffic.bandwidth(1)).steps_per_s
+    assert shared == pytest.approx(model.speed(gang("quiet"), OVER_RACKS_TOO).steps_per_s, rel=1e-3)
+
+
 def test_duty_divides_a_link_by_the_time_that_others_send() -> None:
     traffic, model = book("duty"), perf("duty")
     traffic.join(0, gang("half"), OVER_RACKS)
@@ -209,11 +219,12 @@ def test_what_is_computed_in_parts_agrees_with_all_flows_filled_at_once(entries:
         route = network.route(gpus)
         flows[index] = Flow(route.links, network.demand(base, route, chip))
     rates = max_min(flows, network.capacity)
-    used = [fsum(rates[i] for i, flow in flows.items() if link in flow.links) for link in range(len(network.capacity))]
+    loads = {
+        link: LinkLoad([rates[i] for i, flow in flows.items() if link in flow.links], network.capacity[link])
+        for link in {link for flow in flows.values() for link in flow.links}
+    }
     for index, flow in flows.items():
-        others = [used[link] - rates[index] for link in flow.links]
-        free = min(network.capacity[link] - taken for link, taken in zip(flow.links, others, strict=True))
-        assert found[index] == pytest.approx(max(free, rates[index]))
+        assert found[index] == pytest.approx(burst_bandwidth(flow.links, rates[index], loads))
 
 
 @pytest.mark.parametrize("sharing", ["max-min", "duty"])

@@ -18,8 +18,18 @@ from trine.report.compare import estimate
 from trine.report.files import JOB_COLUMNS
 from trine.reproduce import dally_tuner
 from trine.reproduce.dally import FIGURES, WITHOUT_DATA, Effort, reproduce
-from trine.reproduce.dally_bands import Results, at_least_lower, bands, check, difference, lower, no_worse, told
-from trine.reproduce.dally_runs import ALWAYS, AUTO, CONTENDERS, FULL, MANUAL, NO_WAIT, SKEW, Figures
+from trine.reproduce.dally_bands import (
+    Results,
+    at_least_lower,
+    bands,
+    check,
+    compared,
+    difference,
+    lower,
+    no_worse,
+    told,
+)
+from trine.reproduce.dally_runs import ALWAYS, AUTO, CONTENDERS, FULL, MANUAL, NO_WAIT, SKEW, Figures, figures_of
 from trine.reproduce.dally_settings import Setting, World, prototypes, stretch
 from trine.reproduce.dally_workload import LONGEST_S, SIZES, generated_jobs
 from trine.reproduce.panels import PlottedReproduction, write_page
@@ -27,7 +37,7 @@ from trine.sim.scenario import run
 from trine.trace.generate import offered_load
 from trine.trace.models import network_sensitive
 
-PLAIN = Figures(100.0, 10.0, 20.0, 30.0, 5.0, 6.0, 1000.0, 100.0, 0.5, 5000.0, 1.0, 0.1, (0.5, 0.3, 0.2))
+PLAIN = Figures(100.0, 10.0, 20.0, 30.0, 5.0, 6.0, 1000.0, 100.0, 90.0, 0.5, 5000.0, 1.0, 0.1, (0.5, 0.3, 0.2))
 SETTING = Setting("here", "1x1x1", 8, True, ("a", "b"), {})
 
 
@@ -81,6 +91,16 @@ def test_differences_are_paired_by_seed_and_say_what_is_uncertain() -> None:
     assert (found.mean, found.half) == (-50.0, 0.0), "a seed in which the base has nothing is left out"
     assert told(found) == "-50 ± 0 %, best -50 %"
     assert told(estimate([-30.0, 20.0])).endswith("best -30 %, interval includes 0")
+
+
+def test_communication_of_spread_jobs_leaves_out_seeds_in_which_the_base_spreads_none() -> None:
+    """What is inside nodes is the same under both, and hides what a policy avoids."""
+    quiet = replace(PLAIN, comm_node_h=1.0, comm_spread_h=0.0)
+    found = {("here", name, 1): quiet for name in (AUTO, SKEW)}
+    found |= {("here", AUTO, 0): quiet, ("here", SKEW, 0): replace(PLAIN, comm_node_h=100.0, comm_spread_h=99.0)}
+    assert compared(found, SETTING, AUTO, SKEW, "comm_node_h").values == pytest.approx([-99.0, 0.0])
+    assert compared(found, SETTING, AUTO, SKEW, "comm_spread_h").values == pytest.approx([-100.0])
+    assert "comm_spread_h" not in {band.key for band in bands(figures())}
 
 
 def test_bands_hold_at_their_edge() -> None:
@@ -184,4 +204,7 @@ def test_communication_is_known_by_job_and_stays_out_of_the_contract(tmp_path: P
     by_job = [job.comm_gpu_s for job in result.jobs]
     assert sum(by_job) == pytest.approx(result.summary.comm_gpu_s)
     assert sum(x > 0 for x in by_job) > 1
+    parts = figures_of(result, 8)
+    assert 0 < parts.comm_spread_h <= parts.comm_node_h <= parts.comm_h
+    assert figures_of(result, 1).comm_spread_h == 0, "no gang fits a node of one GPU"
     assert JOB_COLUMNS[-1] == "slowdown"

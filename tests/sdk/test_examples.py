@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.conftest import EXAMPLES, FakeJob, ended
-from trine.inputs.job_spec import read_job_file
+from trine.inputs.job_file import read_job_file
 
 JOB_FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("workload/*.yaml")])
 WORKLOAD = [path for path in JOB_FILES if path.parent.name == "workload"]

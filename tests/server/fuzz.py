@@ -35,7 +35,8 @@ from trine.executor import rundir
 from trine.executor.attempt import Attempt as LocalAttempt
 from trine.executor.attempt import _progress
 from trine.executor.base import Exited, ExitKind, Handle, LaunchFailed, Lease, NodeDown, NodeUp, Progress, Started
-from trine.inputs.job_spec import JobSpec, parse_jobs, read_job_file
+from trine.inputs.job_file import read_job_file
+from trine.inputs.job_spec import JobSpec, parse_jobs
 from trine.perf.throughput import ThroughputTable
 from trine.placement.base import Placement
 from trine.policy.base import Policy

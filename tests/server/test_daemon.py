@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import OWNER, Site, spec
+from trine.core.atomic_file import write_private
 from trine.core.errors import InputError
 from trine.executor.base import GpuInfo, NodeInfo
 from trine.inputs.job_spec import JobSpec
@@ -28,7 +29,6 @@ from trine.server.api.serve import bind
 from trine.server.auth import UserToken
 from trine.server.cluster_record import cluster_from_record, cluster_to_record
 from trine.server.daemon import AlreadyUpError, Options, cluster_of, dry_run, quotas_of
-from trine.server.private import write_private
 from trine.server.service import Caller, Refused
 from trine.server.store import DamagedJournalError
 

@@ -18,7 +18,7 @@ from tests.server.site import OWNER, Site, run_site, spec
 from tests.server.test_scheduler import states, submit, view
 from trine.core.errors import InputError
 from trine.executor.base import Handle, LaunchFailed, NodeDown
-from trine.inputs.job_spec import read_job_file
+from trine.inputs.job_file import read_job_file
 
 
 @pytest.mark.parametrize("number", range(3))

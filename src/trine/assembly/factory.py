@@ -17,7 +17,7 @@ from trine.core.costs import StopCosts
 from trine.core.errors import InputError
 from trine.engine.engine import Engine
 from trine.engine.quotas import Quotas
-from trine.inputs.network import load_network
+from trine.inputs.links import load_network
 from trine.parity import pal
 from trine.perf.model import LinkSharing, LocalityPenalty, PerfModel
 from trine.perf.model_traffic import TrafficTable, shipped_table

@@ -130,13 +130,8 @@ def _setting_text(name: str, value: Any) -> str:
 
 
 def _write(out: Path, text: str, force: bool) -> None:
-    """All or nothing: the text goes beside the target first and then takes its name."""
+    from trine.core.atomic_file import write_output
+
     if out.exists() and not force:
         raise InputError(str(out), "the file exists", "a new file, or --force")
-    part = out.with_name(f".{out.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(out)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InputError(str(out), f"cannot be written ({error.strerror})", "a path in a folder that exists") from None
+    write_output(out, text, "a path in a folder that exists")

@@ -78,13 +78,13 @@ def _write_with(
     table: ThroughputTable, target: tuple[str, Path], gang: int, rates: dict[str, float], source: str
 ) -> None:
     """The table with the new model below the others, and where its rates come from."""
-    from trine.inputs.throughput_csv import table_csv
+    from trine.core.atomic_file import write_output
+    from trine.inputs.throughputs import table_csv
     from trine.perf.throughput import ThroughputTable
-    from trine.profile.atomic import write_atomically
 
     model, out = target
     below = table_csv(ThroughputTable({(model, gang): rates}), source).splitlines(keepends=True)[1:]
-    write_atomically(out, table_csv(table) + "".join(below))
+    write_output(out, table_csv(table) + "".join(below))
 
 
 def _pairs(
@@ -96,15 +96,15 @@ def _pairs(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from trine.inputs.throughput_csv import table_csv
+    from trine.core.atomic_file import write_output
+    from trine.inputs.throughputs import table_csv
     from trine.perf.estimate import EstimatedPairs, References
     from trine.perf.estimate_error import matches, pair_error
-    from trine.profile.atomic import write_atomically
 
     found = EstimatedPairs(References.of(table, references, seed), profiled, seed)
     error, stands_for = pair_error(found, table, gang), matches(found, table.models)
     if out is not None:
-        write_atomically(out, table_csv(found.table((gang,)), f"estimated, {profiled:g} profiled, seed {seed}"))
+        write_output(out, table_csv(found.table((gang,)), f"estimated, {profiled:g} profiled, seed {seed}"))
     if as_json:
         _echo_json({"error": error.as_dict(), "references": list(found.references.models), "matches": stands_for})
         return

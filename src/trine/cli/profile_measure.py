@@ -147,9 +147,9 @@ def app(
     result = _profiled(command, name or Path(command[0]).name, interval, log, step_pattern)
     text = json.dumps(result.as_dict(), indent=1)
     if out is not None:
-        from trine.profile.atomic import write_atomically
+        from trine.core.atomic_file import write_output
 
-        write_atomically(out, text + "\n")
+        write_output(out, text + "\n")
     for line in [text] if as_json else _feature_lines(result):
         typer.echo(line)
     for note in result.usage.notes:

@@ -76,11 +76,11 @@ def _as_dict(fit: NetworkFit, rows: Sequence[StepRow], unseen: float | None) -> 
 def _write(out: Path, fit: NetworkFit) -> None:
     import yaml
 
+    from trine.core.atomic_file import write_output
     from trine.inputs.links import links_tree
-    from trine.profile.atomic import write_atomically
 
     tree = {"links": links_tree(fit.links)}
-    write_atomically(out, yaml.safe_dump(tree, sort_keys=False, default_flow_style=False))
+    write_output(out, yaml.safe_dump(tree, sort_keys=False, default_flow_style=False))
     typer.echo(f"Wrote {out}.", err=True)
 
 

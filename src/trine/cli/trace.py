@@ -10,8 +10,8 @@ import typer
 from trine.cli.generate import generate
 
 if TYPE_CHECKING:
+    from trine.trace.importer import ImportSummary
     from trine.trace.options import ImportOptions
-    from trine.trace.summary import ImportSummary
 
 app = typer.Typer(help="Look at job traces and convert them.", no_args_is_help=True)
 app.command("generate")(generate)
@@ -61,8 +61,8 @@ def convert(
     settings: Settings = None,
 ) -> None:
     """Write a trace of any known format as trine CSV."""
+    from trine.trace.formats.trine import trace_csv, write_trace
     from trine.trace.importer import load
-    from trine.trace.write import trace_csv, write_trace
 
     trace = load(path, fmt, _options(settings))
     if str(out) == "-":

@@ -35,3 +35,13 @@ def unknown_name(where: str, what: str, word: str, known: Iterable[str], field: 
     """An ``InputError`` for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
     return InputError(where, f"unknown {what} {word!r}{nearest(word, names)}", f"one of {', '.join(names)}", field)
+
+
+def shown(value: object) -> str:
+    """A value in a sentence: short, and without control characters."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = ascii(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -28,7 +28,7 @@ from trine.executor.base import Handle, Lease
 from trine.executor.rank import find_user
 from trine.executor.removal import BackgroundRemoval
 from trine.executor.supervisor import READY_FD, SIGNALS
-from trine.inputs.launchers import launcher_of
+from trine.inputs.job_rules import launcher_of
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 INHERITED = (

@@ -29,6 +29,7 @@ would leave the daemon no time for anything else."""
 
 def write_json(path: str, value: dict[str, Any], mode: int = 0o600) -> None:
     """Replace a file as a whole, so that no reader sees half of it."""
+    # Not core.atomic_file: that loads pathlib, and this module must load in a millisecond.
     aside = f"{path}.{os.getpid()}.tmp"
     try:
         _write(aside, json.dumps(value).encode(), os.O_CREAT | os.O_TRUNC, mode)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
-from trine.inputs.cluster_dump import dump_cluster
+from trine.inputs.cluster_csv import FORMATS, Asked, detect, header, read_shape
 from trine.inputs.cluster_shape import EXAMPLES, is_shape, parse_shape, resembles_shape
-from trine.inputs.cluster_yaml import parse_cluster
-from trine.inputs.shape_files import FORMATS, Asked, detect, header, read_shape
+from trine.inputs.cluster_yaml import dump_cluster, parse_cluster
 from trine.inputs.text_file import read_text
 
 __all__ = ["dump_cluster", "load_cluster"]

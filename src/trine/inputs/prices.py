@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.prices import Prices
+from trine.inputs.csv_table import CsvTable, Ragged, Row
 from trine.inputs.text_file import read_text
 
 COLUMNS = ("time_s", "gpu_type", "price_per_h")
 WHAT = f"a CSV with the columns {','.join(COLUMNS)}"
-EXPECTED = f"TYPE=PRICE,..., the name of a table, or {WHAT}"
+A_PRICE = "a price per GPU and hour, 0 or more"
+_RAGGED = Ragged("{count} cells", f"{len(COLUMNS)}: {','.join(COLUMNS)}")
 
 PUBLISHED: dict[str, dict[str, float]] = {
     # Cloud prices per GPU and hour as used in the cost experiments of Gavel (OSDI 2020).
@@ -39,43 +39,37 @@ def _listed(spec: str) -> dict[str, float]:
         name, sign, text = (word.strip() for word in part.partition("="))
         if not (name and sign) or name.lower() in found:
             raise InputError("prices", f"{part.strip()!r}", "TYPE=PRICE, every type once")
-        found[name.lower()] = _price("prices", name, text)
+        found[name.lower()] = _price(name, text)
     return found
 
 
-def _price(where: str, field: str, text: str, what: str = "a price per GPU and hour, 0 or more") -> float:
+def _price(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise InputError(where, f"found {text!r}", what, field)
+        raise InputError("prices", f"found {text!r}", A_PRICE, name)
     return value
 
 
 def _read(path: str) -> Prices:
+    table = CsvTable(path, read_text(path, WHAT), comments=True, ragged=_RAGGED)
+    if table.names and tuple(table.names) != COLUMNS:
+        raise InputError(table.where, f"the columns {','.join(table.names)}", WHAT)
     steps: dict[str, dict[float, float]] = {}
-    for line, cells in enumerate(csv.reader(io.StringIO(read_text(path, WHAT))), 1):
-        where = f"{path}:{line}"
-        row = [cell.strip() for cell in cells]
-        if line == 1:
-            if tuple(row) != COLUMNS:
-                raise InputError(where, f"the columns {','.join(row)}", WHAT)
-        elif row and not row[0].startswith("#"):
-            _read_row(steps, where, row)
+    for row in table:
+        _read_row(steps, row)
     if not steps:
         raise InputError(path, "no prices", f"{WHAT} and at least one row")
     ordered = {name: sorted(known.items()) for name, known in steps.items()}
     return Prices({name: (tuple(t for t, _ in known), tuple(p for _, p in known)) for name, known in ordered.items()})
 
 
-def _read_row(steps: dict[str, dict[float, float]], where: str, row: list[str]) -> None:
-    if len(row) != len(COLUMNS):
-        raise InputError(where, f"{len(row)} cells", f"{len(COLUMNS)}: {','.join(COLUMNS)}")
-    time_s = _price(where, "time_s", row[0], "seconds since the start, 0 or more")
-    if not row[1]:
-        raise InputError(where, "the cell is empty", "a GPU type", "gpu_type")
-    known = steps.setdefault(row[1].lower(), {})
+def _read_row(steps: dict[str, dict[float, float]], row: Row) -> None:
+    time_s = row.number("time_s", expected="seconds since the start, 0 or more")
+    gpu_type = row.filled("gpu_type", "a GPU type")
+    known = steps.setdefault(gpu_type.lower(), {})
     if time_s in known:
-        raise InputError(where, f"a second price of {row[1]} at {time_s:g} s", "one price per type and time")
-    known[time_s] = _price(where, "price_per_h", row[2])
+        raise InputError(row.where, f"a second price of {gpu_type} at {time_s:g} s", "one price per type and time")
+    known[time_s] = row.number("price_per_h", expected=A_PRICE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ MAX_BYTES = 64_000_000
 """Largest configuration file read, after decompression: keeps a wrong file from filling the memory."""
 
 GZIP_MAGIC = b"\x1f\x8b"
+A_COLUMN = "a file with one number per line"
 
 
 def read_text(path: str | Path, what: str, max_bytes: int = MAX_BYTES) -> str:
@@ -25,6 +27,27 @@ def read_text(path: str | Path, what: str, max_bytes: int = MAX_BYTES) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}:{line}", f"byte 0x{data[error.start]:02x} is not UTF-8 text", what) from None
+
+
+def read_numbers(path: str) -> tuple[float, ...]:
+    """All numbers of the file; blank lines are passed over, a first line of text counts as a header."""
+    numbers: list[float] = []
+    for line, text in enumerate(read_text(path, A_COLUMN).splitlines(), 1):
+        word = text.strip().rstrip(",")
+        if not word:
+            continue
+        try:
+            value = float(word)
+        except ValueError:
+            if line == 1:
+                continue
+            raise InputError(f"{path}:{line}", f"{word[:40]!r}", A_COLUMN) from None
+        if not math.isfinite(value):
+            raise InputError(f"{path}:{line}", word, "a finite number")
+        numbers.append(value)
+    if not numbers:
+        raise InputError(path, "no numbers", A_COLUMN)
+    return tuple(numbers)
 
 
 def _raw_bytes(path: Path, what: str, max_bytes: int) -> bytes:

@@ -6,7 +6,10 @@ A flow is one multi-node gang; its bytes cross all of its links at the same rate
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import accumulate
+from math import fsum
 from typing import NamedTuple, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -75,13 +78,64 @@ def _take(
             del users[link]
 
 
-def burst_bandwidth(links: Sequence[int], rate: float, used: Mapping[int, float], capacity: Sequence[float]) -> float:
-    """Bytes per second of a flow while it sends: what the average rates of the others leave on its links.
+class LinkLoad:
+    """Average rates of the flows on one link, and what that leaves to each of them while it sends.
 
-    ``rate`` is its own average, ``used`` the sum of all averages by link. On a full link it is its own max-min rate, so
-    that averages never add up to more than the capacity.
+    All figures are bytes per second. Sums are exact (``fsum``), or follow the rates in ascending order: they depend on
+    which flows are on the link, not on the order in which they came.
     """
-    return max(min([capacity[link] - used[link] for link in links]) + rate, rate) if links else float("inf")
+
+    __slots__ = ("_capacity", "_largest", "_rates", "_sorted_sums", "_used")
+
+    def __init__(self, rates: Sequence[float], capacity: float) -> None:
+        self._rates, self._capacity = rates, capacity
+        self._used, self._largest = fsum(rates), max(rates)
+        self._sorted_sums: tuple[list[float], list[float]] | None = None
+
+    def greedy_share(self, rate: float) -> float:
+        """Max-min share of the flow with average ``rate``, if it always had something to send and the others did not
+        change: the level x with x + (sum of min(rate of another flow, x)) = capacity.
+        """
+        left = self._capacity - self._used + rate
+        if left >= self._largest:  # no other flow is above the level, so none is cut
+            return left
+        if self._sorted_sums is None:
+            ascending = sorted(self._rates)
+            self._sorted_sums = ascending, list(accumulate(ascending, initial=0.0))
+        return max(left, self._level(rate, *self._sorted_sums))
+
+    def _level(self, rate: float, ascending: list[float], sums: list[float]) -> float:
+        """The level, where ``sums[k]`` is the sum of the ``k`` smallest rates; the flow itself is one of those.
+
+        With the k smallest flows below the level and the other n - k cut to it, the flow and those share what is left.
+        """
+        count = len(ascending)
+
+        def level(below: int) -> float:
+            return (self._capacity - (sums[below] - rate)) / (count - below + 1)
+
+        # Shares fall as long as the next smallest flow is cut, so the first k whose next flow is above the level is it.
+        below = bisect_left(range(count), True, lo=1, key=lambda k: ascending[k] >= level(k))
+        return level(below)
+
+
+def burst_bandwidth(links: Sequence[int], rate: float, loads: Mapping[int, LinkLoad]) -> float:
+    """Bytes per second of a flow while it sends, ``rate`` being its average: its greedy share of the scarcest link.
+
+    Flows do not send all the time. One that fills its link on average sends at its average rate, which is what
+    ``max_min`` left to it. One that sends rarely meets flows that it may push back to an equal share meanwhile, and
+    which catch up while it computes. Two properties follow:
+
+    - It is at least capacity / users of the scarcest link and at most its capacity: cutting the others at the level
+      leaves no flow more than the level.
+    - Over time no link carries more than its capacity. A flow below its demand has a full link on which none has a
+      higher rate (max-min); there the level is its own rate. A flow whose demand is met may send faster than that,
+      but bytes per iteration over the duration of an iteration never exceed the demand, which is counted already.
+
+    What the averages of the others leave (capacity - their sum) would not do for the second kind: next to flows that
+    fill the link it is the demand itself, so that a flow with little to send would take a whole iteration for it.
+    """
+    return max(min([loads[link].greedy_share(rate) for link in links]), rate) if links else float("inf")
 
 
 def duty(

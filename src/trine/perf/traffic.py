@@ -12,7 +12,7 @@ from math import fsum
 from typing import NamedTuple
 
 from trine.core.job import Job
-from trine.perf.link_sharing import DutyFlow, Flow, burst_bandwidth, duty, max_min
+from trine.perf.link_sharing import DutyFlow, Flow, LinkLoad, burst_bandwidth, duty, max_min
 from trine.perf.model import PerfModel, Speed
 from trine.perf.network import Network, Placed
 
@@ -199,8 +199,8 @@ class Traffic:
         others = [job for job, rate in rates.items() if rate != self._rates.get(job)]
         self._rates.update(rates)
         links = {*touched, *(link for job in others for link in self._gangs[job].flow.links)}
-        used: dict[int, float] = {}
-        return {job: self._burst(job, self._rates, used) for job in self._users(links)}
+        loads: dict[int, LinkLoad] = {}
+        return {job: self._burst(job, self._rates, loads) for job in self._users(links)}
 
     def _average_rates(self, seeds: Iterable[int]) -> dict[int, float]:
         """Max-min fair rates of ``seeds`` and of all that tight links connect to them.
@@ -239,13 +239,13 @@ class Traffic:
             known = self._tight[link] = wanted > self._network.capacity[link]
         return known
 
-    def _burst(self, job_index: int, rates: Mapping[int, float], used: dict[int, float]) -> float:
-        """Bandwidth of a gang while it sends; ``used`` keeps the sums of average rates by link for the next gang."""
+    def _burst(self, job_index: int, rates: Mapping[int, float], loads: dict[int, LinkLoad]) -> float:
+        """Bandwidth of a gang while it sends; ``loads`` keeps the average rates by link for the next gang."""
         links = self._gangs[job_index].flow.links
         for link in links:
-            if link not in used:
-                used[link] = fsum([rates[job] for job in self._on_link[link]])
-        return burst_bandwidth(links, rates[job_index], used, self._network.capacity)
+            if link not in loads:
+                loads[link] = LinkLoad([rates[job] for job in self._on_link[link]], self._network.capacity[link])
+        return burst_bandwidth(links, rates[job_index], loads)
 
     def _by_duty(self, links: Iterable[int]) -> dict[int, float]:
         """Bandwidths of all gangs that shared links connect to ``links``: there, every user slows every other."""

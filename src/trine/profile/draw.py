@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from trine.core.atomic_file import write_output
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, unknown_name
 from trine.perf.variability import VariabilityTable
-from trine.profile.atomic import write_atomically
 from trine.profile.records import MeasurementRecord, name_order
 from trine.profile.time_units import in_one_unit
 from trine.profile.variability import GPU_MEDIAN, RECORD, by_place
@@ -46,7 +46,7 @@ def draw_table(sources: Sources, gpu_count: int, seed: int = SEED, how: str = GP
 
 def write_table(table: VariabilityTable, cluster: Cluster, path: str | Path) -> None:
     """Write ``table`` as the CSV that ``--variability`` reads, all or nothing."""
-    write_atomically(path, table_csv(table, cluster))
+    write_output(path, table_csv(table, cluster))
 
 
 def table_csv(table: VariabilityTable, cluster: Cluster) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trine.core.atomic_file import write_output
 from trine.core.errors import InputError
 from trine.inputs.text_file import read_text
-from trine.profile.atomic import write_atomically
 from trine.profile.records import COLUMNS, MeasurementRecord, read_records
 
 _HEADER = ",".join(COLUMNS) + "\n"
@@ -73,8 +73,8 @@ def _create(files: SessionFiles, settings: dict[str, Any]) -> None:
     except OSError as error:
         found = f"cannot be made ({error.strerror})"
         raise InputError(str(files.records.parent), found, "a folder to write to") from None
-    write_atomically(files.settings, json.dumps(settings, indent=2) + "\n")
-    write_atomically(files.records, _HEADER)
+    write_output(files.settings, json.dumps(settings, indent=2) + "\n")
+    write_output(files.records, _HEADER)
 
 
 def _check_same(path: Path, settings: dict[str, Any]) -> None:
@@ -95,5 +95,5 @@ def _taken(path: Path) -> tuple[MeasurementRecord, ...]:
     if not whole:
         whole = _HEADER
     if whole != text:
-        write_atomically(path, whole)
+        write_output(path, whole)
     return read_records(path).records if whole.count("\n") > 1 else ()

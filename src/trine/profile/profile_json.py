@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trine.core.atomic_file import write_output
 from trine.core.errors import InputError, unknown_name
 from trine.inputs.text_file import read_text
-from trine.profile.atomic import write_atomically
 from trine.profile.variability import (
     FLAGS,
     GPU_MEDIAN,
@@ -43,7 +43,7 @@ def profile_text(profile: VariabilityProfile) -> str:
 
 def write_profile(profile: VariabilityProfile, path: str | Path) -> None:
     """Write ``profile`` to ``path``, all or nothing."""
-    write_atomically(path, profile_text(profile))
+    write_output(path, profile_text(profile))
 
 
 def read_profile(path: str | Path) -> VariabilityProfile:

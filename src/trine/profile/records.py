@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trine.core.atomic_file import write_output
 from trine.core.errors import InputError, nearest
+from trine.inputs.csv_table import CsvTable, Row
 from trine.inputs.text_file import read_text
-from trine.profile.atomic import write_atomically
 
 WHAT = "a CSV file of measurements with the columns gpu (or uuid) and perf_s (or perf, perf_ms)"
 COLUMNS = ("gpu", "node", "place", "class", "run", "perf_s", "at_s")
@@ -36,6 +37,9 @@ _SECONDS_PER_UNIT = {"perf_s": 1.0, "perf_ms": 1e-3, "perf": 1e-3}
 """Columns of times, best first. ``perf`` is that of the published measurements: milliseconds."""
 _RUN_MARKS = ("run", "at_s", "ts", "job_id", "reps")
 """Columns that tell runs apart: with one of them, two equal rows are one measurement written twice."""
+
+
+_A_TIME = "a finite number greater than 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +83,20 @@ def read_records(path: str | Path, app_class: str = "", column: str = "") -> Mea
     """
     from trine.profile.time_units import in_one_unit
 
-    rows = _rows(path)
-    layout = _Layout.of(rows[0][1], rows[0][0], column)
-    kept, duplicates = _without_duplicates(rows[1:], layout)
-    records = [_record(row, where, layout, app_class) for where, row in kept]
+    text = read_text(path, WHAT)
+    if not text.strip():
+        raise InputError(str(path), "the file is empty", WHAT)
+    table = CsvTable(str(path), text)
+    layout = _Layout.of(table.names, table.where, column)
+    kept, duplicates = _without_duplicates(list(table), layout)
+    records = [_record(row, layout, app_class) for row in kept]
     if not records:
         raise InputError(str(path), "no measurements", WHAT)
     _check_one_class(records, str(path), app_class)
     named = [replace(r, app_class=app_class) for r in records] if app_class else records
     clean, rescaled, notes = _numbered(_with_true_places(named), layout), 0, tuple[str, ...]()
     if not column:
-        clean, rescaled, notes = in_one_unit(clean, [where for where, _ in kept])
+        clean, rescaled, notes = in_one_unit(clean, [row.where for row in kept])
     if duplicates:
         notes = (f"{Path(path).name}: {duplicates} duplicate rows dropped", *notes)
     return Measurements(tuple(clean), Path(path).name, duplicates, rescaled, notes)
@@ -103,7 +110,7 @@ def write_records(records: Iterable[MeasurementRecord], path: str | Path) -> Non
     for r in records:
         at = "" if r.at_s is None else repr(r.at_s)
         writer.writerow((r.gpu, r.node, r.place, r.app_class, r.run, repr(r.perf_s), at))
-    write_atomically(path, text.getvalue())
+    write_output(path, text.getvalue())
 
 
 def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -115,30 +122,28 @@ def name_order(name: str) -> tuple[tuple[int, int, str], ...]:
 class _Layout:
     """Where the columns of one file are."""
 
-    names: list[str]
-    index: dict[str, int]
-    perf: int
+    columns: dict[str, str]
+    """The file's name of each column that is known here."""
+    perf: str
     seconds_per_unit: float
     tells_runs: bool
     compared: list[int]
     """Columns in which duplicate rows must be equal: all but row numbers without a name."""
 
     @classmethod
-    def of(cls, cells: list[str], where: str, column: str) -> _Layout:
-        names = [cell.strip() for cell in cells]
+    def of(cls, names: list[str], where: str, column: str) -> _Layout:
         lower = [name.lower() for name in names]
-        index = {key: _find(lower, aliases) for key, aliases in _ALIASES.items()}
-        known = {key: i for key, i in index.items() if i is not None}
+        found = {key: _find(lower, aliases) for key, aliases in _ALIASES.items()}
+        known = {key: names[i] for key, i in found.items() if i is not None}
         if "gpu" not in known:
             raise InputError(where, f"no such column{nearest('gpu', lower)}", WHAT, "gpu")
         perf, unit = _perf_column(names, where, column)
         compared = [i for i, name in enumerate(lower) if name and not name.startswith("unnamed")]
-        return cls(names, known, perf, unit, any(mark in lower for mark in _RUN_MARKS), compared)
+        return cls(known, perf, unit, any(mark in lower for mark in _RUN_MARKS), compared)
 
-    def text(self, row: list[str], key: str) -> str:
+    def text(self, row: Row, key: str) -> str:
         """The cell of ``key``, empty where the file has no such column or says -1 for unknown."""
-        at = self.index.get(key)
-        cell = row[at].strip() if at is not None else ""
+        cell = row.text(self.columns[key]) if key in self.columns else ""
         return "" if cell == "-1" else cell
 
 
@@ -146,80 +151,46 @@ def _find(names: list[str], aliases: Sequence[str]) -> int | None:
     return next((names.index(alias) for alias in aliases if alias in names), None)
 
 
-def _perf_column(names: list[str], where: str, column: str) -> tuple[int, float]:
+def _perf_column(names: list[str], where: str, column: str) -> tuple[str, float]:
     if column:
         if column not in names:
             raise InputError(where, f"no such column{nearest(column, names)}", f"one of {', '.join(names)}", column)
-        return names.index(column), 1.0
+        return column, 1.0
     lower = [name.lower() for name in names]
     for name, seconds in _SECONDS_PER_UNIT.items():
         if name in lower:
-            return lower.index(name), seconds
+            return names[lower.index(name)], seconds
     raise InputError(where, f"no such column{nearest('perf_s', lower)}", WHAT, "perf_s")
 
 
-def _rows(path: str | Path) -> list[tuple[str, list[str]]]:
-    """``file:line`` and cells of every line that is not empty; the first is the header."""
-    reader = csv.reader(io.StringIO(read_text(path, WHAT), newline=""))
-    try:
-        rows = [(f"{path}:{reader.line_num}", row) for row in reader if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}", f"not valid CSV ({error})", WHAT) from None
-    if not rows:
-        raise InputError(str(path), "the file is empty", WHAT)
-    for where, row in rows:
-        if len(row) != len(rows[0][1]):
-            raise InputError(where, f"{len(row)} columns", f"{len(rows[0][1])} columns, as in the header")
-    return rows
-
-
-def _without_duplicates(rows: list[tuple[str, list[str]]], layout: _Layout) -> tuple[list[tuple[str, list[str]]], int]:
+def _without_duplicates(rows: list[Row], layout: _Layout) -> tuple[list[Row], int]:
     """Rows that say the same twice are one measurement, unless nothing in the file tells runs apart."""
     if not layout.tells_runs:
         return rows, 0
-    first: dict[tuple[str, ...], tuple[str, list[str]]] = {}
-    for where, row in rows:
-        first.setdefault(tuple(row[i] for i in layout.compared), (where, row))
+    first: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        first.setdefault(tuple(row.cells[i] for i in layout.compared), row)
     return list(first.values()), len(rows) - len(first)
 
 
-def _record(row: list[str], where: str, layout: _Layout, app_class: str) -> MeasurementRecord:
-    gpu = row[layout.index["gpu"]].strip()
-    if not gpu:
-        raise InputError(where, "found nothing", "the name of a GPU", layout.names[layout.index["gpu"]])
+def _record(row: Row, layout: _Layout, app_class: str) -> MeasurementRecord:
+    gpu = row.filled(layout.columns["gpu"], "the name of a GPU", "found nothing")
     found_class = layout.text(row, "class")
     if not found_class and not app_class:
-        raise InputError(where, "found nothing", "an application class, here or as CLASS=FILE", "class")
-    perf_s = _positive(row[layout.perf], where, layout.names[layout.perf]) * layout.seconds_per_unit
+        raise InputError(row.where, "found nothing", "an application class, here or as CLASS=FILE", "class")
+    perf_s = row.number(layout.perf, above=0.0, expected=_A_TIME) * layout.seconds_per_unit
     node, place = _node_and_place(row, layout)
-    at_s = _time(layout.text(row, "at_s"), where, layout)
-    return MeasurementRecord(gpu, found_class or app_class, perf_s, _run(row, where, layout), at_s, node, place)
+    at_s = row.number(layout.columns["at_s"], above=0.0, expected=_A_TIME) if layout.text(row, "at_s") else None
+    return MeasurementRecord(gpu, found_class or app_class, perf_s, _run(row, layout), at_s, node, place)
 
 
-def _positive(cell: str, where: str, column: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value <= 0:
-        raise InputError(where, f"found {cell.strip()!r}", "a finite number greater than 0", column)
-    return value
+def _run(row: Row, layout: _Layout) -> int:
+    if not layout.text(row, "run"):
+        return 0
+    return row.integer(layout.columns["run"], expected="the number of the run: 0, 1, 2 ...")
 
 
-def _time(cell: str, where: str, layout: _Layout) -> float | None:
-    if not cell:
-        return None
-    return _positive(cell, where, layout.names[layout.index["at_s"]])
-
-
-def _run(row: list[str], where: str, layout: _Layout) -> int:
-    cell = layout.text(row, "run")
-    if cell and not re.fullmatch("[0-9]{1,9}", cell):
-        raise InputError(where, f"found {cell!r}", "the number of the run: 0, 1, 2 ...", "run")
-    return int(cell or 0)
-
-
-def _node_and_place(row: list[str], layout: _Layout) -> tuple[str, str]:
+def _node_and_place(row: Row, layout: _Layout) -> tuple[str, str]:
     cabinet, node, device = (layout.text(row, key) for key in ("cabinet", "node", "device"))
     if cabinet and node:
         # The published files write one node as 4 and as 004.
@@ -245,7 +216,7 @@ def _with_true_places(records: list[MeasurementRecord]) -> list[MeasurementRecor
 
 def _numbered(records: list[MeasurementRecord], layout: _Layout) -> list[MeasurementRecord]:
     """Runs counted per GPU and class in the order of the file, where the file does not number them."""
-    if "run" in layout.index:
+    if "run" in layout.columns:
         return records
     seen: Counter[tuple[str, str]] = Counter()
     numbered = []

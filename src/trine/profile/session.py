@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trine.profile.atomic import write_atomically
+from trine.core.atomic_file import write_output
 from trine.profile.estimate import ClassEstimate, estimate, without_drift
 from trine.profile.journal import SessionFiles, open_journal
 from trine.profile.measure import Plan, Runner, Session, run_session
@@ -84,7 +84,7 @@ class Measuring:
         )
         save_profile(profile, self.files.profile)
         title = f"Devices of {self.plan.devices[0].node}"
-        write_atomically(self.files.page, session_page(title, result.estimates, session.records))
+        write_output(self.files.page, session_page(title, result.estimates, session.records))
         return result
 
 

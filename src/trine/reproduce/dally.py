@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from trine.core.process_pool import Done, work_through
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce import dally_sweep, dally_tuner
 from trine.reproduce.dally_bands import Results, bands, check, gains_of, table_of, without_embeddings_of
@@ -20,7 +21,6 @@ from trine.reproduce.dally_settings import Setting, World, philly, philly_trace,
 from trine.reproduce.dally_sweep import Point
 from trine.reproduce.dally_why import why
 from trine.reproduce.panels import Found, PlottedReproduction
-from trine.sim.sweep import Done, work_through
 
 PAPER = "Dally (arXiv 2401.16492)"
 FIGURES = Path(__file__).parent / "dally.yaml"
@@ -135,7 +135,9 @@ NOTES = [
     "(makespan up to 69 % lower, 68 % on average; JCT up to 83 %; communication up to 98 %) belong to another setting.",
     "Differences are paired by seed, relative, with 95 % intervals of Student's t; 'best' is the seed with the largest "
     "gain.",
-    "Communication is GPU-hours in which GPUs wait for the network. Tiers are the widest at which a gang ever ran.",
+    "Communication is GPU-hours in which GPUs wait for the network. Tiers are the widest at which a gang ever ran. "
+    "'Spread' is the part of jobs that fit one node and ever ran on several; seeds in which the other policy spreads "
+    "none are left out of its differences. It is not judged.",
     "Philly: stretches of consecutive jobs of a virtual cluster with drawn models; stretches of one virtual cluster "
     "may overlap, so that their intervals are too narrow. The sizes of the clusters are ours.",
 ]

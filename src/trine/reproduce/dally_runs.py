@@ -24,6 +24,7 @@ AUTO, NO_WAIT, FULL, MANUAL = (
 )
 FIFO, GANDIVA = "fifo, backfill", "gandiva-like"
 SKEW, ALWAYS = "tiresias, skew rule", "tiresias, always consolidate"
+_SPREAD = (Tier.RACK.label, Tier.NETWORK.label)
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ class Figures:
     """Exposed communication of all jobs."""
     comm_node_h: float
     """The part of jobs that fit one node."""
+    comm_spread_h: float
+    """Of that, the part of jobs that ever ran on more than one node: what is left of ``comm_node_h`` is inside nodes,
+    where no placement can avoid it."""
     utilization: float
     gpu_h: float
     """Held by jobs."""
@@ -93,7 +97,7 @@ def figures_of(result: RunResult, node_gpus: int) -> Figures:
     """The figures of a run on nodes of ``node_gpus`` GPUs."""
     s, jobs = result.summary, result.jobs
     wait_s = np.array([job.wait_s for job in jobs])
-    fitting_gpu_s = sum(job.comm_gpu_s for job in jobs if job.gpus <= node_gpus)
+    fitting = [job for job in jobs if job.gpus <= node_gpus]
     return Figures(
         makespan_h=s.makespan_s / HOUR_S,
         jct_h=s.jct_mean_s / HOUR_S,
@@ -102,7 +106,8 @@ def figures_of(result: RunResult, node_gpus: int) -> Figures:
         wait_p95_h=s.wait_p95_s / HOUR_S,
         wait_p99_h=float(np.quantile(wait_s, 0.99)) / HOUR_S,
         comm_h=s.comm_gpu_s / HOUR_S,
-        comm_node_h=fitting_gpu_s / HOUR_S,
+        comm_node_h=sum(job.comm_gpu_s for job in fitting) / HOUR_S,
+        comm_spread_h=sum(job.comm_gpu_s for job in fitting if job.tier in _SPREAD) / HOUR_S,
         utilization=s.utilization,
         gpu_h=sum((job.jct_s - job.wait_s) * job.gpus for job in jobs) / HOUR_S,
         preemptions=s.preemptions / s.jobs,

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+from trine.core.process_pool import Done
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.gavel_bill import Bill
 from trine.reproduce.gavel_causes import Ideal, Quirks
@@ -17,7 +18,7 @@ from trine.reproduce.gavel_estimate import Estimator
 from trine.reproduce.gavel_load import FullContinuous, LoadSweep
 from trine.reproduce.gavel_multiple import Multiple
 from trine.reproduce.gavel_priorities import Priorities
-from trine.reproduce.gavel_runs import Asks, Done, Keep, Key, Outcomes, run_all
+from trine.reproduce.gavel_runs import Asks, Keep, Key, Outcomes, run_all
 from trine.reproduce.gavel_solve import SolveTime
 from trine.reproduce.gavel_static import Static
 from trine.reproduce.gavel_tables import TABLES

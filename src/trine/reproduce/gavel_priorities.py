@@ -13,8 +13,8 @@ from trine.reproduce.gavel_load import Line, label_of
 from trine.reproduce.gavel_runs import CONTENDERS, Asks, Keep, Key, Outcome, Outcomes, first_failure, scenario
 from trine.reproduce.gavel_tables import AXES, failed
 from trine.reproduce.panels import Found, Panel
+from trine.trace.formats.trine import write_trace
 from trine.trace.generate import generate
-from trine.trace.write import write_trace
 
 WORKLOAD = "gavel-continuous-single-priorities"
 CLUSTER, GPUS = "v100=12x1,p100=12x1,k80=12x1", 36

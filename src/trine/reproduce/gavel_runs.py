@@ -5,15 +5,12 @@ A run that fails is an outcome like any other, so that one failure does not lose
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from trine.core.errors import InputError
+from trine.core.process_pool import Done, work_through
 from trine.core.reason import Why
 from trine.core.result import JobRecord, RunResult, Segment, Summary
 from trine.inputs.preset import load_preset
@@ -106,7 +103,6 @@ class Outcome:
 
 
 Outcomes = Mapping[Key, Outcome]
-Done = Callable[[], None]
 
 
 def first_failure(runs: Iterable[Outcome]) -> Outcome | None:
@@ -140,40 +136,9 @@ def _kept(result: RunResult, keep: Keep) -> Outcome:
 
 def run_all(asks: Asks, keep: Mapping[Key, Keep], workers: int, done: Done) -> dict[Key, Outcome]:
     """All runs, in the order of ``asks`` whatever the number of workers; the first mistake in the input ends all."""
-    count = min(workers or os.cpu_count() or 1, len(asks))
-    if count <= 1:
-        return dict(_one_by_one(asks, keep, done))
-    # Fresh processes: a fork would copy the progress bar's thread in whatever state it is in.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_ignore_interrupt) as pool:
-        futures = {pool.submit(attempt, asked, keep.get(key, Keep())): key for key, asked in asks.items()}
-        try:
-            found = _collected(futures, done)
-            return {key: found[key] for key in asks}
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
+    todo = [(asked, keep.get(key, Keep())) for key, asked in asks.items()]
+    return dict(zip(asks, work_through(_attempt, todo, workers, done, first_here=False), strict=True))
 
 
-def _one_by_one(asks: Asks, keep: Mapping[Key, Keep], done: Done) -> Iterator[tuple[Key, Outcome]]:
-    for key, asked in asks.items():
-        yield key, attempt(asked, keep.get(key, Keep()))
-        done()
-
-
-def _collected(futures: dict[Future[Outcome], Key], done: Done) -> dict[Key, Outcome]:
-    found: dict[Key, Outcome] = {}
-    pending = set(futures)
-    while pending:
-        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-        for future in finished:
-            found[futures[future]] = future.result()
-            done()
-    return found
-
-
-def _ignore_interrupt() -> None:
-    """Ctrl-C is the parent's business; it cancels what is left."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _attempt(item: tuple[Scenario, Keep]) -> Outcome:
+    return attempt(*item)

@@ -15,7 +15,8 @@ from pathlib import Path
 from trine.core.errors import InputError, nearest, unknown_name
 from trine.executor.faults import describe
 from trine.executor.rank import find_user
-from trine.inputs.job_spec import MAX_GPUS, MAX_RETRIES, JobSpec
+from trine.inputs.job_rules import MAX_GPUS, MAX_RETRIES
+from trine.inputs.job_spec import JobSpec
 from trine.inputs.yaml_reader import Mapping as Keys
 from trine.inputs.yaml_reader import read_mapping
 from trine.server.service import Caller, Refused, Unavailable

@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from trine.core.atomic_file import create_private, make_private_dir, write_private
 from trine.core.errors import InputError
-from trine.server.private import create_private, make_private_dir, write_private
 from trine.server.service import Caller
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
@@ -91,7 +91,7 @@ def open_auth(state: Path, clock: Callable[[], float] = time.monotonic) -> Auth:
         _check_above(state)
     path = state / TOKEN_FILE
     if not path.is_symlink() and not path.exists():
-        _create_token(path)
+        create_private(path, secrets.token_hex(32) + "\n")
     return Auth(state, clock)
 
 
@@ -162,18 +162,6 @@ def _stamp(path: Path) -> _Stamp | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _create_token(path: Path) -> None:
-    """Complete or not at all: a crash in between leaves no half token, and an existing one is never replaced."""
-    draft = path.with_name(f".{TOKEN_FILE}.{os.getpid()}")
-    create_private(draft, secrets.token_hex(32) + "\n")
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
 
 
 def _read_private(path: Path) -> str:

@@ -27,6 +27,7 @@ import structlog
 import uvloop
 
 from trine import __version__
+from trine.core.atomic_file import make_private_dir, write_private
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, TrineError
 from trine.engine.quotas import Quotas
@@ -49,7 +50,6 @@ from trine.server.controller import Controller
 from trine.server.desk import Setup
 from trine.server.identity import owner_of
 from trine.server.leases import Leases
-from trine.server.private import make_private_dir, write_private
 from trine.server.prune import Pruner, Retention
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler, check_settings

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trine.core.atomic_file import atomic_stream
 from trine.core.errors import InputError, TrineError
-from trine.server.private import create_private
 
 FILE = "identity"
 _LONGEST_BYTES = 4096
@@ -74,15 +74,10 @@ def owner_of(state: Path, take_over: bool = False) -> Owner:
 
 def _create(path: Path, owner: Owner) -> None:
     """The file names its own inode, by which a copy of it is told from itself."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        create_private(draft, "")
-        text = json.dumps(asdict(owner) | {"inode": draft.lstat().st_ino})
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_NOFOLLOW), "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
+        with atomic_stream(path, private=True) as stream:
+            text = json.dumps(asdict(owner) | {"inode": os.fstat(stream.fileno()).st_ino})
+            stream.write(text.encode())
     except OSError as error:
         raise InputError(str(path), f"cannot be written ({error.strerror})", "a directory of your own") from None
 

@@ -21,8 +21,7 @@ from trine.engine.events import Decision, Start, Stop
 from trine.engine.explain import never_fits
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
-from trine.inputs.throughput_check import check_jobs
-from trine.inputs.throughputs import load_throughputs
+from trine.inputs.throughputs import check_jobs, load_throughputs
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable

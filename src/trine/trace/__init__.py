@@ -8,20 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trine.trace.importer import inspect, load
+    from trine.trace.formats.trine import write_trace
+    from trine.trace.importer import ImportSummary, Trace, inspect, load
     from trine.trace.options import ImportOptions
-    from trine.trace.summary import ImportSummary, Trace
-    from trine.trace.write import write_trace
 
 __all__ = ["ImportOptions", "ImportSummary", "Trace", "inspect", "load", "write_trace"]
 
 _HOME = {
     "ImportOptions": "options",
-    "ImportSummary": "summary",
-    "Trace": "summary",
+    "ImportSummary": "importer",
+    "Trace": "importer",
     "inspect": "importer",
     "load": "importer",
-    "write_trace": "write",
+    "write_trace": "formats.trine",
 }
 
 

@@ -3,23 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
+from trine.inputs.csv_table import Row, table_lines, table_rows
 from trine.trace import formats
-from trine.trace.draft import Draft
-from trine.trace.format import Format
-from trine.trace.lookalikes import recognise
+from trine.trace.format import Draft, Format
 from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
-from trine.trace.row import Row
 from trine.trace.rules import SENTENCES, Judge, Ledger, clock_start_s, duration_s, job, unsorted
-from trine.trace.source import A_TRACE, Sample, first_line, read_text, table_rows
-from trine.trace.summary import ImportSummary, Trace, median
+from trine.trace.source import A_TRACE, Sample, first_line, read_text, recognise
 
 DEFAULTS = ImportOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """``rows`` = ``jobs`` + ``skipped_rows``: every row is accounted for."""
+
+    source: str
+    format: str
+    title: str
+    rows: int
+    jobs: int
+    skipped_rows: int
+    skipped: dict[str, int]
+    """Rows left out, by reason; a row with two reasons counts under both."""
+    changed: dict[str, int]
+    """Rows kept after a repair, by rule."""
+    found: dict[str, int]
+    """Rows showing a trait, kept or not: reasons overlap here."""
+    span_s: float
+    """From the first to the last submission."""
+    gpus_max: int
+    duration_p50_s: float | None
+    """Median run time on reference GPUs; ``None`` if only a throughput table can tell."""
+    groups: dict[str, int]
+    """Jobs by group (virtual cluster), of all groups that the file names, whether or not they were asked for."""
+    sentences: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "sentences": list(self.sentences)}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs in order of submission (ties in file order)."""
+
+    jobs: list[Job]
+    summary: ImportSummary
+    source: str
 
 
 def load(path: str | Path, fmt: str | None = None, options: ImportOptions = DEFAULTS) -> Trace:
@@ -116,27 +153,10 @@ def _closest(sample: Sample) -> str:
 
 def _rows(fmt: Format, sample: Sample, text: str) -> Iterator[Row]:
     columns, width = fmt.columns(sample), len(fmt.fields(sample))
-    table = table_rows(sample.source, text, "\t" if fmt.tab_separated else ",")
+    lines = table_lines(sample.source, text, delimiter="\t" if fmt.tab_separated else ",")
     if not fmt.tab_separated:
-        _skip_header(table)
-    number = 0
-    for line, cells in table:
-        if len(cells) != width:
-            if not "".join(cells).strip():
-                continue
-            raise _ragged(sample, line, cells, width)
-        yield Row(sample.source, line, number, columns, cells)
-        number += 1
-
-
-def _skip_header(table: Iterator[tuple[int, Sequence[str]]]) -> None:
-    for _, cells in table:
-        if "".join(cells).strip():
-            return
-
-
-def _ragged(sample: Sample, line: int, cells: Sequence[str], width: int) -> InputError:
-    return InputError(f"{sample.source}:{line}", f"{len(cells)} columns", f"{width}, as on line {sample.line}")
+        next(lines)  # the header
+    return table_rows(sample.source, lines, columns, width, sample.line)
 
 
 def _in_order(fmt: Format, drafts: Sequence[Draft], ledger: Ledger) -> list[Job]:
@@ -169,7 +189,7 @@ def _summary(
         found=dict(sorted(ledger.found.items())),
         span_s=jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0,
         gpus_max=max((j.gpus for j in jobs), default=0),
-        duration_p50_s=median(durations),
+        duration_p50_s=_median(durations),
         groups=dict(sorted(ledger.groups.items())),
         sentences=_sentences(fmt, len(jobs), ledger, wanted) + drawn,
     )
@@ -186,3 +206,12 @@ def _sentences(fmt: Format, jobs: int, ledger: Ledger, wanted: Sequence[str]) ->
     lines += [f"{n:,} kept: {meaning[code]}." for code, n in sorted(ledger.changed.items())]
     impossible = ledger.found["impossible-deadline"]
     return (*lines, f"{impossible:,} kept: {meaning['impossible-deadline']}.") if impossible else tuple(lines)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    """The middle value, or the mean of the middle two; ``None`` of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else ordered[half - 1] / 2 + ordered[half] / 2

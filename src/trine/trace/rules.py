@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.trace.draft import Draft
-from trine.trace.format import Format
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format
 from trine.trace.options import ImportOptions
-from trine.trace.row import Row
 
 GPUS_LIMIT = 1_000_000
 LONGEST_S = 1e11

@@ -1,15 +1,15 @@
-"""From a path to text and table rows: gzip by magic bytes, encoding, CSV and TSV. Knows nothing of jobs."""
+"""From the path of a trace to its text and first line, by which formats and files that are no traces are recognised."""
 
 from __future__ import annotations
 
-import csv
 import io
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trine.core.errors import InputError
+from trine.inputs.csv_table import table_lines
 
 GZIP_MAGIC = b"\x1f\x8b"
 A_TRACE = "a job trace as CSV or tab-separated text, plain or gzip'ed"
@@ -97,28 +97,45 @@ def first_line(source: str, text: str) -> Sample:
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if line.strip():
             line = line.rstrip("\n")
-            cells = next(_cells(source, line, ","), (0, []))[1]
+            cells = next(table_lines(source, line), (0, []))[1]
             return Sample(source, number, line, tuple(c.strip() for c in cells), tuple(line.split("\t")))
     raise InputError(source, "an empty file", A_TRACE)
 
 
-def table_rows(source: str, text: str, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """(line number, cells) of every line that is not empty."""
-    return _cells(source, text, delimiter)
+class Lookalike(NamedTuple):
+    """A kind of file found beside job traces, known by columns that must all be there (and, if ``only``, no others)."""
+
+    what: str
+    columns: frozenset[str]
+    taken_by: str = ""
+    only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}, which {self.taken_by or 'no option'} takes"
 
 
-def _cells(source: str, text: str, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
-    # Tab-separated traces carry shell commands: a quote in them is a character, not syntax.
-    lines = io.StringIO(text, newline="")
-    if delimiter == "\t":
-        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
-    else:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if cells:
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{source}:{line}", f"a line that cannot be split ({error})", "well-formed CSV") from None
+LOOKALIKES = (
+    Lookalike("a sample of GPU times", frozenset({"duration"}), "--set sample=", only=True),
+    Lookalike("a list of nodes", frozenset({"sn", "cpu_milli", "gpu"}), "--cluster"),
+    Lookalike("a list of machines", frozenset({"machineId", "number of GPUs"}), "--cluster"),
+    Lookalike("a cluster shape", frozenset({"num_switch", "num_node_p_switch", "num_gpu_p_node"}), "--cluster"),
+    Lookalike("a network topology", frozenset({"ip", "DSW", "PSW", "ASW"}), "--cluster"),
+    Lookalike("a table of a cumulative distribution", frozenset({"x", "cdf_percent"})),
+    Lookalike("a summary of clusters", frozenset({"id", "job_num", "gpu_job_num"})),
+    Lookalike("measured slowdowns of GPUs", frozenset({"uuid", "perf"}), "--variability"),
+    Lookalike("measured slowdowns of GPUs", frozenset({"PerfVar_classA"}), "--variability"),
+    Lookalike("the GPUs of a world", frozenset({"gpu", "node", "rack", "type"}), "--variability"),
+    Lookalike("the jobs of a world", frozenset({"job_id", "submit_s", "work_s_on_v100"}), "--world DIR"),
+    Lookalike("the results of a run", frozenset({"job_id", "start_s", "finish_s"})),
+)
+
+
+def recognise(sample: Sample) -> Lookalike | None:
+    """What the file is, if it is something we know and not a job trace."""
+    if sample.text.lstrip()[:1] in ("{", "["):
+        return Lookalike("JSON", frozenset(), "--throughputs (throughput tables)")
+    found = set(sample.fields)
+    for kind in LOOKALIKES:
+        if kind.columns <= found and not (kind.only and kind.columns != found):
+            return kind
+    return None

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.live.command import trine
 from tests.client.fake_daemon import FakeDaemon, announce
 from trine.cli.lazy import VERBS, load
-from trine.cli.live.columns import width
+from trine.cli.tables import width
 
 VERB_LINES = [
     *(["queue"], ["queue", "--watch"], ["show", "1"], ["explain", "1"], ["cancel", "1"], ["hold", "1"]),

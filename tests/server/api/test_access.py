@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.inputs.job_specs import from_command
 from trine.core.errors import InputError
-from trine.inputs.job_spec import JobSpec, from_command
+from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access, Load, read_access
 from trine.server.service import Caller, Refused
 
@@ -136,10 +137,10 @@ def test_a_second_name_of_root_is_root() -> None:
 
 _WITHOUT_DESCRIPTORS = """
 import os, resource
-from trine.inputs.job_spec import from_command
+from trine.inputs.job_spec import parse_jobs
 from trine.server.access import Access, Load
 from trine.server.service import Caller, Refused
-spec = from_command(["true"])
+[spec] = parse_jobs('{"run": ["true"]}')
 access = Access(runs_as_user=True)
 opened = len(os.listdir("/proc/self/fd")) - 1
 resource.setrlimit(resource.RLIMIT_NOFILE, (opened, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from trine.core.errors import InputError
-from trine.inputs.job_spec import MAX_ENV_BYTES, MAX_ENV_ENTRIES, env_bytes, is_env_name, is_set_by_trine
+from trine.inputs.job_rules import MAX_ENV_BYTES, MAX_ENV_ENTRIES, env_bytes, is_env_name, is_set_by_trine
 
 DEFAULT = (
     *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONHASHSEED"),

@@ -44,7 +44,7 @@ def nodes(
     if output is Form.JSON:
         print_json(found)
     else:
-        from trine.cli.live.columns import print_columns
+        from trine.cli.tables import print_columns
 
         print_columns(HEADER, [row for node in found for row in rows(node)], RIGHT)
 

@@ -12,7 +12,7 @@ import typer
 from trine.cli.live.verb import Form, Output, State, connected, print_json, say, verb
 
 if TYPE_CHECKING:
-    from trine.cli.live.columns import Fit
+    from trine.cli.tables import Fit
     from trine.client import Client, JobAnswer
 
 HEADER = (
@@ -139,14 +139,14 @@ def table(jobs: list[JobAnswer], now_s: float | None, brief: bool) -> tuple[list
 
 
 def _print(jobs: list[JobAnswer]) -> None:
-    from trine.cli.live.columns import print_columns
+    from trine.cli.tables import print_columns
 
     print_columns(*table(jobs, time.time(), brief=sys.stdout.isatty()), RIGHT, _fit())
 
 
 def _fit() -> Fit:
     """The name gives way first, the id never."""
-    from trine.cli.live.columns import Fit
+    from trine.cli.tables import Fit
 
     return Fit(
         rest="reason",
@@ -175,7 +175,7 @@ def _refresh(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) ->
     from rich.live import Live
     from rich.text import Text
 
-    from trine.cli.live.columns import console, fitted, terminal_width
+    from trine.cli.tables import console, fitted, terminal_width
 
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
         for jobs, cut_off in _looks(look, every_s):

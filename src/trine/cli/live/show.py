@@ -22,7 +22,7 @@ def show(job: JobId, state: State = None, output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         print_json(found)
     else:
-        from trine.cli.live.columns import print_pairs
+        from trine.cli.tables import print_pairs
 
         print_pairs(pairs(found))
 

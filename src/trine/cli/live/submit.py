@@ -145,7 +145,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     import json
 
     from trine.core.errors import InputError
-    from trine.inputs.job_spec import read_job_file
+    from trine.inputs.job_file import read_job_file
 
     if not path.exists() and path.suffix not in _JOB_FILES:
         raise InputError("submit", f"no file {str(path)!r}", "job files; a command goes after --")

@@ -46,7 +46,7 @@ def list_tokens(state: State = None, output: Output = Form.TABLE) -> None:
     if output is Form.JSON:
         print_json([{"id": token.id, "user": token.user} for token in found])
     else:
-        from trine.cli.live.columns import print_columns
+        from trine.cli.tables import print_columns
 
         print_columns(("id", "user"), [(token.id, token.user) for token in found])
 

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from trine.core.errors import InputError
-from trine.inputs.job_spec import MAX_JOBS, parse_jobs
+from trine.inputs.job_rules import MAX_JOBS
+from trine.inputs.job_spec import parse_jobs
 from trine.server.api.answers import unknown_parameter
 from trine.server.api.errors import ApiError, invalid, refusal
 from trine.server.service import Refused, Service

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from trine.core.cluster import Node
 from trine.core.errors import InputError, unknown_name
+from trine.inputs.csv_table import Row
 from trine.sim.worlds.table import Table, read_table
-from trine.trace.row import Row
 
 COLUMNS = ("gpu", "node", "rack", "type")
 PREFIX = "slowdown_"

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from trine.core.cluster import Links
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.inputs.csv_table import Row
 from trine.perf.collectives import all_reduce, p_norm
 from trine.perf.model_traffic import ModelTraffic
 from trine.sim.worlds.table import read_table
 from trine.trace.formats.gavel import batch_size
-from trine.trace.row import Row
 
 REFERENCE = "v100"
 """GPU type on which work and compute are stated."""

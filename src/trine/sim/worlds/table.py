@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trine.core.errors import InputError, nearest
+from trine.inputs.csv_table import AS_ON_LINE, CsvTable, Row
 from trine.inputs.text_file import read_text
-from trine.trace.row import Row
-from trine.trace.source import first_line, table_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,6 @@ class Table:
     """A CSV file with named columns; some columns begin with a prefix and end in a name (``speed_v100``)."""
 
     path: str
-    columns: dict[str, int]
     suffixes: tuple[str, ...]
     """What follows the prefix in the columns that have it, in file order."""
     rows: tuple[Row, ...]
@@ -29,11 +27,10 @@ def read_table(folder: Path, name: str, required: Sequence[str], prefix: str) ->
     text = read_text(path, what)
     if not text.strip():
         raise InputError(str(path), "an empty file", what)
-    header = first_line(str(path), text)
-    columns = {column: index for index, column in enumerate(header.fields)}
-    _check_columns(header.where, header.fields, required, prefix)
-    suffixes = tuple(c.removeprefix(prefix) for c in header.fields if c.startswith(prefix))
-    return Table(str(path), columns, suffixes, tuple(_rows(str(path), text, columns, header.line)))
+    table = CsvTable(str(path), text, ragged=AS_ON_LINE)
+    _check_columns(table.where, table.names, required, prefix)
+    suffixes = tuple(name.removeprefix(prefix) for name in table.names if name.startswith(prefix))
+    return Table(str(path), suffixes, tuple(table))
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -59,14 +56,3 @@ def _check_columns(where: str, found: Sequence[str], required: Sequence[str], pr
             )
     if not any(column.startswith(prefix) for column in found):
         raise InputError(where, f"no column {prefix}NAME", f"at least one column {prefix}NAME")
-
-
-def _rows(path: str, text: str, columns: dict[str, int], header_line: int) -> Iterator[Row]:
-    number = 0
-    for line, cells in table_rows(path, text, ","):
-        if line <= header_line or not "".join(cells).strip():
-            continue
-        if len(cells) != len(columns):
-            raise InputError(f"{path}:{line}", f"{len(cells)} columns", f"{len(columns)}, as on line {header_line}")
-        yield Row(path, line, number, columns, cells)
-        number += 1

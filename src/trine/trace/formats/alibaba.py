@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from trine.core.errors import InputError
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
-from trine.trace.row import Row
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format, Layout
 
 DEMAND = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from trine.core.errors import InputError
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
-from trine.trace.row import Row
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format, Layout
 
 MINUTE_S = 60.0
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
-from trine.trace.row import Row
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format, Layout
 
 SEVEN = ("job_type", "command", "steps_arg", "needs_data_dir", "total_steps", "arrival_s", "scale_factor")
 TEN = (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format, Layout
 from trine.trace.formats.gavel import batch_size
-from trine.trace.row import Row
 
 
 class GavelGenerated(Format):

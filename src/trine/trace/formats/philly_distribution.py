@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trine.trace.draft import Draft
-from trine.trace.format import Format, Layout
-from trine.trace.row import Row
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format, Layout
 
 
 class PhillyDistribution(Format):

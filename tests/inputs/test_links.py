@@ -9,8 +9,7 @@ import pytest
 from trine.core.cluster import Cluster, Links
 from trine.core.errors import InputError
 from trine.inputs.cluster import load_cluster
-from trine.inputs.links import PRESETS
-from trine.inputs.network import links_for, load_network
+from trine.inputs.links import PRESETS, load_network
 from trine.perf.model_traffic import ModelTraffic
 from trine.perf.network import Network
 
@@ -96,12 +95,6 @@ def test_a_file_of_links(tmp_path: Path) -> None:
     assert load_network(path, CLUSTER) == Links(20e9, 2e9)
     with pytest.raises(InputError, match=r"network.yml:2: unknown key 'likns'"):
         load_network(write(tmp_path, "links: {nic: 2 GB/s}\nlikns: 1\n"), CLUSTER)
-
-
-def test_a_cluster_without_links_needs_a_network() -> None:
-    with pytest.raises(InputError, match="no links are described; expected the key links"):
-        links_for(CLUSTER)
-    assert links_for(CLUSTER, "dgx-ib") == PRESETS["dgx-ib"]
 
 
 # -- ASTRA-sim -------------------------------------------------------------------------------------------------------

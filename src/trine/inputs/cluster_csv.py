@@ -5,36 +5,16 @@ A format is one entry of ``FORMATS``: its columns, a sample and a function from 
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
 from trine.inputs.cluster_shape import check_size
+from trine.inputs.csv_table import CsvTable, Ragged, Row
 
 LINGJUN_GPUS_PER_NODE = 8
 """The topology file lists hosts and switches but no GPUs; the hosts of that dataset have eight."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the file with its place."""
-
-    where: str
-    cells: dict[str, str]
-
-    def count(self, column: str, minimum: int = 0) -> int:
-        cell = self.cells[column]
-        if not cell.isascii() or not cell.isdigit() or len(cell) > 9 or int(cell) < minimum:
-            raise InputError(self.where, f"found {cell!r}", f"a whole number of at least {minimum}", column)
-        return int(cell)
-
-    def name(self, column: str) -> str:
-        if not self.cells[column]:
-            raise InputError(self.where, "found nothing", "a name", column)
-        return self.cells[column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +45,8 @@ def _lingjun(rows: list[Row], asked: Asked) -> Cluster:
     gpus = asked.gpus_per_node or LINGJUN_GPUS_PER_NODE
     racks: dict[str, list[Node]] = {}
     for row in rows:
-        rack = row.name("ASW")
-        racks.setdefault(rack, []).append(Node(row.name("ip"), gpus, asked.gpu_type or "gpu", rack))
+        rack = _name(row, "ASW")
+        racks.setdefault(rack, []).append(Node(_name(row, "ip"), gpus, asked.gpu_type or "gpu", rack))
     notes: tuple[str, ...] = ()
     if asked.gpus_per_node is None:
         notes = (f"the topology file states no GPUs: {gpus} per host assumed (topology.gpus_per_node changes it)",)
@@ -78,8 +58,8 @@ def _tiresias(rows: list[Row], asked: Asked) -> Cluster:
     nodes: list[Node] = []
     racks = total = 0
     for row in rows:
-        switches, per_rack = row.count("num_switch", 1), row.count("num_node_p_switch", 1)
-        gpus = row.count("num_gpu_p_node", 1)
+        switches, per_rack = row.integer("num_switch", 1), row.integer("num_node_p_switch", 1)
+        gpus = row.integer("num_gpu_p_node", 1)
         total += switches * per_rack * gpus
         check_size(total, row.where)
         for i in range(switches * per_rack):
@@ -91,15 +71,15 @@ def _tiresias(rows: list[Row], asked: Asked) -> Cluster:
 
 def _philly(rows: list[Row], asked: Asked) -> Cluster:
     gpu_type = asked.gpu_type or "gpu"
-    return _machine_list([Node(r.name("machineId"), r.count("number of GPUs"), gpu_type) for r in rows])
+    return _machine_list([Node(_name(r, "machineId"), r.integer("number of GPUs"), gpu_type) for r in rows])
 
 
 def _openb(rows: list[Row], asked: Asked) -> Cluster:
     nodes = []
     for row in rows:
-        gpus = row.count("gpu")
-        gpu_type = asked.gpu_type or (row.name("model") if gpus else "")
-        nodes.append(Node(row.name("sn"), gpus, gpu_type))
+        gpus = row.integer("gpu")
+        gpu_type = asked.gpu_type or (_name(row, "model") if gpus else "")
+        nodes.append(Node(_name(row, "sn"), gpus, gpu_type))
     return _machine_list(nodes)
 
 
@@ -159,7 +139,8 @@ def read_shape(kind: ShapeFormat, text: str, where: str, asked: Asked) -> Cluste
     """The cluster that ``text`` describes."""
     if asked.gpus_per_node is not None and kind.states_gpus:
         raise InputError(where, f"this {kind.name} states the GPUs of each node itself", "no gpus_per_node beside it")
-    rows = list(_rows(kind, text, where))
+    ragged = Ragged(expected=f"{{width}} columns, as in the header of a {kind.name}")
+    rows = list(CsvTable(where, text, ragged=ragged))
     if not rows:
         raise InputError(where, "no line below the header", f"a {kind.name} with at least one line")
     _check_names(kind, rows)
@@ -170,21 +151,8 @@ def read_shape(kind: ShapeFormat, text: str, where: str, asked: Asked) -> Cluste
     return cluster
 
 
-def _rows(kind: ShapeFormat, text: str, where: str) -> Iterator[Row]:
-    columns = header(text)
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        next(reader)
-        for cells in reader:
-            at = f"{where}:{reader.line_num}"
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(columns):
-                found = f"{len(cells)} columns"
-                raise InputError(at, found, f"{len(columns)} columns, as in the header of a {kind.name}")
-            yield Row(at, {c: cell.strip() for c, cell in zip(columns, cells, strict=True)})
-    except csv.Error as error:
-        raise InputError(f"{where}:{reader.line_num}", f"not valid CSV ({error})", f"a {kind.name}") from None
+def _name(row: Row, column: str) -> str:
+    return row.filled(column, "a name", "found nothing")
 
 
 def _check_names(kind: ShapeFormat, rows: list[Row]) -> None:
@@ -192,7 +160,7 @@ def _check_names(kind: ShapeFormat, rows: list[Row]) -> None:
         return
     seen: dict[str, str] = {}
     for row in rows:
-        name = row.name(kind.node_column)
+        name = _name(row, kind.node_column)
         if name in seen:
             raise InputError(
                 row.where, f"{name!r} found twice, first at {seen[name]}", "each node once", kind.node_column
