@@ -13,7 +13,7 @@ import numpy as np
 
 from trine.core.job import Job
 from trine.perf.model import PerfModel
-from trine.policy.shares.problem import Entity, KindPairs, Problem
+from trine.policy.shares.problem import ClassPairs, Entity, Problem
 from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.view import Floats, Ints, View
 
@@ -71,7 +71,7 @@ class ProblemBuilder:
         if self.uses_groups or self.space_sharing:
             jobs = [view.job(at) for at in able.tolist()]
             columns |= self._entities(jobs) if self.uses_groups else {}
-            columns |= {"kind_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
+            columns |= {"class_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
         if not self.timeless:
             columns |= self._times(view, cache, able, rates, early_s)
         # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
@@ -165,7 +165,7 @@ class ProblemBuilder:
     def _pair_table(self) -> PairRateTable:
         return PairRateTable(len(self.types_by_name))
 
-    def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
+    def _pairs(self, jobs: list[Job], rates: Floats) -> ClassPairs:
         """Jobs of one model, gang, sharing domain and speed are one kind; two kinds may share if that was measured."""
         keys = [
             (job.model, job.gpus, job.sharing_domain, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)
@@ -215,7 +215,7 @@ class PairRateTable:
         self._row.clear()
         self._used = 0
 
-    def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> KindPairs:
+    def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> ClassPairs:
         """Of jobs of the kinds ``of_job``, all pairs of kinds that may share: equal gangs and sharing domains.
 
         ``rates`` gives (2, types) of the jobs at two positions; ``None`` = they cannot run together.
@@ -241,7 +241,7 @@ class PairRateTable:
                     pairs.append((a, b))
                     rows.append(row)
         kinds = np.array([number[kind] for kind in of_job], np.int64)
-        return KindPairs(kinds, np.array(pairs, np.int64).reshape(-1, 2), self._rates[rows])
+        return ClassPairs(kinds, np.array(pairs, np.int64).reshape(-1, 2), self._rates[rows])
 
     def _add(self, rates: Floats | None) -> int:
         if rates is None:

@@ -75,7 +75,7 @@ def maximise_sum(
     """Shares with the largest ``(worth * x).sum()``, with ``rates @ x >= floors`` per job where floors are positive.
 
     Equal jobs count as one, so the cost depends on the classes of jobs and not on their number. ``duals`` are those of
-    the floors; ``session`` is kept by callers who solve many such problems.
+    the floors; ``session`` is kept by callers that solve many such problems.
     """
     worth, gang = np.asarray(worth, dtype=np.float64), np.asarray(gang, dtype=np.float64)
     floors = np.zeros(len(gang)) if floors is None else np.asarray(floors, dtype=np.float64)

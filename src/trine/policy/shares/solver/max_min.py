@@ -1,7 +1,7 @@
 """The highest common level: form (P) by presolve, classes, structured interior point, and HiGHS where that fails.
 
 Where the optimum is not unique the answer is the centre of the optimal face (of the problem as solved, so in classes
-equal jobs get equal shares); with GPUs for everybody each job has its fastest type, the first of equal ones.
+equal jobs get equal shares); with GPUs for all each job has its fastest type, the first of equal ones.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Reduced:
 
 
 def check(problem: LevelProblem) -> None:
-    """Refuses problems without a level: nobody asks, or somebody who asks can run nowhere."""
+    """Refuses problems without a level: no row has a demand, or one that has can run nowhere."""
     if not (problem.demand > 0).any():
         raise ValueError("no row has a positive demand")
     usable = problem.rates[:, problem.capacity > 0].max(axis=1, initial=0.0) > 0
