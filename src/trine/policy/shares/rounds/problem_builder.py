@@ -114,18 +114,28 @@ class ProblemBuilder:
         return np.argsort(self.types_by_name)
 
     def pair_rates(self, view: View, pairs: Ints, cache: JobRateCache) -> Floats:
-        """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
+        """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster.
+
+        Looked up once for each two kinds of jobs: the pairs of a published centre are all pairs of jobs.
+        """
         type_indices = range(len(self.perf.cluster.types))
+        positions, member = np.unique(pairs, return_inverse=True)
+        member = member.reshape(pairs.shape)
+        jobs = [view.job(at) for at in positions.tolist()]
+        number: dict[tuple[str, int, float | None], int] = {}
+        kind = [number.setdefault((job.model, job.gpus, job.step_s), len(number)) for job in jobs]
+        one, other = np.array(kind, np.int64)[member].T
+        _, first, row = np.unique(one * len(number) + other, return_index=True, return_inverse=True)
         rates = [
-            [[self.perf.rate_next_to(one, other, j) for j in type_indices] for one, other in ((a, b), (b, a))]
-            for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
+            [[self.perf.rate_next_to(jobs[m], jobs[n], j) for j in type_indices] for m, n in ((a, b), (b, a))]
+            for a, b in member[first].tolist()
         ]
-        found = np.array(rates, np.float64).reshape(-1, 2, len(type_indices))
-        speedups = [
-            [self._observed_speedup(view.job(at), cache.rates(view.job_indices[at])) for at in pair]
-            for pair in pairs.tolist()
+        found = np.array(rates, np.float64).reshape(-1, 2, len(type_indices))[row]
+        observed = [
+            self._observed_speedup(job, cache.rates(view.job_indices[at]))
+            for job, at in zip(jobs, positions.tolist(), strict=True)
         ]
-        return found * np.array(speedups, np.float64).reshape(-1, 2, 1)
+        return np.asarray(found * np.array(observed, np.float64)[member][:, :, None], np.float64)
 
     def _observed_speedup(self, job: Job, own: Floats) -> float:
         """How much faster the job was seen to be than its model says; it is so next to another, too.
