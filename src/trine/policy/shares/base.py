@@ -35,7 +35,7 @@ class Memory:
     """
 
     seed: int = 0
-    generous: bool = False
+    fills_leftover: bool = False
     """Among shares that are equally good, those that leave no time unused that would help a job; otherwise the middle
     of them all."""
     held: dict[str, str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ def highest_level(polytope: Polytope, demand: Floats, memory: Memory, ids: Seque
     """The largest t with throughput >= demand t for every job; ``ids`` name the rows from call to call."""
     if len(polytope.pairs):
         return linear.highest_level(LevelProblem.over(polytope, demand), memory.session)
-    found = _vertex(polytope, demand, memory, ids) if memory.generous and ids else None
+    found = _vertex(polytope, demand, memory, ids) if memory.fills_leftover and ids else None
     if found is None:
         problem = LevelProblem(rates=polytope.rates, demand=demand, gang=polytope.gang, capacity=polytope.capacity)
         found = max_min.solve(problem, memory.start)
@@ -74,7 +74,7 @@ def lowest_slowdown(
     if found.gap > PROVEN:
         by_simplex = finish_time.solve_finish_time_pairs(polytope, finish, memory.session)
         return min(found, by_simplex, key=lambda one: one.gap)
-    if not (memory.generous and ids):
+    if not (memory.fills_leftover and ids):
         return found
     spare_s = found.value * ideal_s - elapsed_s
     demand = np.divide(steps_left, spare_s, out=np.zeros_like(spare_s), where=spare_s > 0)
