@@ -22,7 +22,7 @@ def test_the_best_ratio_cannot_be_beaten_by_any_mix(seed: int) -> None:
     assert found.gap <= 1e-7
     assert (found.effective >= floors * (1 - 1e-8)).all()
     beyond = problem.rates - found.objective * problem.gang[:, None] * problem.prices
-    best = maximise_sum(beyond, problem.gang, problem.capacity, rates=problem.rates, floors=floors)
+    best = maximise_sum(beyond, problem.gang.astype(np.float64), problem.capacity, rates=problem.rates, floors=floors)
     assert best.value == pytest.approx(0.0, abs=1e-6)
 
 

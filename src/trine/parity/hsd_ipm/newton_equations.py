@@ -24,11 +24,11 @@ class System(Protocol):
 
 def system(columns: ConeProgram, weight: Array) -> System:
     """With a second look at what rounding left over."""
-    return Refined(columns, weight, Coupled(columns, weight) if columns.pairs else Apart(columns, weight))
+    return RefinedSystem(columns, weight, Coupled(columns, weight) if columns.pairs else Apart(columns, weight))
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefinedSystem:
     """Solves once more for what is left."""
 
     columns: ConeProgram

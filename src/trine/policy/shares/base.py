@@ -18,7 +18,7 @@ from trine.policy.shares.solver.polytope import InfeasibleError, UnservableError
 from trine.policy.view import Floats
 
 if TYPE_CHECKING:
-    from trine.policy.shares.solver.highs import Session
+    from trine.policy.shares.solver.highs import HighsSession
     from trine.policy.shares.solver.interior import Warm
     from trine.policy.shares.solver.lexicographic_vertex import LexicographicVertex
 
@@ -66,11 +66,11 @@ class Memory:
         return self._kept(LexicographicVertex)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> HighsSession:
         """The simplex solver, which starts from its last basis."""
-        from trine.policy.shares.solver.highs import Session
+        from trine.policy.shares.solver.highs import HighsSession
 
-        return self._kept(Session)
+        return self._kept(HighsSession)
 
     def _kept(self, solver: type[Kept]) -> Kept:
         """The one of this run, made when first asked for."""

@@ -34,7 +34,7 @@ class StrategyProof(SharePolicy):
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:  # noqa: ARG002
         rates = problem.rates if self.aware else equal_rates(problem)
-        classes = _Classes.of(rates, problem)
+        classes = _EqualJobs.of(rates, problem)
         best = classes.best(classes.size)
         kept = classes.discounts(best)[classes.member_of]
         demand = problem.weight * proportional(rates, problem.capacity) / problem.gang
@@ -48,7 +48,7 @@ class StrategyProof(SharePolicy):
 
 
 @dataclass(frozen=True)
-class _Classes:
+class _EqualJobs:
     """Equal jobs as one row that counts as often as there are of them."""
 
     rates: Floats
@@ -58,7 +58,7 @@ class _Classes:
     member_of: Ints
 
     @classmethod
-    def of(cls, rates: Floats, problem: Problem) -> _Classes:
+    def of(cls, rates: Floats, problem: Problem) -> _EqualJobs:
         gang = problem.gang.astype(np.float64)
         found = job_classes.find((rates, gang))
         assert found is not None
@@ -81,7 +81,7 @@ class _Classes:
             others[i] -= 1
             left = others > 0
             if left.any():
-                rest = _Classes(self.rates[left], self.gang[left], self.capacity, others[left], self.member_of)
+                rest = _EqualJobs(self.rates[left], self.gang[left], self.capacity, others[left], self.member_of)
                 without = np.log(rest.rate(rest.best(rest.size)))
                 result[i] = np.exp(rest.size @ (with_it[left] - without))
         return np.minimum(result, 1.0)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trine.policy.shares.solver.certificate import relative_gap
-from trine.policy.shares.solver.highs import INFINITY, Program, Session
+from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
 from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair
 from trine.policy.shares.solver.presolve import solve_closed
 
@@ -34,7 +34,7 @@ class LexicographicVertex:
     """Solves similar problems one after the other."""
 
     def __init__(self) -> None:
-        self._session = Session(presolve="off", solver="simplex")
+        self._session = HighsSession(presolve="off", solver="simplex")
         self._highs: Any = self._session.highs
         self._capacity: list[float] = []
         self._blocks = 0

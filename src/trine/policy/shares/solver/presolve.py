@@ -1,4 +1,6 @@
-"""What is taken out before the interior point runs and put back afterwards: types, rows, equal columns, units."""
+"""What is done before the interior point runs: refuse what has no solution, take out types and rows that do not count,
+choose units, and solve in closed form what needs no iterations. What was taken out is put back afterwards.
+"""
 
 from __future__ import annotations
 
