@@ -6,6 +6,7 @@ Each variant stands for a policy under its name and belongs to one flag of ``--s
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -139,6 +140,8 @@ class AnyType(PolicyVariant):
 @dataclass
 class CentredMaxMin(PolicyVariant):
     """Of the shares with the highest level those that an interior point ends at."""
+
+    takes_classes: ClassVar[bool] = True
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         policy = self.meant

@@ -15,7 +15,7 @@ from trine.policy.shares.base import Memory, SharePolicy
 from trine.policy.shares.max_min_fairness import MaxMinFairness
 from trine.policy.shares.max_throughput import MaxThroughput
 from trine.policy.shares.min_cost import MinCost
-from trine.policy.shares.problem import KindPairs, Problem
+from trine.policy.shares.problem import ClassPairs, Problem
 
 POLICIES: dict[str, type[Any]] = dict(discover("trine.policy.shares", SharePolicy))
 
@@ -31,11 +31,11 @@ def by_kinds(jobs: int, kinds: int, seed: int, gpus: int, **more: Any) -> Proble
     together = rates[pairs] * rng.uniform(0.4, 0.9, (len(pairs), 2, 3))
     same = pairs[:, 0] == pairs[:, 1]
     together[same] = together[same].mean(axis=1, keepdims=True)
-    table = KindPairs(kind, pairs, together)
+    table = ClassPairs(kind, pairs, together)
     given: dict[str, Any] = {"prices": {"k80": 0.5, "p100": 1.5, "v100": 3.0}, "steps_left": 1000.0}
     weight = rng.choice([1.0, 3.0], jobs)
     return Problem.of(
-        workers(gpus, gpus, gpus), rates[kind], gang=gang[kind], weight=weight, kind_pairs=table, **(given | more)
+        workers(gpus, gpus, gpus), rates[kind], gang=gang[kind], weight=weight, class_pairs=table, **(given | more)
     )
 
 
@@ -65,7 +65,7 @@ def test_throughputs_follow_from_the_pairs_chosen() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - {"allox"}))
-def test_every_policy_takes_kinds(name: str) -> None:
+def test_every_policy_takes_classes(name: str) -> None:
     problem = by_kinds(8, 3, 2, gpus=1, deadline_s=[500.0] + [np.inf] * 7)
     found = POLICIES[name]().allocate(problem)
     stated = problem.listed() if len(found.pair_jobs) else problem
@@ -75,9 +75,9 @@ def test_every_policy_takes_kinds(name: str) -> None:
 
 
 def test_jobs_of_a_kind_must_be_alike() -> None:
-    table = KindPairs(np.zeros(2, np.int64), np.array([[0, 0]]), np.ones((1, 2, 3)))
+    table = ClassPairs(np.zeros(2, np.int64), np.array([[0, 0]]), np.ones((1, 2, 3)))
     with pytest.raises(InputError, match="job 1 differs from others of its kind"):
-        Problem.of(workers(1, 1, 1), [[1.0, 2.0, 3.0], [1.0, 2.0, 4.0]], kind_pairs=table)
+        Problem.of(workers(1, 1, 1), [[1.0, 2.0, 3.0], [1.0, 2.0, 4.0]], class_pairs=table)
 
 
 def test_two_thousand_jobs_cost_milliseconds() -> None:
