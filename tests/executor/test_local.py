@@ -81,9 +81,10 @@ def test_jobs_survive_the_death_of_the_daemon_and_are_found_again(driver: Driver
 def test_an_attempt_that_is_being_taken_up_is_not_looked_at_meanwhile(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart finds an attempt without a supervisor, and starting one takes longer than a tick of the watch."""
-    cut = driver.lease("cut", ("node0", (0,)), STEPS=2)
-    launch.StateDir(driver.state).prepare(cut, launch.make_spec(cut, os.environ, 20_000, "", ""))
+    """A restart finds attempts without supervisors, and starting one takes longer than a tick of the watch."""
+    cut = [driver.lease(f"cut{i}", (f"node{i}", (0,)), STEPS=2) for i in range(2)]
+    for lease in cut:
+        launch.StateDir(driver.state).prepare(lease, launch.make_spec(lease, os.environ, 20_000, "", ""))
     driver.executor.close()
     spawn = launch.spawn_supervisor
 
@@ -93,7 +94,7 @@ def test_an_attempt_that_is_being_taken_up_is_not_looked_at_meanwhile(
 
     monkeypatch.setattr("trine.executor.local.executor.spawn_supervisor", slow)
     driver.executor = ENGINE.open(driver.state)
-    assert driver.exited(cut.handle).kind == "done"
+    assert [driver.exited(lease.handle).kind for lease in cut] == ["done", "done"]
 
 
 def test_a_supervisor_that_died_unseen_leaves_a_lost_job(driver: Driver) -> None:

@@ -20,9 +20,10 @@ from trine.core.errors import InputError
 from trine.executor.accounts import blocking_directory
 from trine.executor.base import NodeGpu, NodeInfo
 from trine.inputs.job_spec import JobSpec
-from trine.profile.load import load_any
-from trine.profile.records import MeasurementRecord
-from trine.profile.variability import build_profile, save_profile
+from trine.profile.measurements import MeasurementRecord
+from trine.profile.profile_json import save_profile
+from trine.profile.profile_matching import load_any
+from trine.profile.variability_profile import build_profile
 from trine.server import configuration, daemon
 from trine.server.access import Access, Queue, UserLimits, WaitingJobs
 from trine.server.api import serve

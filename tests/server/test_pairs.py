@@ -134,7 +134,7 @@ def test_what_a_pair_did_is_known_next_time_and_says_nothing_of_the_models_alone
         pair = known.pair_rate("big", "small", 1, "gpu")
         assert pair is not None and TABLE.pair_rate("big", "small", 1, "gpu") == (0.9, 0.8)
         assert pair == pytest.approx((0.52, 0.49), abs=0.01), "half way, in proportion, after the first run"
-        assert not state.observations.paces.by_key and not state.observations.drifts()
+        assert not state.observations.rates.by_key and not state.observations.drifts()
 
     run_site(pair_site(tmp_path), script)
 
@@ -154,12 +154,12 @@ def test_what_was_heard_across_a_change_of_company_is_not_taken_for_a_speed(tmp_
         assert state.co_runner_of(state.jobs["1"]) is state.jobs["2"]
         assert state.jobs["1"].rate == 0.0, "what it did alone is not what it does now"
         assert state.observations is not None
-        runs = sum(pace.runs for pace in state.observations.paces.by_key.values())
+        runs = sum(pace.runs for pace in state.observations.rates.by_key.values())
         site.now += 1
         site.world.now = site.now
         site.world.work("1", 1, rate=0.9)
         await site.tick(0)
-        assert sum(pace.runs for pace in state.observations.paces.by_key.values()) == runs
+        assert sum(pace.runs for pace in state.observations.rates.by_key.values()) == runs
 
     run_site(pair_site(tmp_path), script)
 

@@ -10,7 +10,8 @@ import pytest
 from tests.server.site import spec
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.job import Job
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.observations_json import observations_to_json
 from trine.server import records as rec
 from trine.server import views
 from trine.server.build import Model, performance
@@ -70,12 +71,12 @@ def test_what_is_heard_while_links_are_shared_is_marked_and_teaches_nothing() ->
     daemon = Daemon()
     first = daemon.submit(0.0)
     assert not daemon.hear(60.0, first, 60.0).links_shared
-    assert [e.tier for e in daemon.learnt.throughput_estimates()] == [Tier.RACK]
-    alone = daemon.learnt.to_json()
+    assert [key.tier for key in daemon.learnt.rates.by_key] == [Tier.RACK]
+    alone = observations_to_json(daemon.learnt)
     second = daemon.submit(70.0)
     for job in (first, second):
         assert daemon.hear(120.0, job, 50.0, steps_per_s=0.5).links_shared
-    assert daemon.learnt.to_json() == alone
+    assert observations_to_json(daemon.learnt) == alone
 
 
 def test_a_report_that_reaches_back_to_when_links_were_shared_is_marked_and_the_next_is_not() -> None:
@@ -83,9 +84,9 @@ def test_a_report_that_reaches_back_to_when_links_were_shared_is_marked_and_the_
     first, second = daemon.submit(0.0), daemon.submit(10.0)
     daemon.end(100.0, second)
     assert daemon.hear(120.0, first, 60.0).links_shared
-    assert not daemon.learnt.throughput_estimates()
+    assert not daemon.learnt.rates.by_key
     assert not daemon.hear(180.0, first, 60.0).links_shared
-    assert daemon.learnt.throughput_estimates()
+    assert daemon.learnt.rates.by_key
 
 
 def test_a_speed_measured_before_others_came_is_not_taken_for_the_present_one() -> None:

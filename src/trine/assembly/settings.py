@@ -19,12 +19,12 @@ from trine.assembly.registry import (
     make_policy,
     parameters_called,
 )
-from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.inputs.text_file import read_numbers
 from trine.parity import pal
+from trine.parity.flags import Compat
 from trine.placement.base import Placement
 from trine.placement.wrapper import Sticky
 from trine.policy.base import Policy

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from trine.core.result import RunResult
     from trine.inputs.preset import Preset
     from trine.report.compare import Comparison
-    from trine.sim.scenario import Scenario
-    from trine.sim.sweep import Sweep
+    from trine.sim.scenario import Scenario, Sweep
 
 app = typer.Typer(help="Simulate a trace or a generated workload on a cluster.", no_args_is_help=True)
 
@@ -104,7 +103,7 @@ def run_one(
 ) -> None:
     """Simulate one policy with one placement."""
     from trine.cli.decisions import decision_log
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.files import require_files, write_run
     from trine.report.staging import check_target
     from trine.sim.scenario import run
@@ -148,11 +147,12 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
-    from trine.cli.progress import ProgressBar
-    from trine.report.compare import Comparison, write_comparison
+    from trine.cli.progress_bar import ProgressBar
+    from trine.report.compare import Comparison
+    from trine.report.files import write_comparison
     from trine.report.page import require_page
     from trine.report.staging import check_target
-    from trine.sim.sweep import Sweep, run_all
+    from trine.sim.scenario import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)

@@ -127,7 +127,7 @@ class Engine(EngineState):
     def _started(self, event: Started) -> list[Decision]:
         job_index, table = event.job_index, self.table
         if table.state[job_index] is State.STOPPING:
-            return []  # told to stop before the start was confirmed: the stop is still to come
+            return []  # a stop was ordered before the start was confirmed: it is still to come
         self.expect(job_index, State.STARTING)
         if self.ownership.waits(job_index):
             raise self.error(job_index, "is said to run, but its GPUs were not handed over yet")
@@ -250,7 +250,7 @@ class Engine(EngineState):
         return []
 
     def _take_back(self, now: float, job_index: int, why: Why) -> list[Decision]:
-        """Undo an assignment; a job that holds its GPUs is told to stop, unless it has been told already."""
+        """Undo an assignment; a job that holds its GPUs is ordered to stop, unless it was before."""
         if job_index not in self.assigned:
             return []
         waited = self.ownership.waits(job_index)

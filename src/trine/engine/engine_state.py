@@ -212,7 +212,7 @@ class EngineState:
         self.active_jobs.end(job_index)
 
     def book_service(self, now: float, job_index: int) -> None:
-        """Count the time since the last booking as attained; a job told to stop is idle from then on."""
+        """Count the time since the last booking as attained; a job that is ordered to stop is idle from then on."""
         table = self.table
         table.attained_s[job_index] += now - table.run_from_s[job_index]
         table.run_from_s[job_index] = now

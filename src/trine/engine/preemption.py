@@ -59,7 +59,7 @@ class RoomMaker(ABC):
 
 
 class LowestRanks(RoomMaker):
-    """Stops running jobs behind the one that waits, from the end of the order. Stopped jobs may stop others in turn."""
+    """Stops running jobs behind the one that waits, from the end of the order; stopped jobs may stop others."""
 
     stopped_may_stop = True
 

@@ -27,13 +27,13 @@ class Past:
     rate: float = 0.0
     work_from_s: float = 0.0
     co_runner: int = -1
-    """Number of the job, put back before, whose processes hold the same GPUs; -1: none does."""
+    """Index of the job, put back before, whose processes hold the same GPUs; -1: none does."""
 
 
 def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
-    """Submit ``job`` and bring it to where it was; returns its number.
+    """Submit ``job`` and bring it to where it was; returns its index.
 
-    Starts that waited for others to let go are not resumed: the next round decides them again.
+    Starts that waited for other jobs to leave are not resumed: the next round decides them again.
     """
     job_index, table = _enter(engine, now, job), engine.table
     table.epoch[job_index] = past.epoch
@@ -49,7 +49,7 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
 
 
 def _enter(engine: Engine, now: float, job: Job) -> int:
-    """A number for the job. One that the cluster, as it is now, can never run keeps its place but is not offered."""
+    """An index for the job. One that the cluster, as it is now, can never run keeps its place but is not offered."""
     perf = engine.perf
     if perf.types_for(job):
         engine.handle(Submitted(now, job))
@@ -100,7 +100,7 @@ def rate_resumed(engine: Engine) -> None:
 
 
 def _was_not_alone(engine: Engine, job_index: int, co_runner: Job) -> None:
-    """The job was put back before its partner: the speed it has, or was seen to have, is that of two on the GPUs."""
+    """The job was put back before its co-runner: the speed it has, or was seen to have, is that of two on the GPUs."""
     table, job, gpus = engine.table, engine.table.jobs[job_index], engine.ownership.holding[job_index]
     alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, co_runner).steps_per_s
     if table.rate[job_index] == alone:

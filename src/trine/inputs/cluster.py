@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
-from trine.inputs.cluster_csv import FORMATS, Asked, detect, header, read_shape
+from trine.inputs.cluster_csv import FORMATS, ShapeOptions, detect, header, read_shape
 from trine.inputs.cluster_shape import EXAMPLES, is_shape, parse_shape, resembles_shape
 from trine.inputs.cluster_yaml import dump_cluster, parse_cluster
 from trine.inputs.text_file import read_text
@@ -52,7 +52,7 @@ def _from_file(path: str) -> Cluster:
     text = read_text(path, "a cluster file")
     kind = detect(text)
     if kind is not None:
-        return read_shape(kind, text, path, Asked())
+        return read_shape(kind, text, path, ShapeOptions())
     _refuse_trace(text, path)
     if _is_table(text, path):
         known = "; ".join(f"{f.name} ({','.join(f.columns)})" for f in FORMATS)

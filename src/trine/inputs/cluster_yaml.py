@@ -14,7 +14,7 @@ import yaml
 
 from trine.core.cluster import Cluster, Links, Node
 from trine.core.errors import InputError
-from trine.inputs.cluster_csv import FORMATS, Asked, detect, read_shape
+from trine.inputs.cluster_csv import FORMATS, ShapeOptions, detect, read_shape
 from trine.inputs.cluster_shape import MAX_GPUS, check_size, parse_shape
 from trine.inputs.links import links_tree, read_links, read_type_links
 from trine.inputs.text_file import read_text
@@ -78,7 +78,7 @@ def _topology(section: Mapping, base: Path) -> Cluster:
     if kind is None:
         known = "; ".join(f"{f.name} ({','.join(f.columns)})" for f in FORMATS)
         raise InputError(f"{path}:1", "columns of no known topology file", known)
-    return read_shape(kind, text, str(path), Asked(gpus, section.text("type", "")))
+    return read_shape(kind, text, str(path), ShapeOptions(gpus, section.text("type", "")))
 
 
 @dataclass(frozen=True, slots=True)

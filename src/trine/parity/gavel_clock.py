@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trine.core.compat import Compat
 from trine.core.job import Job
+from trine.parity.flags import Compat
 from trine.perf.model import PerfModel, Speed
 
 LAST_FAILURE = 5

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from trine.core.compat import Compat
+from trine.parity.flags import Compat
 from trine.policy.shares.allocation import Allocation
 from trine.policy.shares.rounds.priority_rounds import Line, RoundConventions
 from trine.policy.shares.rounds.round_selection import Candidates, Chosen, select

@@ -6,11 +6,12 @@ Each variant stands for a policy under its name and belongs to one flag of ``--s
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import numpy as np
 
-from trine.core.compat import Compat
 from trine.parity.centre_of_optima import PROVEN, Centre, of_level, of_need
+from trine.parity.flags import Compat
 from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, PolicyVariant, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.shares.fifo import Fifo
@@ -139,6 +140,8 @@ class AnyType(PolicyVariant):
 @dataclass
 class CentredMaxMin(PolicyVariant):
     """Of the shares with the highest level those that an interior point ends at."""
+
+    takes_classes: ClassVar[bool] = True
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         policy = self.meant

@@ -127,7 +127,7 @@ class Placement(ABC):
     decides."""
 
     changes_with_starts: bool = False
-    """What it answers depends on the starts it was told of (``started``)."""
+    """What it answers depends on earlier starts (``started``)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -111,7 +111,7 @@ class FreePool:
         return all(self.free_on[node] & mask == mask for node, mask in self._by_node(gpus).items())
 
     def cordon(self, gpu: int) -> None:
-        """Take a GPU out of service; whoever has it may keep it and give it back later."""
+        """Take a GPU out of service; a job that has it may keep it and give it back later."""
         for node, mask in self._touch((gpu,)):
             if self.cordoned.get(node, 0) & mask:
                 return
@@ -119,7 +119,7 @@ class FreePool:
             self.cordoned[node] = self.cordoned.get(node, 0) | mask
 
     def restore(self, gpu: int, in_use: bool) -> None:
-        """Put a GPU back into service; free at once unless somebody still has it."""
+        """Put a GPU back into service; free at once unless a job still has it."""
         for node, mask in self._touch((gpu,)):
             if not self.cordoned.get(node, 0) & mask:
                 return

@@ -1,7 +1,7 @@
 """Free GPUs of one pool by PM score, for one application class: every question costs a few bit operations.
 
 Nodes are bits of integers, as in ``free``. The index looks at the nodes that changed only when it is asked something:
-changes that cancel out, or concern a class nobody asks for, cost next to nothing.
+changes that cancel out, or concern a class that is not asked for, cost next to nothing.
 """
 
 from __future__ import annotations

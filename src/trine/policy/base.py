@@ -125,32 +125,34 @@ class Selection:
     """The jobs that run now, and no others. Those that run as selected already stay put."""
 
     wanted: Mapping[int, int]
-    """Index of the GPU type by job number, -1 for any that suits; in the order in which equal gangs are placed."""
+    """Index of the GPU type by job index, -1 for any that suits; in the order in which equal gangs are placed."""
     co_runners: Mapping[int, int] = field(default_factory=dict)
-    """The job on the same GPUs by job number, both ways."""
+    """The job on the same GPUs by job index, both ways."""
     changed: Collection[int] | None = field(default=None, compare=False)
-    """Job numbers that may stand otherwise here than in the selection this policy gave before; ``None`` = any."""
+    """Job indices that may differ here from the selection this policy gave before; ``None`` = any."""
 
     values: JobValues | None = field(default=None, compare=False)
     """What speed is worth to the jobs; ``None``: the selection is realised as it is, and nothing beyond it."""
 
     @classmethod
-    def of(cls, job_indices: Ints, pools: Ints | None = None, co_runners: Ints | None = None) -> Selection:
-        """From columns: job numbers, types, and the position in ``slots`` of each partner or -1."""
+    def of(cls, job_indices: Ints, type_indices: Ints | None = None, co_runners: Ints | None = None) -> Selection:
+        """From columns: job indices, types, and the position in ``job_indices`` of each co-runner or -1."""
         order: list[int] = job_indices.tolist()
-        wanted = dict.fromkeys(order, -1) if pools is None else dict(zip(order, pools.tolist(), strict=True))
+        wanted = (
+            dict.fromkeys(order, -1) if type_indices is None else dict(zip(order, type_indices.tolist(), strict=True))
+        )
         if len(wanted) != len(order):
             raise PolicyError("a policy selected the same job twice for one round")
         if co_runners is None:
             return cls(wanted)
         if len(co_runners) != len(order) or (co_runners >= len(order)).any():
-            raise PolicyError("a policy names partners that it did not select")
+            raise PolicyError("a policy names co-runners that it did not select")
         return cls(
             wanted, {order[at]: order[co_runner] for at, co_runner in enumerate(co_runners.tolist()) if co_runner >= 0}
         )
 
     def among(self, job_indices: Collection[int]) -> Selection:
-        """Only the jobs in ``slots``, and only the pairs of which both are."""
+        """Only these jobs, and only the pairs of which both are among them."""
         pairs = {
             job_index: co_runner
             for job_index, co_runner in self.co_runners.items()
@@ -173,8 +175,8 @@ def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: in
     whole = len(order) == 0 or (order.dtype.kind in "iu" and order.min() >= 0 and order.max() < jobs)
     if not whole or len(np.unique(order)) != len(order):
         raise PolicyError(f"policy {policy}: its order must name each of the {jobs} jobs once at most, by position")
-    pools = chosen.type_indices
-    if pools is not None and (len(pools) != len(order) or ((pools < -1) | (pools >= types)).any()):
+    wanted = chosen.type_indices
+    if wanted is not None and (len(wanted) != len(order) or ((wanted < -1) | (wanted >= types)).any()):
         raise PolicyError(f"policy {policy}: it must name one of the {types} GPU types, or -1, for each job it ranks")
     for name in ("level", "victim_order", "quantum_s"):
         column = getattr(chosen, name)
@@ -235,7 +237,7 @@ class Policy(ABC):
 
     @abstractmethod
     def rank(self, view: View) -> Ranking | Selection:
-        """The order in which jobs are offered GPUs now, or exactly who runs where."""
+        """The order in which jobs are offered GPUs now, or exactly which jobs run where."""
 
     def ran(self, job_index: int, seconds: float) -> None:  # noqa: B027 - most count from the view
         """The world's own count of the time a job ran since the last round, where it keeps one; 0 = it failed."""
@@ -258,7 +260,7 @@ class Policy(ABC):
         return ""
 
     def notes(self) -> list[str]:
-        """Sentences that whoever reads the results should know, asked for when the run is over."""
+        """Sentences that a reader of the results should know, asked for when the run is over."""
         return []
 
 

@@ -1,4 +1,4 @@
-"""Who may submit what: queues, users and their limits from the daemon's configuration, and the checks at submission.
+"""Which user may submit what: queues, users and their limits from the daemon's configuration; checks at submission.
 
 Weights and ``max_gpus`` of what runs at once are the scheduler's to apply; whether a job can ever run is too.
 """
@@ -25,7 +25,7 @@ _MAX_COUNT = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue; ``None`` means no limit, and ``users`` ``None`` means anybody."""
+    """A queue; ``None`` means no limit, and ``users`` ``None`` means any user."""
 
     name: str
     weight: float = 1.0
@@ -80,7 +80,7 @@ class Access:
 
     @property
     def limits_waiting(self) -> bool:
-        """Somebody's waiting jobs are limited in number."""
+        """The waiting jobs of some queue or user are limited in number."""
         limits = [queue.max_waiting for queue in self.queues.values()]
         limits += [user.max_waiting for user in self.users.values()]
         return any(limit is not None for limit in limits)

@@ -21,7 +21,7 @@ from trine.executor.base import NodeInfo
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import load_throughputs
-from trine.profile.load import load_any
+from trine.profile.profile_matching import load_any
 from trine.server import records as rec
 from trine.server.access import Access, read_access
 from trine.server.auth import UserToken, user_tokens
@@ -57,7 +57,7 @@ class Options:
     event_driven: bool = False
     lease_s: float | None = None
     job_user: str = ""
-    """As whom jobs of the daemon's owner run, where the daemon is root."""
+    """The account under which jobs of the daemon's owner run, where the daemon is root."""
     truncate: int | None = None
     tls: tuple[Path, Path] | None = None
     """Certificate and key of the API."""
@@ -74,7 +74,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the daemon was told at its start."""
+    """What the daemon was started with."""
 
     cluster: Cluster
     policy: str
@@ -85,7 +85,7 @@ class Setup:
     event_driven: bool = False
     """Decide a whole round at every event, not only what to do with GPUs that are free."""
     sharing: rec.Sharing = "user"
-    """Who may be two on the same GPUs, where the executor can do that."""
+    """Which jobs may share GPUs, where the executor can do that."""
 
 
 class Prepared(NamedTuple):
@@ -153,7 +153,7 @@ def _tokens(state: Path) -> list[UserToken]:
     try:
         return user_tokens(state)
     except (InputError, OSError):
-        return []  # said later, by who needs them
+        return []  # reported later, when the tokens are needed
 
 
 def _check_options(options: Options) -> None:
@@ -189,13 +189,13 @@ def _with_prices(cluster: Cluster, spec: str) -> Cluster:
     prices = load_prices(spec)
     known: dict[str, float] = {}
     for gpu_type in cluster.types:
-        told = prices.steps.get(gpu_type.lower())
-        if told is None:
+        steps = prices.steps.get(gpu_type.lower())
+        if steps is None:
             raise InputError("--prices", f"no price for {gpu_type} in {spec}", "one for every GPU type of the cluster")
-        if len(set(told[1])) > 1:
+        if len(set(steps[1])) > 1:
             found = f"prices of {gpu_type} in {spec} that change over time"
             raise InputError("--prices", found, "one price per type (v100=2.5,k80=0.5): a daemon follows no changes")
-        known[gpu_type] = told[1][0]
+        known[gpu_type] = steps[1][0]
     return replace(cluster, prices_per_gpu_h=known, changing_prices=None)
 
 
@@ -228,8 +228,8 @@ def cluster_of(nodes: list[NodeInfo], spec: str) -> Cluster:
 
 def _cluster_node(node: NodeInfo) -> Node:
     indices = tuple(gpu.index for gpu in node.gpus)
-    told = () if indices == tuple(range(len(indices))) else indices
-    return Node(node.name, len(indices), node.gpus[0].type, node.labels.get("rack", "rack0"), told)
+    stated = () if indices == tuple(range(len(indices))) else indices
+    return Node(node.name, len(indices), node.gpus[0].type, node.labels.get("rack", "rack0"), stated)
 
 
 def quotas_of(access: Access) -> Quotas:

@@ -42,7 +42,7 @@ class Controller:
         self.model = model
         self._adapter: EngineAdapter | None = None
         self.problems: list[str] = []
-        """Errors of ours, or of a policy's, that were contained; whoever reports them empties it."""
+        """Errors of ours, or of a policy's, that were contained; emptied by the caller that reports them."""
         self._speeds = [0, 0]
         """What the engine was built with; see ``build.known_speeds``."""
         self._links_shared_s: dict[str, float] = {}
@@ -116,7 +116,7 @@ class Controller:
             except containment.FAULTS as error:
                 if tried < containment.MAX_ASIDE:
                     remedy = self._remedy(now, heard, fill, error)
-                else:  # it is not a few jobs: nobody shall wait until all of them are found
+                else:  # it is not a few jobs: finding all of them would hold up the round
                     self.rebuild(now)
                     remedy = self._fall_back(now, error)
             if remedy is None:
@@ -189,7 +189,7 @@ class Controller:
     # -- time and news -------------------------------------------------------------------------------------------
 
     def tick(self, now: float, heard: Iterable[rec.Heard] = (), fill: bool = False) -> rec.Ticked:
-        """Decide a round, or (``fill``) only what to do with GPUs nobody holds."""
+        """Decide a round, or (``fill``) only what to do with GPUs that no job holds."""
         self._note_shared_links(now)
         record = self._enter(rec.Ticked(now, fill, tuple(map(self._marked, heard))))
         assert isinstance(record, rec.Ticked)
@@ -351,7 +351,7 @@ class Controller:
 
     @property
     def _has_plug_ins(self) -> bool:
-        """The policy or the placement comes from a file: nobody has tested that what it says can be written down."""
+        """The policy or the placement comes from a file: that its accounts can be written down is not tested."""
         inner = str(self.state.settings.get("inner", ""))  # of a placement around another
         return any(".py" in name for name in (self.state.policy, self.state.placement, inner))
 
@@ -376,7 +376,7 @@ class Controller:
             return
         self.deciding.handle(ev.Submitted(record.at_s, known))
         self.job_indices[record.job] = job_index = len(self.deciding.table) - 1
-        self.deciding.reported.add(job_index)  # a live job may come back with less than it once told
+        self.deciding.reported.add(job_index)  # a live job may come back with less than it once reported
 
 
 def _described(error: BaseException) -> str:

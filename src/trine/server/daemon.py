@@ -128,15 +128,15 @@ def dry_run(options: Options) -> list[str]:
         now, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
     )
     kind = "virtual" if nodes[0].virtual else "real"
-    told = [
+    sentences = [
         f"{setup.cluster.describe()}, {kind}.",
         *(f"Note: {note}." for note in setup.cluster.notes),
         f"Policy {setup.policy}, placement {setup.placement}, rounds of {setup.round_s:g} s.",
         f"{len(state.live)} jobs are on record, {sum(1 for _ in state.holders())} of them hold GPUs.",
     ]
     orders = controller.tick(now).orders
-    told += [stop.sentence for stop in orders.stops] + [_start_sentence(start) for start in orders.starts]
-    return [*told, f"The first round would stop {len(orders.stops)} and start {len(orders.starts)} jobs."]
+    sentences += [stop.sentence for stop in orders.stops] + [_start_sentence(start) for start in orders.starts]
+    return [*sentences, f"The first round would stop {len(orders.stops)} and start {len(orders.starts)} jobs."]
 
 
 def _start_sentence(start: StartOrder) -> str:
@@ -218,7 +218,7 @@ def _lease_s(options: Options) -> float:
 
 
 def _run_as(job_user: str) -> Callable[[str], str | None]:
-    """Root starts each job as its user; anybody else can only start jobs as himself."""
+    """Root starts each job as its user; any other user can only start jobs under its own account."""
     owner = user_name(os.geteuid())
     if os.geteuid() != 0:
         return lambda _: None

@@ -1,4 +1,4 @@
-"""Carries out orders through the executor, and turns what it reports into records.
+"""Carries out orders through the executor, and makes records of what it reports.
 
 Also after either of the two was away: attempts that the journal does not know (it was restored from a backup) are
 adopted or ended, starts on record that never reached the executor are launched."""
@@ -41,7 +41,7 @@ class Execution(LiveService):
 
     def __init__(self) -> None:
         self._ended: dict[Handle, AttemptExited | LaunchFailed] = {}
-        """Ends that are not on record yet: the executor tells them once."""
+        """Ends that are not on record yet: the executor reports them once."""
         self._up: set[Handle] = set()
         """Starts that the executor has confirmed; it does so once, too."""
         self._leaving: dict[Handle, set[tuple[str, int]]] = {}
@@ -97,7 +97,7 @@ class Execution(LiveService):
         self.executor.launch(lease)
 
     def _must_wait(self, job_id: str, places: set[tuple[str, int]]) -> bool:
-        """Somebody who is being ended has not left yet."""
+        """An attempt of the same job, or on the same GPUs, is being ended and has not left yet."""
         return any(handle.job_id == job_id or places & held for handle, held in self._leaving.items())
 
     def _launch_deferred(self) -> None:
@@ -149,7 +149,7 @@ class Execution(LiveService):
 
     def _exited(self, now: float, event: AttemptExited | LaunchFailed) -> None:
         if self.journal.failure is not None:
-            return  # told again after the journal has come back
+            return  # reported again after the journal has come back
         step = self.leases.safe_step(event.handle)
         job = self.controller.state.live.get(event.handle.job_id)
         lost_s = job.lost_s if job else 0.0
@@ -204,7 +204,7 @@ def unknown_attempts(state: LiveState, storage: JobStorage) -> dict[str, int]:
 def adoptable(
     state: LiveState, attempts: dict[str, int], cluster: Cluster, executor: Executor
 ) -> tuple[StartOrder, ...]:
-    """Unknown attempts that still run and may go on: nobody on record has their GPUs, and nobody wants them stopped."""
+    """Unknown attempts that still run and may go on: their GPUs are free on record, and no request is to stop them."""
     if state.cluster is not None and state.cluster.nodes != cluster.nodes:
         return ()  # GPU ids on record are about to change
     taken = {gpu for job in state.holders() if job.id not in attempts for gpu in job.gpus}

@@ -1,7 +1,7 @@
 """Group commit: records queue up while a batch is being written, then go to disk together in one transaction.
 
-Whoever adds a record gets a future that is done when the record is durable. After a failed write nothing more is
-taken until ``reset``: what the writer had in hand is lost, and everybody who waited for it is told so.
+To add a record gives a future that is done when the record is durable. After a failed write nothing more is
+taken until ``reset``: what the writer had in hand is lost, and every future of it fails.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T")
 Durable = Callable[[Sequence[Record]], None]
 _Batch = list[tuple[Sequence[Record], asyncio.Future[None]]]
 _SLICE = 100
-"""Jobs put into words and written at once: a few milliseconds."""
+"""Jobs serialised and written at once: a few milliseconds."""
 PAUSE_S = 0.01
-"""Between two slices, for those who wait."""
+"""Between two slices, for requests that wait for the writer."""
 
 
 class Journal:
@@ -74,7 +74,7 @@ class Journal:
                     self._idle.set()
         finally:
             self._over = True
-            self._idle.set()  # nothing is written any more, so nobody shall wait for that
+            self._idle.set()  # nothing is written any more, so waiting for that ends
 
     async def _write(self, batch: _Batch) -> None:
         records = [record for part, _ in batch for record in part]
@@ -90,7 +90,7 @@ class Journal:
             self.written += len(records)
             for _, future in batch:
                 if not future.done():
-                    future.set_result(None)  # heard of after this turn of the loop, so after ``_durable``
+                    future.set_result(None)  # its waiters run in the next cycle of the loop, so after ``_durable``
             self._durable(records)
 
     def _fail(self, error: StoreError, batch: _Batch) -> None:
@@ -119,7 +119,7 @@ class Journal:
 
     async def drained(self) -> None:
         """Returns when nothing is left to be written."""
-        while not (self._over or self._idle.is_set()):  # before a waiter's turn comes, more may have been added
+        while not (self._over or self._idle.is_set()):  # before a waiter runs, more may have been added
             await self._idle.wait()
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ def _refuse(future: asyncio.Future[None], error: StoreError, unknown: bool) -> N
     if not future.done():
         lost = OutcomeUnknown(f"whether this was carried out is not known; {error}")
         future.set_exception(lost if unknown else Unavailable(str(error)))
-        future.exception()  # not everybody waits for theirs; asyncio would complain
+        future.exception()  # not every future is awaited; asyncio would complain
 
 
 async def take_snapshot(journal: Journal, store: Store, state: LiveState, pause_s: float = PAUSE_S) -> None:

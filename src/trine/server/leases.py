@@ -20,7 +20,7 @@ class Leases:
     """A lease that is not renewed for this long is over: the job saves its work and leaves."""
     api_url: str = ""
     run_as: Callable[[str], str | None] = field(default=lambda _: None)
-    """The system user a trine user's jobs run as; ``None``: whoever runs the daemon."""
+    """The system user a trine user's jobs run as; ``None``: the account of the daemon."""
 
     def __post_init__(self) -> None:
         self._last: dict[Handle, AttemptProgress] = {}
@@ -46,7 +46,7 @@ class Leases:
         )
 
     def hear(self, news: AttemptProgress) -> None:
-        """Keep what a job said until the next round; a checkpoint it told of before still counts."""
+        """Keep what a job said until the next round; a checkpoint it reported before still counts."""
         last = self._last.get(news.handle)
         if news.checkpoint_step is None and last is not None and last.checkpoint_step is not None:
             news = replace(news, checkpoint_step=last.checkpoint_step)
@@ -74,6 +74,6 @@ class Leases:
         return self._last.get(Handle(job.id, job.epoch))
 
     def safe_step(self, handle: Handle) -> float | None:
-        """The step of the last checkpoint the start told of; ``None`` if it told of none."""
+        """The step of the last checkpoint the attempt reported; ``None`` if it reported none."""
         last = self._last.get(handle)
         return None if last is None or last.checkpoint_step is None else float(last.checkpoint_step)

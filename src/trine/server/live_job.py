@@ -10,7 +10,7 @@ from trine.server.interface import LIVE_STATES, JobState, StoryLine
 
 _STORY_LENGTH = 50
 _PACE_S = 2.0
-"""Time over which jobs measure the speed they tell, at most; the SDK takes about a second."""
+"""Time over which jobs measure the speed they report, at most; the SDK takes about a second."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class LiveJob:
         return self.state in ("starting", "running", "stopping")
 
     def heard_since(self, at_s: float, seconds: float) -> bool:
-        """Nobody came or left during the ``seconds`` before ``at_s``."""
+        """No co-runner came or left during the ``seconds`` before ``at_s``."""
         return at_s - seconds >= self.colocated_s
 
     def tell(self, at_s: float, what: str, sentence: str = "") -> None:
@@ -108,8 +108,8 @@ class NodeState:
 def node_after(node: NodeState | None, record: rec.NodeChanged) -> NodeState | None:
     """A node after a change; ``None`` if all of it is in service.
 
-    That it is drained, that some of its GPUs are, and that it is down are three things, each with its own end; but who
-    puts the whole node back into service means its GPUs, too.
+    That it is drained, that some of its GPUs are, and that it is down are three things, each with its own end; but
+    putting the whole node back into service includes its GPUs.
     """
     known = node or NodeState("up", "")
     drained, down, gpus, reason = known.drained, known.down, known.gpus, known.reason
@@ -137,5 +137,5 @@ def pace_now(job: LiveJob, heard: rec.Heard) -> float:
 
 
 def measured_s(heard: rec.Heard) -> float:
-    """Over how many seconds before it was told the job measured its speed, at most."""
+    """Over how many seconds before it was reported the job measured its speed, at most."""
     return min(heard.seconds, _PACE_S)

@@ -18,8 +18,8 @@ SHORT_RUN_S = 60.0
 """An attempt that ends by itself earlier than this, without having done anything, counts as vain."""
 MAX_VAIN = 10
 """A job of which so many attempts in a row were vain is held: whatever is wrong does not pass by itself."""
-SHORTEST_LOSS_TOLD_S = 0.5
-"""Less would be told as 0 s."""
+SHORTEST_LOSS_SHOWN_S = 0.5
+"""Less would be shown as 0 s."""
 _LONGEST_PAUSE_S = 300.0
 _FIRST_RETRY_S = 5.0
 
@@ -103,7 +103,7 @@ def _after_stop(job: LiveJob, record: ExitReported) -> StateAfterExit:
 
 
 def _stopped(job: LiveJob, record: ExitReported, lost_s: float) -> str:
-    """How a job that was told to stop did so, and from where it goes on."""
+    """How a job that was asked to stop did so, and from where it goes on."""
     step = job.safe if record.step is None else record.step
     how = ""
     if record.rc == KILLED_RC:
@@ -111,7 +111,7 @@ def _stopped(job: LiveJob, record: ExitReported, lost_s: float) -> str:
     elif record.rc == TERMINATED_RC:
         how = "It ended at once when it was told to stop, without saving."
     if lost_s > 0:
-        lost = f"; {duration(lost_s)} of work are lost" if lost_s >= SHORTEST_LOSS_TOLD_S else ""
+        lost = f"; {duration(lost_s)} of work are lost" if lost_s >= SHORTEST_LOSS_SHOWN_S else ""
         how += f" It restarts from step {step:g}{lost}."
     elif step > 0:
         how += f" It resumes from step {step:g}."

@@ -17,7 +17,7 @@ from trine.core.errors import TrineError
 from trine.inputs.job_spec import JobSpec, recorded_job
 
 Sharing = Literal["off", "user", "all"]
-"""Who may be two on the same GPUs: nobody, jobs of one user, or any two jobs."""
+"""Which jobs may share GPUs: none, two jobs of one user, or any two."""
 
 _CO_RUNNER_KEY = "partner"
 """What journals call ``StartOrder.co_runner``; journals outlive names in the code."""
@@ -124,7 +124,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class ActionRequested:
-    """Somebody asked for a job to be cancelled, held or released."""
+    """A job is to be cancelled, held or released on request, or stopped because its time is over."""
 
     kind: ClassVar[str] = "asked"
     at_s: float
@@ -135,14 +135,14 @@ class ActionRequested:
 
 
 EXECUTOR = "executor"
-"""Who a change of a node is by, if it was not asked for."""
+"""The author of a change of a node that was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
     """A node, or only ``gpus`` of it, was drained (``drained``), came back (``up``) or was lost (``down``).
 
-    A drain ends when somebody says so, an outage when the executor (``by``) does: each brings back its own only.
+    A drain ends on request, an outage when the executor (``by``) does: each brings back its own only.
     """
 
     kind: ClassVar[str] = "node"
@@ -175,7 +175,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A round was decided (``fill``: only GPUs nobody holds were given out), on the progress known at that moment."""
+    """A round was decided (``fill``: only free GPUs were given out), on the progress known at that moment."""
 
     kind: ClassVar[str] = "ticked"
     at_s: float
@@ -302,8 +302,8 @@ def _packed(accounts: dict[str, Any]) -> dict[str, Any] | str:
     return base64.b64encode(zlib.compress(json.dumps(accounts).encode())).decode()
 
 
-def _unpacked(told: dict[str, Any] | str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(told))) if isinstance(told, str) else told
+def _unpacked(body: dict[str, Any] | str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(body))) if isinstance(body, str) else body
     return found
 
 
@@ -391,7 +391,7 @@ def cluster_to_record(cluster: Cluster) -> dict[str, Any]:
 
 def _links_to_record(links: Links) -> dict[str, Any]:
     """What differs from links of which nothing is stated."""
-    return {part.name: told for part in fields(links) if (told := getattr(links, part.name)) != part.default}
+    return {part.name: stated for part in fields(links) if (stated := getattr(links, part.name)) != part.default}
 
 
 def _node_to_record(node: Node) -> dict[str, Any]:
@@ -406,5 +406,5 @@ def cluster_from_record(body: dict[str, Any]) -> Cluster:
     nodes = tuple(Node(**{**node, "indices": tuple(node.get("indices", ()))}) for node in body["nodes"])
     scores = {name: tuple(values) for name, values in body["scores"].items()}
     links = Links(**body.get("links", {}))
-    type_links = {name: Links(**told) for name, told in body.get("type_links", {}).items()}
+    type_links = {name: Links(**stated) for name, stated in body.get("type_links", {}).items()}
     return Cluster(nodes, body["name"], links, type_links, body.get("prices", {}), scores)

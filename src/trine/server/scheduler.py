@@ -78,7 +78,7 @@ class Scheduler(Execution):
         self._gone_back: StoreError | None = None
         """The failure of the journal after which the state was read from disk again."""
         self.on_crash: Callable[[BaseException], None] = _raise
-        """Told of an error that must not happen; whatever was decided since is forgotten with the process."""
+        """Called with an error that must not happen; whatever was decided since is forgotten with the process."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Scheduler(Execution):
         await written
 
     def _note(self, record: rec.Record | None) -> None:
-        """As ``write`` for records nobody waits for."""
+        """As ``write`` for records that no caller waits for."""
         if record is not None:
             self.journal.add([record]).add_done_callback(_heard_of)
             self._decide_soon()
@@ -199,7 +199,7 @@ class Scheduler(Execution):
     # -- time ----------------------------------------------------------------------------------------------------
 
     def _decide_soon(self) -> None:
-        """Between rounds only GPUs that nobody holds are given out, unless told otherwise."""
+        """Between rounds only GPUs that no job holds are given out, unless the daemon is event-driven."""
         if self._fill is None and not self.closing:
             self._fill = asyncio.get_running_loop().call_later(_FILL_AFTER_S, self._guarded, self._decide)
 
@@ -237,7 +237,7 @@ class Scheduler(Execution):
         self._wake_in_time()
 
     def _in_trouble(self) -> bool:
-        """The host cannot start jobs now; it is looked at again soon, and told in ``explain`` and a metric."""
+        """The host cannot start jobs now; it is looked at again soon; ``explain`` and a metric say so."""
         before, self.trouble = self.trouble, self.executor.trouble()
         if self.trouble != before:
             self.log.warning("host", trouble=self.trouble or "over")
@@ -315,7 +315,7 @@ class Scheduler(Execution):
         refined = self.controller.refine(now)
         if refined is not None:
             flags = views.drift_flags(self.controller)
-            self.log.info("refined", flags=[sentence for told in flags.values() for sentence in told])
+            self.log.info("refined", flags=[sentence for sentences in flags.values() for sentence in sentences])
             self._note_round(refined)
 
     def _note_rounds(self, records: Sequence[rec.Record]) -> None:

@@ -1,4 +1,4 @@
-"""The verbs of ``server.interface``: who may ask for what, and what the answer is. Time and processes are elsewhere."""
+"""The verbs of the API: which caller may ask for what, and what the answer is. Time and processes are elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, WaitingJobs
 from trine.server.build import why_never
-from trine.server.clock import TOLD_S
+from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
 from trine.server.controller import Controller
 from trine.server.interface import (
@@ -46,7 +46,7 @@ _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "startin
 
 
 class LiveService(ABC):
-    """Takes requests and answers them; whoever derives from it writes records and carries out orders."""
+    """Takes requests and answers them; a derived class writes records and carries out orders."""
 
     setup: Setup
     controller: Controller
@@ -147,7 +147,7 @@ class LiveService(ABC):
         found = [state.fallback.reason] if state.fallback else []
         found += [self.trouble] if self.trouble else []
         found += state.skipped
-        if abs(self.skew_s) > TOLD_S:
+        if abs(self.skew_s) > REPORTED_S:
             found.append(f"The wall clock is {self.skew_s:+.0f} s off the time on record; durations are not affected.")
         return tuple(found)
 
@@ -229,7 +229,7 @@ class LiveService(ABC):
         if verb not in (job.requested_action, already):
             await self.write([self.controller.ask(self.now(), job_id, verb, caller.user)])
         else:
-            await self.journal.add([])  # whoever asked first may still be on the way to the disk
+            await self.journal.add([])  # the record of the first request may still be on its way to the disk
         return views.job_view(self.controller, self.controller.state.jobs[job_id])
 
     async def _change_node(self, node: str, state: str, reason: str, caller: Caller, gpus: tuple[int, ...]) -> NodeView:
@@ -273,7 +273,7 @@ class LiveService(ABC):
             raise Unavailable(str(self.journal.failure))
 
     def _waiting_jobs(self) -> WaitingJobs:
-        """Who has how many jobs waiting; not counted where nobody asks."""
+        """Waiting jobs by queue and user; not counted where no limit needs them."""
         if not self.access.limits_waiting:
             return WaitingJobs()
         waiting = [job for job in self.controller.state.live.values() if job.state in ("waiting", "held")]

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from trine.inputs.job_spec import JobSpec
-from trine.perf.observed import Observations
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.interface import StoryLine
@@ -41,7 +41,7 @@ def _rest(state: LiveState) -> dict[str, Any]:
     """All but the jobs; nothing in it changes when the state does."""
     return {
         "nodes": {name: asdict(node) for name, node in state.nodes.items()},
-        "observations": None if state.observations is None else state.observations.to_json(),
+        "observations": None if state.observations is None else observations_to_json(state.observations),
         "requests": dict(state.requests),
         "digests": dict(state.digests),
         "next_id": state.next_id,
@@ -68,7 +68,7 @@ def _configuration(state: LiveState) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Capture:
-    """The state at one moment, to be put into words later, in another thread, while the state itself moves on."""
+    """The state at one moment, to be serialised later, in another thread, while the state itself moves on."""
 
     live: list[tuple[Any, ...]]
     """Values of the live jobs, which change."""
@@ -111,7 +111,7 @@ def saved(state: LiveState, taken: Capture) -> None:
 
 
 def live_text(jobs: Iterable[tuple[Any, ...]]) -> str:
-    """Live jobs as they were captured, in words."""
+    """Live jobs as they were captured, as JSON."""
     return ",".join(_dumps(_values_to_json(*values)) for values in jobs)
 
 
@@ -161,13 +161,14 @@ def from_snapshot(body: dict[str, Any], ended: Iterable[dict[str, Any]] = ()) ->
         found.fallback = rec.FellBack(**fallback)
     if body["format"] == COMPACT:
         found.unsaved = {}
-    told = body["configured"]
-    if told:
-        found.cluster = rec.cluster_from_record(told["cluster"])
-        found.policy, found.placement, found.settings = told["policy"], told["placement"], told["settings"]
-        found.round_s, found.sharing = told["round_s"], told.get("sharing", "off")
+    configured = body["configured"]
+    if configured:
+        found.cluster = rec.cluster_from_record(configured["cluster"])
+        found.policy, found.placement = configured["policy"], configured["placement"]
+        found.settings = configured["settings"]
+        found.round_s, found.sharing = configured["round_s"], configured.get("sharing", "off")
     if found.cluster is not None and body["observations"] is not None:
-        found.observations = Observations.from_json(body["observations"], VariabilityTable.of_cluster(found.cluster))
+        found.observations = observations_from_json(body["observations"], VariabilityTable.of_cluster(found.cluster))
     return found
 
 

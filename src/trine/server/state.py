@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trine.core.cluster import Cluster
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.interface import LIVE_STATES, JobState
@@ -38,9 +39,9 @@ class LiveState:
     settings: dict[str, Any] = field(default_factory=dict)
     round_s: float = 60.0
     sharing: rec.Sharing = "off"
-    """Who may be two on the same GPUs."""
+    """Which jobs may share GPUs."""
     accounts: dict[str, Any] = field(default_factory=dict)
-    """What the policy keeps of the time jobs received, and the placement of their starts, in their own words."""
+    """What the policy keeps of the time jobs received, and the placement of their starts, in a form of their own."""
     observations: Observations | None = None
     """What running jobs taught about GPUs and models; there is one as soon as the cluster is known."""
     requests: dict[str, list[str]] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class LiveState:
             self.observations.rebase(VariabilityTable.of_cluster(cluster))
         before = (self.policy, self.settings, self.round_s, self.cluster and self.cluster.types)
         if before != (record.policy, record.settings, record.round_s, cluster.types):
-            self.accounts = {}  # of another policy, or in other words
+            self.accounts = {}  # of another policy, or in another form
         elif self.placement != record.placement:
             self.accounts = {name: kept for name, kept in self.accounts.items() if not name.startswith(OF_PLACEMENT)}
         self.cluster = cluster
@@ -150,7 +151,7 @@ class LiveState:
                 job.gpus = tuple(sorted(gpus))
         if self.observations is not None:
             base = VariabilityTable.of_cluster(new)
-            self.observations = Observations.from_json(self.observations.to_json(), base, gpu_ids=new_id)
+            self.observations = observations_from_json(observations_to_json(self.observations), base, gpu_ids=new_id)
 
     def _accepted(self, record: rec.Accepted) -> None:
         job = LiveJob(
@@ -222,15 +223,15 @@ class LiveState:
             self.nodes[record.node] = after
 
     def _ticked(self, record: rec.Ticked) -> None:
-        for job in self.due(record.at_s):
-            self._resume_now(job)
+        for paused in self.due(record.at_s):
+            self._resume_now(paused)
         for heard in record.heard:
-            told = self.live.get(heard.job)
-            if told is None or told.epoch != heard.epoch or not told.holds_gpus:
+            job = self.live.get(heard.job)
+            if job is None or job.epoch != heard.epoch or not job.holds_gpus:
                 continue
-            self._observe(told, heard)
-            told.done, told.total, told.heard_s = heard.step, heard.total, heard.at_s
-            told.rate = pace_now(told, heard)
+            self._observe(job, heard)
+            job.done, job.total, job.heard_s = heard.step, heard.total, heard.at_s
+            job.rate = pace_now(job, heard)
         for name, value in record.accounts.items():
             if value is None:
                 self.accounts.pop(name, None)
@@ -365,7 +366,7 @@ class LiveState:
         self._colocation_changed(job, at_s)
 
     def _part(self, job: LiveJob, at_s: float) -> None:
-        """The job leaves; its partner has the GPUs to itself."""
+        """The job leaves; its co-runner has the GPUs to itself."""
         other = self.co_runner_of(job)
         if other is not None:
             self._colocation_changed(job, at_s)

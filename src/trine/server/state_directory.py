@@ -99,12 +99,12 @@ class Owner:
 
     @classmethod
     def from_text(cls, text: str) -> Owner:
-        told = json.loads(text)
-        return cls(str(told["id"]), str(told["host"]), str(told["state"]))
+        body = json.loads(text)
+        return cls(str(body["id"]), str(body["host"]), str(body["state"]))
 
 
 def owner_of(state: Path, take_over: bool = False) -> Owner:
-    """Who the daemon of this state directory is; made up at its first start, and by ``take_over`` in a copy.
+    """The identity of this state directory; made at the first start of a daemon, and by ``take_over`` in a copy.
 
     Call with the lock on the directory held.
     """
@@ -130,7 +130,7 @@ def owner_of(state: Path, take_over: bool = False) -> Owner:
 
 
 def _create(path: Path, owner: Owner) -> None:
-    """The file names its own inode, by which a copy of it is told from itself."""
+    """The file names its own inode, by which a copy differs from the original."""
     try:
         with atomic_stream(path, private=True) as stream:
             text = json.dumps(asdict(owner) | {"inode": os.fstat(stream.fileno()).st_ino})
@@ -149,8 +149,8 @@ def _read(path: Path) -> dict[str, Any] | None:
     with os.fdopen(descriptor, "rb") as stream:
         data = stream.read(_LONGEST_BYTES)
     try:
-        told: dict[str, Any] = json.loads(data)
+        body: dict[str, Any] = json.loads(data)
         Owner.from_text(data.decode())
     except (ValueError, KeyError, TypeError):
         raise InputError(str(path), "not what `trine up` wrote", "that file, or none and --take-over") from None
-    return told
+    return body

@@ -1,4 +1,7 @@
-"""One run, described by plain values so that it can be sent to another process, and what it takes to carry it out."""
+"""A run, described by plain values so that it can be sent to another process, how it is carried out, and sweeps.
+
+From files to a result: settings, cluster, jobs, chips, performance model, engine, world, summary.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.settings import RunSettings, Settings, VariabilitySettings, described, resolve
@@ -24,8 +27,8 @@ from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.profile.draw import draw_table
-from trine.profile.load import load_any
-from trine.profile.records import MeasurementRecord, read_records
+from trine.profile.measurements import MeasurementRecord, read_records
+from trine.profile.profile_matching import load_any
 from trine.sim import metrics
 from trine.sim.arrivals import (
     check_capacity,
@@ -38,6 +41,9 @@ from trine.sim.arrivals import (
 from trine.sim.recorder import Recorder
 from trine.sim.world import World
 from trine.sim.worlds.load import LoadedWorld, load_world
+
+if TYPE_CHECKING:
+    from trine.core.process_pool import Done
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,41 @@ def run(
     times, links = metrics.tier_times(recorder), simulated.link_loads
     loads = [] if links is None else links.samples
     return RunResult(summary, records, recorder.segments, cluster, in_effect, all_notes, timers, times, loads)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Every policy with every placement and every seed, in this order."""
+
+    base: Scenario
+    policies: Sequence[str]
+    placements: Sequence[str]
+    seeds: Sequence[int]
+
+    def scenarios(self) -> list[Scenario]:
+        return [
+            replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
+            for policy in self.policies
+            for placement in self.placements
+            for seed in self.seeds
+        ]
+
+
+def run_all(sweep: Sweep, workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+    """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report."""
+    return run_each([(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()], workers, done)
+
+
+def run_each(todo: list[tuple[Scenario, bool]], workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+    """Run scenarios, each with whether to keep its segments; results in the same order."""
+    from trine.core.process_pool import work_through  # a single run needs no processes
+
+    return work_through(_run, todo, workers, done)
+
+
+def _run(item: tuple[Scenario, bool]) -> RunResult:
+    scenario, keep_segments = item
+    return run(scenario, keep_segments=keep_segments)
 
 
 def _check_network(settings: Settings, perf: PerfModel) -> None:

@@ -28,7 +28,7 @@ WHAT = "a workload table in YAML"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Cdf:
     """A cumulated distribution: ``cdf[i]`` is the fraction at or below ``x[i]``; both ascend and ``cdf`` ends at 1."""
 
     x: tuple[float, ...]
@@ -58,10 +58,10 @@ class Workload:
     source: str
     cluster: str
     """Name of the cluster in the published figures; empty for a mixture of several."""
-    sizes: Curve
-    gpu_time: Curve
+    sizes: Cdf
+    gpu_time: Cdf
     """Fraction of all GPU time used by jobs of at most ``x`` GPUs; its ``x`` divide the sizes into groups."""
-    durations: Curve
+    durations: Cdf
     hour_weights: tuple[float, ...]
     """Relative submission rate of each hour of the day, from midnight."""
     models: tuple[ModelShare, ...]
@@ -113,14 +113,14 @@ def read_workload(path: Path) -> Workload:
     )
 
 
-def _curve(section: Mapping, key: str) -> Curve:
+def _curve(section: Mapping, key: str) -> Cdf:
     points = _filled(section.value(key))
     x = tuple(_point(written, value) for written, value in points.values())
     percent = tuple(value.number(minimum=0) for _, value in points.values())
     rising = all(a < b for a, b in pairwise(x))
     if not rising or list(percent) != sorted(percent) or percent[-1] != 100:
         raise section.error("a curve that is not one", "ascending values whose percentages rise to 100", key)
-    return Curve(x, tuple(value / 100 for value in percent))
+    return Cdf(x, tuple(value / 100 for value in percent))
 
 
 def _filled(value: Value) -> Mapping:
@@ -140,7 +140,7 @@ def _point(written: str, value: Value) -> float:
     return x
 
 
-def _check_sizes(section: Mapping, sizes: Curve, gpu_time: Curve) -> None:
+def _check_sizes(section: Mapping, sizes: Cdf, gpu_time: Cdf) -> None:
     if any(x != int(x) for x in sizes.x) or min(sizes.mass) <= 0:
         found = "a size that is not whole or that no job has"
         raise section.error(found, "whole numbers of GPUs, each with some jobs", "cdf_percent")

@@ -44,7 +44,7 @@ class Attempt:
     """The signal that was last sent to the supervisor."""
     started: bool = False
     known: bool = False
-    """Its directory was read; until then nobody knows which GPUs it holds."""
+    """Its directory was read; until then it is not known which GPUs it holds."""
     gone: bool = False
     """Its supervisor has ended; how, and what it left, is still to be found out."""
     status: int = 0
@@ -128,7 +128,7 @@ class Attempt:
         return f"its supervisor did not start: {said}"
 
     def progress(self) -> AttemptProgress | None:
-        """What rank 0 told since the last look, if it makes sense: the file is the job's own."""
+        """What rank 0 reported since the last look, if it makes sense: the file is the job's own."""
         path = rundir.progress_file(str(self.run_dir))
         try:
             now = Path(path).lstat()
@@ -163,10 +163,10 @@ class Attempt:
         return False
 
 
-def _progress(handle: Handle, told: dict[str, Any]) -> AttemptProgress | None:
+def _progress(handle: Handle, report: dict[str, Any]) -> AttemptProgress | None:
     """A report whose numbers contradict each other, or that no training could have, is refused as a whole."""
-    step, rate, at_s = _count(told.get("step")), _number(told.get("steps_per_s", 0.0)), _number(told.get("t"))
-    total, saved = told.get("total"), told.get("checkpoint_step")
+    step, rate, at_s = _count(report.get("step")), _number(report.get("steps_per_s", 0.0)), _number(report.get("t"))
+    total, saved = report.get("total"), report.get("checkpoint_step")
     if step is None or at_s is None or rate is None or (rate > 0 and not SLOWEST <= rate <= FASTEST):
         return None
     if total is not None and (_count(total) is None or step > total or total == 0):

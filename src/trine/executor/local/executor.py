@@ -130,7 +130,7 @@ class LocalExecutor:
             return self._host.trouble() or self._unknown()
 
     def _unknown(self) -> str:
-        """Which attempt could not be read yet, in a sentence: nobody knows what GPUs it holds."""
+        """Which attempt could not be read yet, in a sentence: it is not known which GPUs it holds."""
         for attempt in self._running():
             if not attempt.known:
                 return f"attempt {attempt.handle.epoch} of job {attempt.handle.job_id} cannot be read: {attempt.unseen}"
@@ -139,7 +139,7 @@ class LocalExecutor:
     def launch(self, lease: JobLease) -> Handle:
         with self._lock:
             if attempt := self._attempts.get(lease.handle):
-                self._tell_again(attempt)
+                self._report_again(attempt)
                 return lease.handle
             try:
                 self._launch(lease)
@@ -153,8 +153,8 @@ class LocalExecutor:
                 self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", host_fault=True)
         return lease.handle
 
-    def _tell_again(self, attempt: Attempt) -> None:
-        """Whoever launches what runs already, or has ended, missed something."""
+    def _report_again(self, attempt: Attempt) -> None:
+        """A launch of what runs already, or has ended, means that its events were missed."""
         if attempt.started and (started := attempt.start()):
             self._queue.put(started)
         if attempt.ending is not None:
@@ -197,7 +197,7 @@ class LocalExecutor:
         with self._lock:
             attempt = self._running_one(handle)
             if attempt is not None and may_pair(attempt, co_runner, self._running()):
-                # On a full disk nobody is let in; the launch of the partner fails there as well.
+                # On a full disk no co-runner is let in; its launch fails there as well.
                 with suppress(OSError):
                     attempt.change_lease(shares_with=co_runner)
                     attempt.shares_with = co_runner
@@ -236,8 +236,8 @@ class LocalExecutor:
     def placement(self, handle: Handle) -> Placement:
         with self._lock:
             attempt = self._running_one(handle)
-            told = attempt.spec.get("placement", ()) if attempt is not None else ()
-            return tuple((node, tuple(gpus)) for node, gpus in told)
+            placed = attempt.spec.get("placement", ()) if attempt is not None else ()
+            return tuple((node, tuple(gpus)) for node, gpus in placed)
 
     def recall(self, handle: Handle) -> bool:
         with self._lock:
@@ -285,7 +285,7 @@ class LocalExecutor:
                 self._launch_failed(handle, str(refusal))
 
     def _adopt(self, handle: Handle) -> None:
-        """Follow the attempt in a run directory, whatever state it is in; start it if nobody ever did."""
+        """Follow the attempt in a run directory, whatever state it is in; start it if that was never done."""
         self._attempts[handle] = attempt = Attempt(handle, self._state.run_dir(handle))
         self._look_at(attempt)
 
@@ -298,7 +298,7 @@ class LocalExecutor:
                 self._conclude(attempt)
             elif attempt.pidfd < 0:
                 self._attach(attempt)
-            self._tell_news(attempt)
+            self._report_news(attempt)
         except Exception as error:  # one attempt that cannot be looked at must not hide all others
             if attempt.unseen != describe(error):
                 attempt.unseen = describe(error)
@@ -315,7 +315,7 @@ class LocalExecutor:
         if owner is None and end is None:
             self._start(attempt)
         else:
-            self._tell_start(attempt)
+            self._report_start(attempt)
             self._attach(attempt)
 
     def _start(self, attempt: Attempt) -> None:
@@ -355,7 +355,7 @@ class LocalExecutor:
         with self._lock:
             word = os.read(attempt.ready, 64) if attempt.ready >= 0 else b""
             self._close_ready(attempt)
-            self._tell_start(attempt)
+            self._report_start(attempt)
             if word and not attempt.started:  # a full disk has lost the line on record
                 attempt.started = True
                 self._queue.put(AttemptStarted(attempt.handle, self._clock()))
@@ -366,7 +366,7 @@ class LocalExecutor:
             self._watch.remove(attempt.ready)
             attempt.ready = -1
 
-    def _tell_start(self, attempt: Attempt) -> None:
+    def _report_start(self, attempt: Attempt) -> None:
         if not attempt.started and (started := attempt.start()):
             attempt.started = True
             self._queue.put(started)
@@ -399,21 +399,21 @@ class LocalExecutor:
         """The last word on an attempt. Its GPUs are free from here on."""
         self._close_ready(attempt)
         if isinstance(end, AttemptExited):
-            self._tell_start(attempt)
-            self._tell_progress(attempt)
+            self._report_start(attempt)
+            self._report_progress(attempt)
         attempt.ending = end
         self._queue.put(end)
         self._nodes.report_drained(self._busy_nodes())
 
-    def _tell_news(self, attempt: Attempt) -> None:
+    def _report_news(self, attempt: Attempt) -> None:
         if attempt.ended or attempt.gone:
             return
-        if attempt.ready < 0:  # nobody says so on a pipe
-            self._tell_start(attempt)
+        if attempt.ready < 0:  # no pipe will say so
+            self._report_start(attempt)
         if attempt.started:
-            self._tell_progress(attempt)
+            self._report_progress(attempt)
 
-    def _tell_progress(self, attempt: Attempt) -> None:
+    def _report_progress(self, attempt: Attempt) -> None:
         if progress := attempt.progress():
             self._queue.put(progress)
 

@@ -1,5 +1,5 @@
 """The state directory of the local executor and how an attempt gets into it: one directory per attempt, made as a
-whole or not at all, and one detached supervisor for it. Who may use which GPU is decided elsewhere.
+whole or not at all, and one detached supervisor for it. Which job may use which GPU is decided elsewhere.
 
 ``jobs/JOB/EPOCH/``: see ``rundir``; ``jobs/JOB/log``: rank 0 of all attempts, ``log.N``: rank N; ``active/JOB@EPOCH``:
 an attempt that was not forgotten yet; ``removing/``: what jobs left that takes long to remove."""
@@ -204,7 +204,7 @@ def check_form(lease: JobLease) -> None:
 
 
 def free_port(run_dir: Path, taken: Collection[int]) -> int:
-    """A port for the ranks to meet at, of no other lease, and one that nobody listens on.
+    """A port for the ranks to meet at, of no other lease, and one that no program listens on.
 
     Where the search begins depends on the whole path: jobs of another state directory have the same numbers, and two
     that look at the same time must not both find the same port free."""
@@ -224,7 +224,7 @@ def cgroup_name(run_dir: Path) -> str:
 
 def spawn_supervisor(run_dir: Path) -> tuple[int, int]:
     """Start a supervisor that outlives this process: its pid, and a pipe on which it says that the job has started."""
-    ready, told = os.pipe()
+    ready, report = os.pipe()
     log = str(run_dir / rundir.SUPERVISOR_LOG)
     try:
         pid = os.posix_spawn(
@@ -232,20 +232,20 @@ def spawn_supervisor(run_dir: Path) -> tuple[int, int]:
             [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(run_dir)],
             {"PATH": _DEFAULT_PATH},
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, told, READY_FD),
+                (os.POSIX_SPAWN_DUP2, report, READY_FD),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
-            # A wish to stop that comes before the supervisor is ready waits for it instead of ending it.
+            # A request to stop that comes before the supervisor is ready waits for it instead of ending it.
             setsigmask=SIGNALS,
         )
     except OSError:
         os.close(ready)
         raise
     finally:
-        os.close(told)
+        os.close(report)
     return pid, ready
 
 
@@ -310,7 +310,7 @@ def is_below(path: str | Path, root: Path) -> bool:
     """``path`` is ``root`` or inside it, as written.
 
     Users name ``path``, so nothing is looked up on the way there: that could take for ever (a file server that is away,
-    links without end) or show what the user may not see. Whoever goes there later does so with the user's rights."""
+    links without end) or show what the user may not see. Processes that go there later do so with the user's rights."""
     return f"{os.path.normpath(path)}/".startswith(_spellings(str(root)))
 
 

@@ -1,4 +1,4 @@
-"""Processes of this machine as the kernel shows them: who they are, whose children, how to end them. Light."""
+"""Processes of this machine as the kernel shows them: identity, parents, how to end them. Light."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH123, PTH208

@@ -1,4 +1,4 @@
-"""Turns a fresh process into one rank of a job: checks the lease, sets the environment, drops to the user, runs the
+"""Makes a fresh process one rank of a job: checks the lease, sets the environment, drops to the user, runs the
 command. Standard library only; a supervisor calls it after a fork, other engines run
 ``python -m trine.executor.local.rank RUN_DIR RANK EPOCH``."""
 
@@ -102,7 +102,7 @@ def newest_epoch(job_dir: str) -> int:
 def become(spec: dict[str, Any], rank: int, run_dir: str, log: str = "", parent: int = 0) -> NoReturn:
     """Replace this process by the command, with its output in ``log`` if that is given.
 
-    ``parent`` is the supervisor: if it is gone, nobody would end the command, and its GPUs may be given on by now.
+    ``parent`` is the supervisor: if it is gone, nothing would end the command, and its GPUs may be given on by now.
 
     Raises OSError, or LookupError for an unknown user, if it cannot be run. Whatever the user named (log, directories,
     command) is touched only after the rights of the daemon are gone."""

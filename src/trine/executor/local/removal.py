@@ -1,5 +1,5 @@
 """Removes directories that jobs could write to. Whatever a job has put there (links, pipes, a thousand levels of
-directories) neither leads elsewhere nor holds up or harms who removes it."""
+directories) neither leads elsewhere nor holds up or harms the removal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BackgroundRemoval:
-    """Removes directories in a thread of its own, however large: who adds one waits for a rename only.
+    """Removes directories in a thread of its own, however large: the caller waits for a rename only.
 
     What is to be removed is moved to ``aside`` first, a directory of the daemon's own on the same file system. There
     the next process finds what this one did not get to.
@@ -56,7 +56,7 @@ class BackgroundRemoval:
                     resists.add(name)
 
     def _next(self, resists: set[str]) -> list[str]:
-        # Under the lock: whoever adds something then either is seen here or starts another thread.
+        # Under the lock: a directory that is added then either is seen here or starts another thread.
         with self._lock:
             names: list[str] = []
             with suppress(OSError):

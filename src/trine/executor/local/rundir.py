@@ -42,8 +42,8 @@ def write_json(path: str, value: dict[str, Any], mode: int = 0o600) -> None:
 def read_json(path: str, *, raising: bool = False) -> dict[str, Any] | None:
     """The object in a file that only this user or root can have written; ``None`` if there is none.
 
-    A privileged daemon acts on these files, so one that belongs to somebody else counts as absent. So does one that the
-    machine cannot open now, unless ``raising``: then that is an OSError, for whoever acts on absence."""
+    A privileged daemon acts on these files, so one that belongs to another user counts as absent. So does one that the
+    machine cannot open now, unless ``raising``: then that is an OSError, for callers that act on absence."""
     return _read(path, trusted=True, raising=raising)
 
 
@@ -56,7 +56,7 @@ def read_job_json(path: str) -> dict[str, Any] | None:
 
 
 def is_own_dir(path: str) -> bool:
-    """A directory, not a link, that belongs to this user or root and that nobody else may write to."""
+    """A directory, not a link, that belongs to this user or root and that no other user may write to."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -143,7 +143,7 @@ def write_exit(run_dir: str, record: dict[str, Any]) -> None:
 
 def lease_time(lease_s: float | None, renewal: int, now_s: float) -> dict[str, Any]:
     """How long a lease holds, as it stands in its file. ``deadline_s`` (Unix seconds) is for people and for programs
-    without the SDK; the SDK times ``lease_s`` by a clock that nobody sets."""
+    without the SDK; the SDK times ``lease_s`` by a clock that cannot be set."""
     return {"lease_s": lease_s, "renewal": renewal, "deadline_s": None if lease_s is None else now_s + lease_s}
 
 
@@ -161,7 +161,7 @@ def progress_file(run_dir: str, rank: int = 0) -> str:
 
 
 def last_step(run_dir: str) -> int | None:
-    """The step that rank 0 last told."""
+    """The step that rank 0 last reported."""
     step = (read_job_json(progress_file(run_dir)) or {}).get("step")
     return step if isinstance(step, int) else None
 

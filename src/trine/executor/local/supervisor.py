@@ -1,4 +1,4 @@
-"""Watches over one job from start to end, detached from whoever launched it: starts the ranks, forwards the wish to
+"""Watches over one job from start to end, detached from its launcher: starts the ranks, forwards requests to
 stop, kills what stays, and records the end when nothing is left. Standard library only.
 
 Runs as ``supervisor RUN_DIR`` with its signals blocked from birth: TERM means preempt, USR1 kill."""
@@ -52,13 +52,13 @@ class Supervisor:
         self.grace_s: float | None = None
         self.kill_at: float | None = None
         self.killed = False
-        self.told: set[int] = set()
+        self.signalled: set[int] = set()
         self._look_s = _FIRST_LOOK_S
 
     def start(self) -> dict[str, Any] | None:
         """Start all ranks; the record of the end if one could not be started."""
         reports, report = os.pipe()
-        # Known before the fork: a rank that asks for its parent later may be told of another, if this one is gone.
+        # Known before the fork: a rank that asks for its parent later may see another, if this one is gone.
         me = os.getpid()
         try:
             for rank in range(len(self.spec["ranks"])):
@@ -159,19 +159,19 @@ class Supervisor:
 
     def _ended_by_us(self, code: int) -> bool:
         if self.asked == "preempt" and self.spec.get("launcher"):
-            return True  # torchrun passes the wish on to its workers and then ends with 1, whatever they end with
+            return True  # torchrun passes the request on to its workers and then ends with 1, whatever they end with
         return (self.kill_at is not None and code == TERMINATED_RC) or (self.killed and code == KILLED_RC)
 
     def _after_deaths(self) -> None:
-        """Pass the wish to stop on to what the dead left behind."""
+        """Pass the request to stop on to what the dead left behind."""
         if len(self.codes) == len(self.rank_of) and not self.killed:
             left_by_themselves = TERMINATED_RC not in self.codes.values()
             if left_by_themselves or self.kill_at is None:
                 self._kill_within(_LEFTOVER_GRACE_S)
         if self.kill_at is not None and not self.killed:
-            self._tell_orphans()
+            self._signal_orphans()
 
-    def _tell_orphans(self) -> None:
+    def _signal_orphans(self) -> None:
         """TERM for those whose rank is gone: a shell that ran the training, say, which must still save its work.
 
         Children of a rank that lives are its own business; many a loader dies of a TERM that its master survives."""
@@ -182,8 +182,8 @@ class Supervisor:
         except OSError:  # no descriptor left to look with; the end of the grace is the same
             return
         for pid in children:
-            if pid not in self.rank_of and pid not in self.told and (everyone_left or _session(pid) in gone):
-                self.told.add(pid)
+            if pid not in self.rank_of and pid not in self.signalled and (everyone_left or _session(pid) in gone):
+                self.signalled.add(pid)
                 send(pid, signal.SIGTERM)
 
     def _preempt(self) -> None:
@@ -201,8 +201,8 @@ class Supervisor:
         """TERM to every rank that runs, once, and KILL to all of it after the grace."""
         self._kill_within(grace_s)
         for pid, rank in self.rank_of.items():
-            if rank not in self.codes and pid not in self.told:
-                self.told.add(pid)
+            if rank not in self.codes and pid not in self.signalled:
+                self.signalled.add(pid)
                 send(pid, signal.SIGTERM)
 
     def _kill_within(self, grace_s: float) -> None:
@@ -295,7 +295,7 @@ def _log_of(run_dir: str, rank: int) -> str:
 def _make_log(log: str, user: str | None) -> None:
     """An empty log that belongs to the user, since many scripts open /dev/stdout again; made once, written as the user.
 
-    The directory is the daemon's: nobody else can put anything in the place of the log."""
+    The directory is the daemon's: no other user can put anything in the place of the log."""
     try:
         made = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
@@ -334,12 +334,12 @@ def _lead(run_dir: str, spec: dict[str, Any], cgroup: Cgroup) -> dict[str, Any]:
         supervisor.kill()
     else:
         rundir.append_status(run_dir, t=time.time(), ev="started")
-        _tell_launcher(b"started")
+        _notify_launcher(b"started")
     supervisor.watch()
     return problem or supervisor.verdict()
 
 
-def _tell_launcher(word: bytes) -> None:
+def _notify_launcher(word: bytes) -> None:
     """The launcher may be gone by now, or never have listened."""
     try:
         os.write(READY_FD, word)

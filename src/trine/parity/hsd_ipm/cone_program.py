@@ -186,8 +186,8 @@ class ConeProgram:
         lack = -rate + self.level * x[-1] if self.with_level else -rate
         return np.concatenate((-(self.bound * share).ravel(), gpus, time, lack))
 
-    def turned(self, z: Array) -> Array:
-        """All rows, turned, times ``z``."""
+    def transposed_times(self, z: Array) -> Array:
+        """The transpose of all rows, times ``z``."""
         bound = z[: self.held].reshape(self.load.shape)
         gpus, time, rate = self.split(z[self.held :])
         by_leg = self.time * time[self.job][:, None] - self.rate * rate[self.job][:, None]

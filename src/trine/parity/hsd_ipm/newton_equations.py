@@ -1,6 +1,6 @@
 """The linear equations of one step of the walk, with and without pairs.
 
-All: ``turned(dz) = a`` and ``times(dx) - weight dz = b``, where the weights are slacks over prices.
+All: ``transposed_times(dz) = a`` and ``times(dx) - weight dz = b``, where the weights are slacks over prices.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class System(Protocol):
 
 def system(columns: ConeProgram, weight: Array) -> System:
     """With a second look at what rounding left over."""
-    return Refined(columns, weight, Coupled(columns, weight) if columns.pairs else Apart(columns, weight))
+    return RefinedSystem(columns, weight, Coupled(columns, weight) if columns.pairs else Apart(columns, weight))
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefinedSystem:
     """Solves once more for what is left."""
 
     columns: ConeProgram
@@ -38,7 +38,7 @@ class Refined:
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
         columns = self.columns
         x, z = self.inner.solve(a, b)
-        more_x, more_z = self.inner.solve(a - columns.turned(z), b - (columns.times(x) - self.weight * z))
+        more_x, more_z = self.inner.solve(a - columns.transposed_times(z), b - (columns.times(x) - self.weight * z))
         return x + more_x, z + more_z
 
 
@@ -66,19 +66,19 @@ class Apart:
         """What shares and prices of a job do if one of its right sides moves by 1."""
         timed, worked = self.columns.time, self.columns.rate
         types = range(give.shape[1])
-        turn = timed[:, :, None] * worked[:, None, :] - timed[:, None, :] * worked[:, :, None]
+        cross_product = timed[:, :, None] * worked[:, None, :] - timed[:, None, :] * worked[:, :, None]
         own, work = give * timed**2, give * worked**2
-        double = give[:, :, None] * give[:, None, :] * turn**2 / 2
+        double = give[:, :, None] * give[:, None, :] * cross_product**2 / 2
         both = (time * rate)[:, None]
         spread = double.sum(axis=(1, 2)) + time * work.sum(axis=1) + rate * own.sum(axis=1) + time * rate
         part = give / spread[:, None]
         self.time_time, self.rate_rate = (work.sum(axis=1) + rate) / spread, (own.sum(axis=1) + time) / spread
         self.time_rate = (give * timed * worked).sum(axis=1) / spread
-        self.by_time = part * (timed * rate[:, None] + np.einsum("nk,nk,njk->nj", give, worked, turn))
-        self.by_rate = part * (worked * time[:, None] - np.einsum("nk,nk,njk->nj", give, timed, turn))
+        self.by_time = part * (timed * rate[:, None] + np.einsum("nk,nk,njk->nj", give, worked, cross_product))
+        self.by_rate = part * (worked * time[:, None] - np.einsum("nk,nk,njk->nj", give, timed, cross_product))
         cross = rate[:, None, None] * timed[:, :, None] * timed[:, None, :]
         cross += time[:, None, None] * worked[:, :, None] * worked[:, None, :]
-        cross += np.einsum("nl,njl,nkl->njk", give, turn, turn)
+        cross += np.einsum("nl,njl,nkl->njk", give, cross_product, cross_product)
         self.share = -part[:, :, None] * give[:, None, :] * cross
         for j in types:
             others = [k for k in types if k != j]
@@ -137,7 +137,7 @@ class Coupled:
         if columns.with_level:
             level = [float(a[-1] - self.border @ prices) / float(self.border @ self.reply)]
             prices = prices + self.reply * level[0]
-        pull = columns.turned(np.concatenate((np.zeros(held), prices)))[:held]
+        pull = columns.transposed_times(np.concatenate((np.zeros(held), prices)))[:held]
         x = give * (right - pull)
         return np.concatenate((x, level)), np.concatenate((-(bound * x + b[:held]) / weight, prices))
 
@@ -173,9 +173,9 @@ def _core(columns: ConeProgram, give: Array) -> Array:
     time, rate, load = columns.time * by_leg, columns.rate * by_leg, columns.legs(columns.load)
     core = np.zeros((types + 2 * n, types + 2 * n))
     core[np.arange(types), np.arange(types)] = (columns.load**2 * give).sum(axis=0)
-    for kind in range(types):
-        core[kind, types : types + n] = columns.jobs(time[:, kind] * load[:, kind])
-        core[kind, types + n :] = -columns.jobs(rate[:, kind] * load[:, kind])
+    for j in range(types):
+        core[j, types : types + n] = columns.jobs(time[:, j] * load[:, j])
+        core[j, types + n :] = -columns.jobs(rate[:, j] * load[:, j])
     own, work = types + np.arange(n), types + n + np.arange(n)
     core[own, own] = columns.jobs((time * columns.time).sum(axis=1))
     core[work, work] = columns.jobs((rate * columns.rate).sum(axis=1))

@@ -79,7 +79,7 @@ class _Residuals:
 
     def __init__(self, program: ConeProgram, point: _Point) -> None:
         limits, cost = program.limits, program.cost
-        self.dual = -program.turned(point.price) - point.tau * cost
+        self.dual = -program.transposed_times(point.price) - point.tau * cost
         self.primal = point.slack + program.times(point.x) - point.tau * limits
         priced = program.all_row_count * point.price
         worth, paid = float(cost @ point.x), float(limits @ priced)

@@ -18,7 +18,7 @@ def by_prices(problem: Problem, found: Allocation) -> list[str]:
 
 
 def by_level(problem: Problem, found: Allocation, level: Floats, noun: str, lower_is_better: bool = False) -> list[str]:
-    """Where each job stands against the level everybody is held to."""
+    """Where each job stands against the level that all jobs are held to."""
     goal = found.objective
     sentences = []
     for i, total in enumerate(found.total()):
@@ -33,11 +33,11 @@ def by_level(problem: Problem, found: Allocation, level: Floats, noun: str, lowe
 
 def with_notes(found: Allocation, sentences: list[str]) -> list[str]:
     """The notes on a job take the place of its sentence's beginning."""
-    told = list(sentences)
+    noted = list(sentences)
     for note in found.notes:
         if note.job >= 0:
-            told[note.job] = f"{note.text}; {sentences[note.job]}"
-    return told
+            noted[note.job] = f"{note.text}; {sentences[note.job]}"
+    return noted
 
 
 def _time(problem: Problem, found: Allocation, job: int, total: Floats) -> str:
@@ -70,8 +70,8 @@ def _scarce(problem: Problem, found: Allocation, job: int) -> str:
     return f"{_priced(problem, found, best)} is scarce" if prices[best] > _floor(found) else ""
 
 
-def _priced(problem: Problem, found: Allocation, kind: int) -> str:
-    return f"{problem.types[kind]} (one more GPU is worth {found.prices[kind]:.3g} of the objective)"
+def _priced(problem: Problem, found: Allocation, type_index: int) -> str:
+    return f"{problem.types[type_index]} (one more GPU is worth {found.prices[type_index]:.3g} of the objective)"
 
 
 def _floor(found: Allocation) -> float:

@@ -67,34 +67,34 @@ class Fifo(SharePolicy):
         return of_solution(problem, highest_sum(polytope, worth, memory))
 
     def _pack(self, problem: Problem, order: Ints, chosen: Ints, x: Floats) -> Floats:
-        """Queued jobs join placed ones, in order; the first without a partner ends it. Partners leave ``x``."""
+        """Queued jobs join placed ones, in order, until one finds no co-runner. Both jobs of a pair leave ``x``."""
         rows = problem.pair_rows
         pair_x = np.zeros((len(rows), len(problem.types)))
         for job in order[chosen[order] < 0].tolist():
-            row, kind = _best_partner(problem, job, chosen, x)
-            if row < 0 or _relative(problem, row, kind) <= self.pack_above:
+            row, type_index = _best_co_runner(problem, job, chosen, x)
+            if row < 0 or _relative(problem, row, type_index) <= self.pack_above:
                 break
-            pair_x[row, kind] = 1.0
+            pair_x[row, type_index] = 1.0
             x[rows.jobs[row]] = 0.0
         return pair_x
 
 
-def _best_partner(problem: Problem, job: int, chosen: Ints, x: Floats) -> tuple[int, int]:
+def _best_co_runner(problem: Problem, job: int, chosen: Ints, x: Floats) -> tuple[int, int]:
     """The row of pairs, and the type, on which ``job`` and a job placed alone run best together; -1 for none."""
     rows = problem.pair_rows
     best, found = 0.0, (-1, -1)
     for row in np.flatnonzero((rows.jobs == job).any(axis=1)).tolist():
         other = int(rows.jobs[row].sum()) - job
-        kind = int(chosen[other])
-        if kind >= 0 and x[other, kind] == 1.0 and (together := _relative(problem, row, kind)) > best:
-            best, found = together, (row, kind)
+        type_index = int(chosen[other])
+        if type_index >= 0 and x[other, type_index] == 1.0 and (together := _relative(problem, row, type_index)) > best:
+            best, found = together, (row, type_index)
     return found
 
 
-def _relative(problem: Problem, row: int, kind: int) -> float:
+def _relative(problem: Problem, row: int, type_index: int) -> float:
     """Throughputs of a pair relative to running alone, added up."""
-    alone = problem.rates[problem.pair_rows.jobs[row], kind]
-    together = problem.pair_rows.rates[row, :, kind]
+    alone = problem.rates[problem.pair_rows.jobs[row], type_index]
+    together = problem.pair_rows.rates[row, :, type_index]
     return float(np.divide(together, alone, out=np.zeros(2), where=alone > 0).sum())
 
 

@@ -19,8 +19,8 @@ from trine.policy.view import Ints
 
 @dataclass
 class Hierarchical(SharePolicy):
-    """All jobs rise together in normalised throughput thr(m, X) / Tn_m, by weight / gang. Who cannot rise while nobody
-    falls stays, its weight goes to the others of its entity, and the rest rises on, until nobody can.
+    """All jobs rise together in normalised throughput thr(m, X) / Tn_m, by weight / gang. A job that cannot rise unless
+    another falls stays, its weight goes to the others of its entity, and the rest rises on, until no job can.
 
     Within an entity the rule ``fairness`` divides its weight by the weights of the jobs, ``fifo`` gives it to the first
     that can still rise. Jobs without entity count for themselves, so that without entities this is weighted max-min
@@ -53,9 +53,9 @@ class Hierarchical(SharePolicy):
         sentences = []
         for i, level in enumerate(found.levels):
             entity = problem.entities[problem.entity[i]] if problem.entity[i] >= 0 else None
-            whose = f"entity {entity.name} ({entity.rule} inside)" if entity else "no entity"
+            group = f"entity {entity.name} ({entity.rule} inside)" if entity else "no entity"
             why = "all the time on its fastest type" if at_best[i] else "it cannot rise unless another job falls"
-            sentences.append(f"{whose}, level {level:.4g} of its proportional throughput: {why}")
+            sentences.append(f"{group}, level {level:.4g} of its proportional throughput: {why}")
         return sentences
 
 

@@ -25,7 +25,7 @@ class MaxMinFairness(SharePolicy):
     title: ClassVar[str] = "the smallest normalised throughput is as large as can be"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.1"
     objective: ClassVar[str] = "smallest normalised throughput"
-    takes_kinds: ClassVar[bool] = True
+    takes_classes: ClassVar[bool] = True
     timeless: ClassVar[bool] = True
 
     aware: bool = aware_param()
@@ -34,8 +34,8 @@ class MaxMinFairness(SharePolicy):
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         rates = problem.rates if self.aware else equal_rates(problem)
         demand, sharing = self._demand(problem, rates), self.aware and shares_space(problem, self.space_sharing)
-        if sharing and problem.kind_pairs is not None:
-            return level_by_class(problem, problem.kind_pairs, demand, memory)
+        if sharing and problem.class_pairs is not None:
+            return level_by_class(problem, problem.class_pairs, demand, memory)
         ids = problem.ids if self.aware else ()
         return of_solution(problem, highest_level(polytope_of(problem, rates, sharing), demand, memory, ids))
 

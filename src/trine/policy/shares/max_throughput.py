@@ -27,7 +27,7 @@ class MaxThroughput(SharePolicy):
     name: ClassVar[str] = "max-throughput"
     title: ClassVar[str] = "the sum of throughputs is as large as can be"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
-    takes_kinds: ClassVar[bool] = True
+    takes_classes: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second of all jobs together"
 
     space_sharing: bool | None = sharing_param()
@@ -35,8 +35,8 @@ class MaxThroughput(SharePolicy):
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         sharing = shares_space(problem, self.space_sharing)
-        if sharing and problem.kind_pairs is not None and not (self.slo and has_deadlines(problem)):
-            return sum_by_class(problem, problem.kind_pairs, np.ones(len(problem.types)), memory)
+        if sharing and problem.class_pairs is not None and not (self.slo and has_deadlines(problem)):
+            return sum_by_class(problem, problem.class_pairs, np.ones(len(problem.types)), memory)
         problem = problem.listed() if sharing else problem
         polytope = polytope_of(problem, problem.rates, sharing)
         worth = Worth(np.ones(len(problem)), np.ones(len(problem.types)))

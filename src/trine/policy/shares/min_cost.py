@@ -31,7 +31,7 @@ class MinCost(SharePolicy):
     name: ClassVar[str] = "min-cost"
     title: ClassVar[str] = "as much throughput per price as can be, deadlines kept"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
-    takes_kinds: ClassVar[bool] = True
+    takes_classes: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second for a price of 1 per hour"
     uses_prices: ClassVar[bool] = True
 
@@ -44,8 +44,8 @@ class MinCost(SharePolicy):
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         prices = self._prices(problem)
         sharing = shares_space(problem, self.space_sharing)
-        if sharing and problem.kind_pairs is not None and self.form == "normalised" and not has_deadlines(problem):
-            return sum_by_class(problem, problem.kind_pairs, 1.0 / prices, memory)
+        if sharing and problem.class_pairs is not None and self.form == "normalised" and not has_deadlines(problem):
+            return sum_by_class(problem, problem.class_pairs, 1.0 / prices, memory)
         problem = problem.listed() if sharing else problem
         polytope = polytope_of(problem, problem.rates, sharing)
         if self.form == "ratio":

@@ -110,12 +110,12 @@ def _find_columns(source: _Source, workers: dict[str, int], jobs: list[Mapping[s
 
 
 def _rates(source: _Source, job: Mapping[str, Any]) -> list[float]:
-    told = {c: _number(source, v, _at(job, f"throughput.{c}")) for c, v in job["throughput"].items()}
-    if told.keys() <= source.unserved:
-        hint = "".join(nearest(c, [name for name, _ in source.columns]) for c in list(told)[:1])
+    given = {c: _number(source, v, _at(job, f"throughput.{c}")) for c, v in job["throughput"].items()}
+    if given.keys() <= source.unserved:
+        hint = "".join(nearest(c, [name for name, _ in source.columns]) for c in list(given)[:1])
         found = f"workers has no GPU type that job {job['id']} runs on{hint}"
         raise source.error(found, f"one of {', '.join(name for name, _ in source.columns)}", _at(job, "throughput"))
-    return [told.get(name, 0.0) for name, _ in source.columns]
+    return [given.get(name, 0.0) for name, _ in source.columns]
 
 
 def _numbers(
@@ -160,11 +160,11 @@ def _entity_of(source: _Source, jobs: list[Mapping[str, Any]], entities: list[En
 
 
 def _prices(source: _Source, found: Any, workers: Mapping[str, int]) -> dict[str, float]:
-    told = _object(source, found if found is not None else {}, "an object of prices by GPU type", "prices")
-    for name in told:
+    given = _object(source, found if found is not None else {}, "an object of prices by GPU type", "prices")
+    for name in given:
         if name not in workers and name not in source.unserved:
             raise unknown_name(source.where, "GPU type", name, workers, "prices")
-    return {name: _number(source, price, f"prices.{name}") for name, price in told.items()}
+    return {name: _number(source, price, f"prices.{name}") for name, price in given.items()}
 
 
 def _pairs(source: _Source, found: Any, positions: Mapping[str, int]) -> Pairs:
@@ -181,8 +181,8 @@ def _pairs(source: _Source, found: Any, positions: Mapping[str, int]) -> Pairs:
         if key in seen:
             raise source.error(f"jobs {pair['jobs']} a second time", "every pair once", at)
         seen.add(key)
-    turned = jobs[:, 0] > jobs[:, 1]
-    jobs[turned], rates[turned] = jobs[turned, ::-1], rates[turned, ::-1]
+    swapped = jobs[:, 0] > jobs[:, 1]
+    jobs[swapped], rates[swapped] = jobs[swapped, ::-1], rates[swapped, ::-1]
     return Pairs(jobs, rates)
 
 
@@ -196,10 +196,10 @@ def _members(source: _Source, found: Any, positions: Mapping[str, int], at: str)
 
 
 def _pair_rates(source: _Source, found: Any, at: str) -> Any:
-    told = _object(source, found, "steps per second of both jobs by GPU type", f"{at}.throughput")
+    given = _object(source, found, "steps per second of both jobs by GPU type", f"{at}.throughput")
     rates = np.zeros((2, len(source.columns)))
     names = [name for name, _ in source.columns]
-    for column, both in told.items():
+    for column, both in given.items():
         if column in source.unserved:
             continue
         if column not in names:

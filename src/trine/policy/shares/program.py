@@ -14,7 +14,7 @@ import numpy as np
 
 from trine.policy.shares.allocation import Allocation, allocation, exact
 from trine.policy.shares.base import Memory
-from trine.policy.shares.problem import KindPairs, Problem
+from trine.policy.shares.problem import ClassPairs, Problem
 from trine.policy.shares.solver import class_pairs, finish_time, job_classes, linear, max_min, water_filling
 from trine.policy.shares.solver.linear import Worth
 from trine.policy.shares.solver.polytope import LevelProblem, Polytope, Solution
@@ -39,7 +39,7 @@ def highest_level(polytope: Polytope, demand: Floats, memory: Memory, ids: Seque
     """The largest t with throughput >= demand t for every job; ``ids`` name the rows from call to call."""
     if len(polytope.pairs):
         return linear.highest_level(LevelProblem.over(polytope, demand), memory.session)
-    found = _vertex(polytope, demand, memory, ids) if memory.generous and ids else None
+    found = _vertex(polytope, demand, memory, ids) if memory.fills_leftover and ids else None
     if found is None:
         problem = LevelProblem(rates=polytope.rates, demand=demand, gang=polytope.gang, capacity=polytope.capacity)
         found = max_min.solve(problem, memory.start)
@@ -74,7 +74,7 @@ def lowest_slowdown(
     if found.gap > PROVEN:
         by_simplex = finish_time.solve_finish_time_pairs(polytope, finish, memory.session)
         return min(found, by_simplex, key=lambda one: one.gap)
-    if not (memory.generous and ids):
+    if not (memory.fills_leftover and ids):
         return found
     spare_s = found.value * ideal_s - elapsed_s
     demand = np.divide(steps_left, spare_s, out=np.zeros_like(spare_s), where=spare_s > 0)
@@ -114,7 +114,7 @@ def highest_levels(polytope: Polytope, rule: WeightRule, memory: Memory, finalis
 # -- pairs by class --------------------------------------------------------------------------------------------------
 
 
-def level_by_class(problem: Problem, table: KindPairs, demand: Floats, memory: Memory) -> Allocation:
+def level_by_class(problem: Problem, table: ClassPairs, demand: Floats, memory: Memory) -> Allocation:
     """The largest t with throughput >= demand t for every job, pairs of classes taking part.
 
     Of all shares that reach it, those with the most throughput over demand: time that the job with the least cannot use
@@ -128,19 +128,19 @@ def level_by_class(problem: Problem, table: KindPairs, demand: Floats, memory: M
     return classes.allocation(classes.solver.max_min(classes.size, demand[classes.first], most_rate=True))
 
 
-def _all_alone(problem: Problem, table: KindPairs) -> Floats | None:
+def _all_alone(problem: Problem, table: ClassPairs) -> Floats | None:
     """Every job on its fastest type all the time, if there are GPUs for that and no job is faster next to another."""
     fastest, best = problem.rates.argmax(axis=1), problem.rates.max(axis=1)
     if (np.bincount(fastest, problem.gang, len(problem.types)) > problem.capacity).any():
         return None
-    of_kind = np.zeros(int(table.kind.max(initial=0)) + 1)
-    of_kind[table.kind] = best
-    if len(table.pairs) and (table.throughput.max(axis=2) > of_kind[table.pairs]).any():
+    of_class = np.zeros(int(table.class_of.max(initial=0)) + 1)
+    of_class[table.class_of] = best
+    if len(table.pairs) and (table.throughput.max(axis=2) > of_class[table.pairs]).any():
         return None
     return np.asarray(np.arange(len(problem.types)) == fastest[:, None], np.float64)
 
 
-def sum_by_class(problem: Problem, table: KindPairs, type_worth: Floats, memory: Memory) -> Allocation:
+def sum_by_class(problem: Problem, table: ClassPairs, type_worth: Floats, memory: Memory) -> Allocation:
     """The largest sum of throughputs, each counted by the worth of the type."""
     classes = _DemandClasses.of(problem, table, np.ones(len(problem)), memory)
     polytope = classes.solver.classes
@@ -159,10 +159,10 @@ class _DemandClasses:
     solver: class_pairs.PairSolver
 
     @classmethod
-    def of(cls, problem: Problem, table: KindPairs, demand: Floats, memory: Memory) -> _DemandClasses:
-        found = job_classes.find((table.kind.astype(np.float64), demand))
+    def of(cls, problem: Problem, table: ClassPairs, demand: Floats, memory: Memory) -> _DemandClasses:
+        found = job_classes.find((table.class_of.astype(np.float64), demand))
         assert found is not None
-        order = np.lexsort((demand[found.first], table.kind[found.first]))
+        order = np.lexsort((demand[found.first], table.class_of[found.first]))
         first, place = found.first[order], np.argsort(order)
         polytope = _class_polytope(problem, table, first)
         solver: class_pairs.PairSolver | None = memory.warm.get("classes")
@@ -188,10 +188,10 @@ class _DemandClasses:
         )
 
 
-def _class_polytope(problem: Problem, table: KindPairs, first: Ints) -> Polytope:
+def _class_polytope(problem: Problem, table: ClassPairs, first: Ints) -> Polytope:
     """One row for each of the jobs ``first``, and every two rows whose classes may share GPUs, once."""
     one, other = np.triu_indices(len(first))
-    row, swapped = table.rows(table.kind[first[one]], table.kind[first[other]])
+    row, swapped = table.rows(table.class_of[first[one]], table.class_of[first[other]])
     known = row >= 0
     one, other, row, swapped = one[known], other[known], row[known], swapped[known]
     rates = table.throughput[row]

@@ -35,7 +35,7 @@ daemon_answer = _answer(DaemonView)
 
 
 def caller_of(request: Request) -> Caller:
-    """Whom the gate let in."""
+    """The caller that the gate let in."""
     caller: Caller = request.scope["caller"]
     return caller
 

@@ -46,7 +46,7 @@ def build_app(
     log: RequestLog | None = None,
     log_requests: bool = True,
 ) -> FastAPI:
-    """The API of ``service``; ``log`` is told of failures and, if ``log_requests``, of every request.
+    """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request.
 
     ``app.state.watches.close()`` ends calls that last, before a shutdown."""
     app = FastAPI(title="trine", version=trine.__version__, description=ABOUT, docs_url=None, redoc_url=None)

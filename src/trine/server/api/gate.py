@@ -30,11 +30,11 @@ def is_open(path: str) -> bool:
 
 
 class StalledClientError(Exception):
-    """Nobody is left to tell."""
+    """The client no longer reads: there is no point in an answer."""
 
 
 class Authority(Protocol):
-    """Turns a token into a caller."""
+    """Finds the caller of a token."""
 
     def caller(self, token: str) -> Caller | None: ...
 
@@ -120,7 +120,7 @@ class Gate:
             return False
 
     async def _bug(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Whoever called learns nothing of the inside; the operator finds the traceback in the log."""
+        """The caller learns nothing of the inside; the operator finds the traceback in the log."""
         if self._log is not None:
             self._log.error("request failed", method=scope["method"], path=_path(scope), exc_info=True)
         message = "The daemon failed to carry this out; its log says why."
@@ -204,10 +204,10 @@ async def _collect(receive: Receive, limits: Limits) -> bytes:
 
 
 async def _discard(scope: Scope, receive: Receive, limits: Limits) -> None:
-    """Read on for a while: who is still sending when the connection is closed never gets to read the answer."""
+    """Read on for a while: a client that still sends when the connection is closed never gets to read the answer."""
     declared = _header(scope, b"content-length")
     if _header(scope, b"expect") or (declared and not (declared.isdigit() and int(declared) <= limits.discard_bytes)):
-        return  # who expects our word before sending anything is told at once, and so is who would send too much
+        return  # a client that waits for "100 Continue", or would send too much, is answered at once
     size = 0
     try:
         async with asyncio.timeout(limits.body_s):

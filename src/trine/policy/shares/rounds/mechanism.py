@@ -223,7 +223,7 @@ class ShareRounds(Policy):
         able = self._able(view)
         if not len(able):
             return np.zeros((len(view), len(self._type_order))), *self._no_pairs
-        self.memory.generous = self.params.leftover == "gain" and self.conventions.fills_leftover
+        self.memory.fills_leftover = self.params.leftover == "gain" and self.conventions.fills_leftover
         found = self._solve(view, able, self._early_s)
         noise = self.conventions.noise(found)
         own = self._builder.by_cluster(_clean(found.shares, noise))

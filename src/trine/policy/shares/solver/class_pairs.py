@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trine.policy.shares.solver.certificate import relative_gap
-from trine.policy.shares.solver.highs import INFINITY, Optimum, Program, Session
+from trine.policy.shares.solver.highs import INFINITY, HighsSession, Optimum, Program
 from trine.policy.shares.solver.polytope import (
     Array,
     Index,
@@ -64,7 +64,7 @@ class _Layout:
 class PairSolver:
     """Solves for changing class sizes and demands; the classes stay."""
 
-    def __init__(self, classes: Polytope, session: Session | None = None) -> None:
+    def __init__(self, classes: Polytope, session: HighsSession | None = None) -> None:
         """``classes`` has one row per class; ``session`` is that of a solver of other classes, no longer used."""
         first, second = classes.pairs.T
         if (first > second).any() or (classes.gang[first] != classes.gang[second]).any():
@@ -75,7 +75,7 @@ class PairSolver:
         self._members = (members[:, 0], members[:, 1])
         if session is not None:
             session.forget()
-        self.session = session or Session(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
+        self.session = session or HighsSession(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
 
     def max_min(self, size: Array, demand: Array, most_rate: bool = False) -> Solution:
         """The highest t with a rate of ``demand * t`` for every job of a class; classes of size 0 count for nothing.

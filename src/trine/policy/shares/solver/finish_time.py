@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trine.policy.shares.solver import job_classes, linear
-from trine.policy.shares.solver.highs import Session
+from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.interior import Warm
 from trine.policy.shares.solver.max_min import solve
 from trine.policy.shares.solver.polytope import Array, Index, LevelProblem, Mask, Polytope, Solution, throughput
@@ -165,7 +165,7 @@ class Finish:
         return low
 
 
-def solve_finish_time_pairs(polytope: Polytope, finish: Finish, session: Session) -> Solution:
+def solve_finish_time_pairs(polytope: Polytope, finish: Finish, session: HighsSession) -> Solution:
     """As ``solve_finish_time``, pairs taking part, by linear programs.
 
     A rho can be had iff every job can make ``finish.demand(rho)``: iff the highest level with it is 1 or more.

@@ -63,7 +63,7 @@ class Optimum:
     iterations: int
 
 
-class Session:
+class HighsSession:
     """One HiGHS object that is kept: a program of the same rows and columns starts from the last basis."""
 
     def __init__(self, tolerance: float = 1e-9, **more: str | int) -> None:
@@ -129,7 +129,7 @@ class Session:
 
 def minimise(program: Program, tolerance: float = 1e-9) -> Optimum:
     """One program, from scratch."""
-    return Session(tolerance).minimise(program)
+    return HighsSession(tolerance).minimise(program)
 
 
 def rate_program(problem: LevelProblem) -> Program:

@@ -37,7 +37,7 @@ class _TooManyError(Exception):
 
 
 def find(columns: Iterable[Array], at_most: int | None = None) -> Classes | None:
-    """Rows equal in all ``columns`` (vectors, or matrices of one line per row) as classes, in order of appearance.
+    """Rows equal in all ``columns`` (vectors, or matrices of one row per job) as classes, in order of appearance.
 
     Hashing into buckets instead of sorting: linear in the rows. Rows that share a bucket without being equal are split
     off by a second look, so that a collision costs time and never a wrong merge. None when there are more than
@@ -81,8 +81,8 @@ def _representatives(table: Array, rows: Index, factor: np.uint64, limit: int) -
     if np.count_nonzero(position == np.arange(len(position))) > limit:
         raise _TooManyError
     differs = np.zeros(len(bucket), dtype=bool)
-    for line in table:
-        differs |= line[position] != line
+    for row in table:
+        differs |= row[position] != row
     found: Index = rows[position]
     if differs.any():
         found[differs] = _representatives(table[:, differs], rows[differs], factor ^ (factor << np.uint64(2)), limit)
@@ -92,8 +92,8 @@ def _representatives(table: Array, rows: Index, factor: np.uint64, limit: int) -
 def _hash(words: NDArray[np.uint64], factor: np.uint64) -> NDArray[np.uint64]:
     """Multiply and fold, one word of each row after the other."""
     mixed = np.zeros(words.shape[1], dtype=np.uint64)
-    for line in words:
-        mixed ^= line
+    for row in words:
+        mixed ^= row
         mixed *= factor
         mixed ^= mixed >> np.uint64(29)
     mixed *= factor

@@ -1,8 +1,8 @@
 """The highest common level, and what that leaves over to the jobs that gain most: a vertex, by the simplex method.
 
 Where many shares reach the level, the interior point answers with the middle of them: every job on every type for a
-part of the time. A vertex gives most jobs a single type, so that fewer have to take turns, and no time is left that
-would have helped anybody. Meant for a few hundred rows.
+part of the time. A vertex gives most jobs a single type, so that fewer change types between rounds, and no time is
+left that would have helped a job. Meant for a few hundred rows.
 
 The program is kept in HiGHS from problem to problem, in blocks of one row: rows that stay cost nothing, rows that come
 take over the block of one that left, and the last basis is the start of the next run.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trine.policy.shares.solver.certificate import relative_gap
-from trine.policy.shares.solver.highs import INFINITY, Program, Session
+from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
 from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair
 from trine.policy.shares.solver.presolve import solve_closed
 
@@ -34,7 +34,7 @@ class LexicographicVertex:
     """Solves similar problems one after the other."""
 
     def __init__(self) -> None:
-        self._session = Session(presolve="off", solver="simplex")
+        self._session = HighsSession(presolve="off", solver="simplex")
         self._highs: Any = self._session.highs
         self._capacity: list[float] = []
         self._blocks = 0
@@ -84,10 +84,10 @@ class LexicographicVertex:
     def _build(self, capacity: list[float], blocks: int) -> None:
         """Empty blocks: shares fixed at 0, rows without bounds. The level is the first column."""
         types = len(capacity)
-        block, kind = np.repeat(np.arange(blocks), types), np.tile(np.arange(types), blocks)
+        block, type_index = np.repeat(np.arange(blocks), types), np.tile(np.arange(types), blocks)
         column, rate = 1 + np.arange(blocks * types), types + 2 * block
         entries = (
-            (types + 2 * np.arange(blocks), rate, rate + 1, kind),
+            (types + 2 * np.arange(blocks), rate, rate + 1, type_index),
             (np.zeros(blocks, np.int64), column, column, column),
             (np.full(blocks, -1.0), np.ones(blocks * types), np.ones(blocks * types), np.ones(blocks * types)),
         )
@@ -112,11 +112,11 @@ class LexicographicVertex:
     def _open(self, block: int, rates: list[float], worth: list[float], gang: float) -> None:
         highs, types = self._highs, len(self._capacity)
         first, row = 1 + block * types, types + 2 * block
-        for kind in range(types):
-            highs.changeColBounds(first + kind, 0.0, INFINITY)
-            highs.changeColCost(first + kind, -LEFTOVER * worth[kind])
-            highs.changeCoeff(row, first + kind, rates[kind])
-            highs.changeCoeff(kind, first + kind, gang)
+        for type_index in range(types):
+            highs.changeColBounds(first + type_index, 0.0, INFINITY)
+            highs.changeColCost(first + type_index, -LEFTOVER * worth[type_index])
+            highs.changeCoeff(row, first + type_index, rates[type_index])
+            highs.changeCoeff(type_index, first + type_index, gang)
         highs.changeRowBounds(row, 0.0, INFINITY)
 
     # -- the answer ----------------------------------------------------------------------------------------------

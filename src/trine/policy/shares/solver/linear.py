@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trine.policy.shares.solver import job_classes
 from trine.policy.shares.solver.certificate import relative_gap
-from trine.policy.shares.solver.highs import INFINITY, Program, Session
+from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
 from trine.policy.shares.solver.polytope import (
     Array,
     Index,
@@ -70,12 +70,12 @@ def maximise_sum(
     *,
     rates: Array | None = None,
     floors: Array | None = None,
-    session: Session | None = None,
+    session: HighsSession | None = None,
 ) -> Solution:
     """Shares with the largest ``(worth * x).sum()``, with ``rates @ x >= floors`` per job where floors are positive.
 
     Equal jobs count as one, so the cost depends on the classes of jobs and not on their number. ``duals`` are those of
-    the floors; ``session`` is kept by callers who solve many such problems.
+    the floors; ``session`` is kept by callers that solve many such problems.
     """
     worth, gang = np.asarray(worth, dtype=np.float64), np.asarray(gang, dtype=np.float64)
     floors = np.zeros(len(gang)) if floors is None else np.asarray(floors, dtype=np.float64)
@@ -84,11 +84,11 @@ def maximise_sum(
     assert found is not None
     head, size = found.first, found.size.astype(np.float64)
     merged = Polytope.alone(rates[head], gang[head] * size, np.asarray(capacity, dtype=np.float64))
-    solution = _sum_of_classes(merged, worth[head], size, floors[head], session or Session())
+    solution = _sum_of_classes(merged, worth[head], size, floors[head], session or HighsSession())
     return job_classes.spread(solution, found)
 
 
-def _sum_of_classes(merged: Polytope, worth: Array, size: Array, floors: Array, session: Session) -> Solution:
+def _sum_of_classes(merged: Polytope, worth: Array, size: Array, floors: Array, session: HighsSession) -> Solution:
     """``merged`` holds the rate of one job and the GPUs of all jobs of each class."""
     program = _sum_program(merged, worth * size[:, None], floors)
     optimum = session.minimise(program)
@@ -121,7 +121,7 @@ def _sum_program(merged: Polytope, worth: Array, floors: Array) -> Program:
 # -- with pairs ------------------------------------------------------------------------------------------------------
 
 
-def highest_level(problem: LevelProblem, session: Session | None = None) -> Solution:
+def highest_level(problem: LevelProblem, session: HighsSession | None = None) -> Solution:
     """The largest t with throughput >= floor + demand t for every job, pairs taking part."""
     demand, floor = problem.demand, problem.floor
     model = _Model.of(problem, floor, demand)
@@ -140,7 +140,7 @@ def highest_sum(
     worth: Worth,
     floor: Array | None = None,
     extra: Extra | None = None,
-    session: Session | None = None,
+    session: HighsSession | None = None,
 ) -> Solution:
     """The largest sum of ``worth``, plus what ``extra`` is worth, with throughput >= floor for every job."""
     floor = np.zeros(len(polytope.rates)) if floor is None else floor
@@ -195,9 +195,9 @@ class _Model:
         """Number of columns that are shares."""
         return len(self.single[0]) + len(self.pair[0])
 
-    def run(self, session: Session | None = None) -> tuple[Array, Array]:
+    def run(self, session: HighsSession | None = None) -> tuple[Array, Array]:
         """Values of the columns and duals of the rows; ``InfeasibleError`` if no shares reach all floors."""
-        found = (session or Session()).minimise(self._program())
+        found = (session or HighsSession()).minimise(self._program())
         return found.x, found.duals
 
     def _program(self) -> Program:

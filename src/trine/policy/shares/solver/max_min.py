@@ -1,7 +1,7 @@
 """The highest common level: form (P) by presolve, classes, structured interior point, and HiGHS where that fails.
 
 Where the optimum is not unique the answer is the centre of the optimal face (of the problem as solved, so in classes
-equal jobs get equal shares); with GPUs for everybody each job has its fastest type, the first of equal ones.
+equal jobs get equal shares); with GPUs for all each job has its fastest type, the first of equal ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from trine.policy.shares.solver import highs, interior, job_classes, presolve
 from trine.policy.shares.solver.certificate import certify
 from trine.policy.shares.solver.interior import NEAR_BOUNDARY, TOLERANCE, Warm, cold
-from trine.policy.shares.solver.newton import Shape
+from trine.policy.shares.solver.newton import ScaledProblem
 from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError
 
 REFINE_ABOVE = 1e-6
@@ -63,7 +63,7 @@ def solve_interior(
     units = presolve.Units.of(problem)
     active = (problem.demand > 0).astype(np.float64)
     rates, floor = problem.rates / units.row[:, None], problem.floor / units.row
-    shape = Shape.of(rates, active, floor, problem.gang, problem.capacity)
+    shape = ScaledProblem.of(rates, active, floor, problem.gang, problem.capacity)
     if warm is None:
         found = interior.run(shape, cold(shape), tolerance, near_boundary)
     else:
@@ -74,7 +74,7 @@ def solve_interior(
 
 
 def _run_warm(
-    shape: Shape, problem: LevelProblem, units: presolve.Units, warm: Warm, tolerance: float
+    shape: ScaledProblem, problem: LevelProblem, units: presolve.Units, warm: Warm, tolerance: float
 ) -> interior.Interior:
     keys = job_classes.keys(problem.rates)
     start = warm.point(keys, shape, units.row, units.level)

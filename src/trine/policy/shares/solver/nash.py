@@ -10,7 +10,7 @@ import numpy as np
 
 from trine.policy.shares.solver import job_classes, presolve
 from trine.policy.shares.solver.interior import MAX_ITERATIONS, NEAR_BOUNDARY, Residuals, advance, newton_step
-from trine.policy.shares.solver.newton import Blocks, Border, Point, Shape, SingularError, border_matrix
+from trine.policy.shares.solver.newton import Blocks, Border, InteriorPoint, ScaledProblem, SingularError, border_matrix
 from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair, throughput
 
 TOLERANCE = 1e-8
@@ -41,7 +41,7 @@ def _solve_rows(problem: LevelProblem) -> Solution:
     small = reduced.problem
     fastest, unit = small.rates.max(axis=1), float(small.demand.mean())
     n = small.n_jobs
-    shape = Shape.of(small.rates / fastest[:, None], np.zeros(n), np.zeros(n), small.gang, small.capacity)
+    shape = ScaledProblem.of(small.rates / fastest[:, None], np.zeros(n), np.zeros(n), small.gang, small.capacity)
     point, iterations = _run(shape, small.demand / unit)
     x = reduced.expand_x(point.z[: shape.n_types].T)
     prices = point.dual[-shape.n_types - 1 : -1] * unit
@@ -65,7 +65,7 @@ def _certify(problem: LevelProblem, x: Array, prices: Array, iterations: int) ->
     return Solution(x, value, value * (1.0 + gap), gap, duals, prices, "ipm", iterations=iterations)
 
 
-def _start(shape: Shape, weights: Array) -> Point:
+def _start(shape: ScaledProblem, weights: Array) -> InteriorPoint:
     n, gpus = shape.n_types, shape.capacity.sum()
     mix = shape.capacity / gpus
     share = 0.9 * min(1.0, float(gpus / shape.gang.sum()))
@@ -79,10 +79,10 @@ def _start(shape: Shape, weights: Array) -> Point:
     slack[:n] = slack[n] - value
     spare = shape.capacity * (1.0 - share * shape.gang.sum() / gpus)
     primal = np.concatenate((z.ravel(), spare, [1.0]))
-    return Point(primal, np.concatenate((slack.ravel(), np.full(n, price), [1.0])), n)
+    return InteriorPoint(primal, np.concatenate((slack.ravel(), np.full(n, price), [1.0])), n)
 
 
-def _run(shape: Shape, weights: Array) -> tuple[Point, int]:
+def _run(shape: ScaledProblem, weights: Array) -> tuple[InteriorPoint, int]:
     point = _start(shape, weights)
     n, jobs = shape.n_types, len(weights)
     held = np.s_[(n + 1) * jobs : (n + 2) * jobs]
@@ -106,7 +106,7 @@ def _run(shape: Shape, weights: Array) -> tuple[Point, int]:
     return best, best_at
 
 
-def _iterate(shape: Shape, point: Point, off: Residuals, weights: Array, free: float) -> Point:
+def _iterate(shape: ScaledProblem, point: InteriorPoint, off: Residuals, weights: Array, free: float) -> InteriorPoint:
     n, jobs = shape.n_types, len(weights)
     held = np.s_[(n + 1) * jobs : (n + 2) * jobs]
     blocks = Blocks(shape, point)

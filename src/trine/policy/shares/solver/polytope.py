@@ -198,14 +198,18 @@ def repair(polytope: Polytope, x: Array, y: Array | None = None, size: Array | N
     used = load @ x + polytope.gang[first] @ y
     shrink = np.divide(polytope.capacity, used, out=np.ones(len(used)), where=used > polytope.capacity)
     x, y = x * shrink, y * shrink
-    together = y.sum(axis=1)
-    left = 1.0 / np.maximum(1.0, x.sum(axis=1) + pair_sums(polytope, together, together, size))
+    time, together = x.sum(axis=1), y.sum(axis=1)
+    if size is None:
+        np.add.at(time, polytope.pairs.ravel(), np.repeat(together, 2))
+    else:
+        time += pair_sums(polytope, together, together, size)
+    left = 1.0 / np.maximum(1.0, time)
     return x * left[:, None], y * np.minimum(left[first], left[second])[:, None]
 
 
-def pair_sums(polytope: Polytope, of_first: Array, of_second: Array, size: Array | None = None) -> Array:
-    """Values of pairs, one for either member, summed by row; per job where rows are classes of ``size`` jobs."""
+def pair_sums(polytope: Polytope, of_first: Array, of_second: Array, size: Array) -> Array:
+    """Values of pairs of classes, one for either member, summed by class and divided by its ``size`` jobs."""
     first, second = polytope.pairs[:, 0], polytope.pairs[:, 1]
     n = polytope.n_jobs
     total = np.bincount(first, of_first, n) + np.bincount(second, of_second, n)
-    return np.asarray(total if size is None else total / np.maximum(size, 1.0), np.float64)
+    return np.asarray(total / np.maximum(size, 1.0), np.float64)

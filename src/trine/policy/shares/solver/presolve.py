@@ -1,4 +1,6 @@
-"""What is taken out before the interior point runs and put back afterwards: types, rows, equal columns, units."""
+"""What is done before the interior point runs: refuse what has no solution, take out types and rows that do not count,
+choose units, and solve in closed form what needs no iterations. What was taken out is put back afterwards.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class Reduced:
 
 
 def check(problem: LevelProblem) -> None:
-    """Refuses problems without a level: nobody asks, or somebody who asks can run nowhere."""
+    """Refuses problems without a level: no row has a demand, or one that has can run nowhere."""
     if not (problem.demand > 0).any():
         raise ValueError("no row has a positive demand")
     usable = problem.rates[:, problem.capacity > 0].max(axis=1, initial=0.0) > 0

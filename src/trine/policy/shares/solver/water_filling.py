@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from trine.policy.shares.solver import job_classes, linear
-from trine.policy.shares.solver.highs import Session
+from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.interior import Warm
 from trine.policy.shares.solver.max_min import solve
 from trine.policy.shares.solver.polytope import (
@@ -302,7 +302,7 @@ def _allowed(steps: list[_Step], beyond: int, duals: Array, bound: float) -> int
 # -- with pairs ------------------------------------------------------------------------------------------------------
 
 
-def fill_pairs(polytope: Polytope, rule: WeightRule, session: Session, finalise_all: bool = False) -> Solution:
+def fill_pairs(polytope: Polytope, rule: WeightRule, session: HighsSession, finalise_all: bool = False) -> Solution:
     """As ``fill``, over a polytope of normalised rates with pairs. By linear programs."""
     n = len(polytope.gang)
     levels, done, gap, passes = np.zeros(n), np.zeros(n, bool), 0.0, 0
@@ -320,7 +320,7 @@ def fill_pairs(polytope: Polytope, rule: WeightRule, session: Session, finalise_
             return _filled(answer.x, answer.y, levels, first, gap, "highs", passes)
 
 
-def _stuck(polytope: Polytope, levels: Array, active: Mask, answer: Solution, session: Session) -> Mask:
+def _stuck(polytope: Polytope, levels: Array, active: Mask, answer: Solution, session: HighsSession) -> Mask:
     """Active jobs that cannot rise unless another job falls.
 
     A job that rises in some program can rise; the next program asks only for the others, until none of them rises.
@@ -353,5 +353,5 @@ def _with_room(polytope: Polytope, levels: Array, solve: Callable[[Array], Solut
     raise AssertionError("ROOMS is empty")
 
 
-def _level(polytope: Polytope, demand: Array, session: Session, floor: Array) -> Solution:
+def _level(polytope: Polytope, demand: Array, session: HighsSession, floor: Array) -> Solution:
     return linear.highest_level(LevelProblem.over(polytope, demand, floor), session)

@@ -1,4 +1,7 @@
-"""Who takes part in a pass of water filling, and with what weight: jobs on their own, or in entities."""
+"""Weights of the jobs that rise in a pass of water filling: of jobs by themselves, or of entities.
+
+An entity is a group of jobs that gets its share as a whole (Gavel OSDI'20, section 4.3).
+"""
 
 from __future__ import annotations
 
@@ -61,10 +64,10 @@ class EntityWeights:
         fair: Array = self.entity_weight[self.entity_of] * open_weight / np.where(total > 0, total, 1.0)[self.entity_of]
         if not self.fifo.any():
             return fair
-        out: Array = np.where(self.fifo[self.entity_of], self._first_in_line(done), fair)
+        out: Array = np.where(self.fifo[self.entity_of], self._first_of_entities(done), fair)
         return out
 
-    def _first_in_line(self, done: Mask) -> Array:
+    def _first_of_entities(self, done: Mask) -> Array:
         out = np.zeros(len(done))
         waiting = np.flatnonzero(~done)
         entities, first = np.unique(self.entity_of[waiting], return_index=True)
