@@ -30,6 +30,8 @@ class JobRecord:
     """JCT over the ideal run time; 1 is perfect."""
     comm_gpu_s: float = 0.0
     """GPU-seconds of communication that compute did not hide. Not in ``jobs.csv``, whose columns are a contract."""
+    rho: float = 0.0
+    """JCT over the JCT with an equal share of the cluster (and one round); the last column of ``jobs.csv``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,9 @@ class LinkLoad(NamedTuple):
     uplink: float
 
 
-Kind = Literal["duration", "share", "count", "amount", "text"]
-"""How a value is written: seconds with a fitting unit, a fraction as per cent, a whole number, an amount of money."""
+Kind = Literal["duration", "share", "count", "amount", "ratio", "text"]
+"""How a value is written: seconds with a fitting unit, a fraction as per cent, a whole number, an amount of money, a
+ratio as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ def _metric(doc: str, kind: Kind = "duration", **shown: Any) -> dict[str, Any]:
 
 _QUANTILE = "of the completion times; quantiles are linear"
 _STOPS = "preemptions"
+_RHO = "JCT over the JCT with an equal share of the cluster; above 1 a job fared worse than that"
 _DEADLINES = "left out where no job has a deadline"
 
 
@@ -227,6 +231,30 @@ class Summary:
     policy: str = field(metadata=_metric("the policy that was simulated", "text"))
     placement: str = field(metadata=_metric("the placement that was simulated", "text"))
     seed: int = field(metadata=_metric("the seed of everything random", "text"))
+    rho_mean: float = field(
+        default=0.0,
+        metadata=_metric(
+            f"mean finish-time fairness: {_RHO}",
+            "ratio",
+            title="Mean finish-time fairness (rho)",
+            column="rho mean",
+            card="mean rho (JCT over that of a fair share)",
+            line=("fairness", "rho mean"),
+        ),
+    )
+    rho_p99: float = field(
+        default=0.0, metadata=_metric(f"99th percentile of rho, {_RHO}", "ratio", line=("fairness", "p99"))
+    )
+    rho_max: float = field(
+        default=0.0,
+        metadata=_metric(
+            f"largest rho, {_RHO}",
+            "ratio",
+            title="Worst finish-time fairness (rho)",
+            column="rho max",
+            line=("fairness", "max"),
+        ),
+    )
     deadlines: int = field(default=0, metadata=_metric(f"jobs with a deadline; {_DEADLINES}", "count"))
     deadlines_missed: int = field(default=0, metadata=_metric(f"jobs that missed theirs; {_DEADLINES}", "count"))
 

@@ -83,6 +83,8 @@ def written(kind: Kind, value: Any) -> str:
         return duration(value)
     if kind == "share":
         return share(value)
+    if kind == "ratio":
+        return f"{value:.3g}"
     if kind == "amount":
         return number(value, 4)
     return f"{value:,}" if kind == "count" else str(value)

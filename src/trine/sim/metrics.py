@@ -15,8 +15,8 @@ _TIMERS_NAMED = 3
 """So many timers are named in the note on their tuning; the others are left out."""
 
 
-def job_record(life: Life) -> JobRecord:
-    """One line of ``jobs.csv`` for a finished job."""
+def job_record(life: Life, fair_s: float) -> JobRecord:
+    """One line of ``jobs.csv`` for a finished job; ``fair_s``: its completion time with an equal share and a round."""
     job = life.job
     jct_s = life.finish_s - job.submit_s
     return JobRecord(
@@ -34,6 +34,7 @@ def job_record(life: Life) -> JobRecord:
         life.tier.label,
         jct_s / life.ideal_s,
         life.comm_gpu_s,
+        jct_s / fair_s,
     )
 
 
@@ -43,6 +44,7 @@ def summarise(
     """Percentiles are linear quantiles; makespan runs from the first submission to the last finish of tracked jobs."""
     jct = np.array([r.jct_s for r in records]) if records else np.zeros(1)
     wait = np.array([r.wait_s for r in records]) if records else np.zeros(1)
+    rho = np.array([r.rho for r in records]) if records else np.zeros(1)
     first = min((r.submit_s for r in records), default=0.0)
     last = max((r.finish_s for r in records), default=0.0)
     tracked = [life for life in recorder.lives if life.job.tracked]
@@ -70,6 +72,9 @@ def summarise(
         policy=policy,
         placement=placement,
         seed=seed,
+        rho_mean=float(rho.mean()),
+        rho_p99=float(np.quantile(rho, 0.99)),
+        rho_max=float(rho.max()),
         deadlines=sum(life.job.deadline_s is not None for life in tracked),
         deadlines_missed=sum(_late(life) for life in tracked),
     )

@@ -38,6 +38,7 @@ from trine.sim.arrivals import (
     read_jobs,
     with_background,
 )
+from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
 from trine.sim.world import World
 from trine.sim.worlds.load import LoadedWorld, load_world
@@ -99,7 +100,9 @@ def run(
     simulated.run()
     recorder = simulated.recorder
     cpu_s = time.process_time() - started
-    records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
+    fair_s, round_s = fair_completion_s([life.job for life in recorder.lives], perf), settings.run.round_s
+    tracked = [life for life in recorder.lives if life.job.tracked]
+    records = [metrics.job_record(life, fair_s[life.job.id] + round_s) for life in tracked]
     summary = metrics.summarise(
         recorder,
         records,
