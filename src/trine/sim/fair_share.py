@@ -1,8 +1,8 @@
 """Finish-time fairness: completion times with an equal, fluid share of the cluster, to which real ones are compared.
 
-Every active job gets 1/n of the GPUs of each type, at most as many as its gang asks for, in the best place and on median
-chips. What others do under a policy does not matter here: the reference is the same for all policies (as rho in Themis,
-NSDI'20, and in Gavel, OSDI'20, section 4.2).
+Every active job gets 1/n of the GPUs of each type, at most as many as its gang asks for, in the best place and on
+median chips. What others do under a policy does not matter here: the reference is the same for all policies (as rho in
+Themis, NSDI'20, and in Gavel, OSDI'20, section 4.2).
 """
 
 from __future__ import annotations
