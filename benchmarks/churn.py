@@ -12,7 +12,7 @@ from trine.core.reason import Reason
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask, Placement
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 
 SIZES, WEIGHTS = (1, 2, 4, 8, 16, 32), (0.55, 0.12, 0.13, 0.14, 0.04, 0.02)
 CLASSES = "ABCD"

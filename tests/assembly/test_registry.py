@@ -10,7 +10,7 @@ import pytest
 from trine.assembly import registry
 from trine.assembly.settings import resolve
 from trine.core.errors import InputError
-from trine.placement.base import Sticky
+from trine.placement.wrapper import Sticky
 
 RUN_AND_LIST_MODULES = """
 import sys
@@ -48,4 +48,4 @@ def test_an_unknown_policy_is_refused_with_the_names_of_both_families_once_each(
 def test_the_suffix_wraps_any_placement() -> None:
     placement = resolve("fifo", "pal-sticky", {}).placement
     assert isinstance(placement, Sticky)
-    assert placement.inner.name == "pal"
+    assert placement.within.name == "pal"

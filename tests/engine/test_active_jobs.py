@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from tests.property.strategies import stable
 from trine.core.job import Job
-from trine.engine.active_jobs import ActiveJobs
-from trine.engine.table import JobTable
+from trine.engine.job_table import ActiveJobs, JobTable
 
 STEPS = st.lists(st.tuples(st.sampled_from("aaaeothnl"), st.integers(0, 30)), max_size=60)
 """Arrive, end, out, back (told of), news, look; with the job meant, as far as there is one."""

@@ -9,7 +9,7 @@ from tests.sim.tiny import one_node
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import TrineError
 from trine.core.job import Job
-from trine.engine.engine import EngineError
+from trine.engine.engine_state import EngineError
 from trine.engine.events import Finished, Started, Stopped
 from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.invariants import check

@@ -11,7 +11,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.engine.events import Decision, Start, Stop
 from trine.placement.base import Ask
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.packed import Packed
 
 BOTH = pytest.mark.parametrize("placement", ["packed", "packed-sticky"])

@@ -13,7 +13,7 @@ from tests.engine.live import LiveWorld
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.core.plugins import discover
-from trine.engine.table import State
+from trine.engine.job_table import State
 from trine.placement.base import Placement
 from trine.policy.base import Policy
 

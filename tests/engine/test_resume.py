@@ -14,8 +14,8 @@ from trine.core.job import Job
 from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.invariants import check
+from trine.engine.job_table import State
 from trine.engine.resume import Past, resume
-from trine.engine.table import State
 
 CLUSTER = Cluster.uniform(3, 4)
 

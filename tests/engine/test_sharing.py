@@ -27,8 +27,8 @@ from trine.engine.events import (
 )
 from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.invariants import check
+from trine.engine.job_table import State
 from trine.engine.resume import Past, resume
-from trine.engine.table import State
 from trine.perf.throughput import ThroughputTable
 
 TABLE = ThroughputTable(

@@ -15,8 +15,8 @@ from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
 from trine.engine.events import Finished, Start, Stop, Submitted, Tick
 from trine.engine.invariants import check
+from trine.engine.job_table import State
 from trine.engine.resume import Past, rate_resumed, resume
-from trine.engine.table import State
 from trine.perf.model import Speed
 
 LINKS = Links(20e9, NIC := 0.2e9, uplink_bytes_per_s=0.1e9)

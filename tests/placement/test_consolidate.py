@@ -12,7 +12,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.placement.base import Ask
 from trine.placement.consolidate import Consolidate
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.packed import Packed
 from trine.placement.skew import Skew
 

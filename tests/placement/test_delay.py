@@ -21,7 +21,7 @@ from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask, Placement, has_room
 from trine.placement.delay import Delay
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.timers import DEFAULT_S, Timers
 
 CLUSTER = Cluster.uniform(4, 2, nodes_per_rack=2)

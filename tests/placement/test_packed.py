@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from tests.placement.test_free import random_cluster
+from tests.placement.test_free_index import random_cluster
 from trine.core.cluster import Cluster, Node
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.placement.base import Ask
-from trine.placement.free import FreeIndex, FreePool
+from trine.placement.free_index import FreeIndex, FreePool
 from trine.placement.packed import Packed
 
 

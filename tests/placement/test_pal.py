@@ -18,7 +18,7 @@ from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask, Placement
 from trine.placement.exclude_outliers import ExcludeOutliers
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.pal import Pal
 from trine.placement.pm_first import PmFirst
 from trine.policy.fifo import Fifo

@@ -15,7 +15,7 @@ from trine.core.reason import Reason, Why
 from trine.perf.model import PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement.base import Ask
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.random import Random
 
 CLUSTER = Cluster((Node("a", 4), Node("b", 1), Node("c", 2)))

@@ -16,7 +16,7 @@ from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable
 from trine.placement import scored as scored_module
 from trine.placement.base import Ask
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.pal import Pal
 from trine.placement.scored import ScoredPool
 

@@ -11,9 +11,10 @@ from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.perf.model import PerfModel
 from trine.perf.variability import VariabilityTable
-from trine.placement.base import Ask, Sticky
-from trine.placement.free import FreePool
+from trine.placement.base import Ask
+from trine.placement.free_index import FreePool
 from trine.placement.packed import Packed
+from trine.placement.wrapper import Sticky
 
 JOBS = [Job("a", 0, 1, 100), Job("b", 0, 2, 500), Job("c", 0, 1, 1000)]
 

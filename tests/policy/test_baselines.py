@@ -10,6 +10,8 @@ from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.policy.gandiva_slices import GandivaSlices
 from trine.policy.las import Las
+from trine.policy.srsf import Srsf
+from trine.policy.srtf import Srtf
 from trine.policy.tiresias import Tiresias
 
 HOUR_S = 3600.0
@@ -19,12 +21,42 @@ HOUR_S = 3600.0
 def test_fifo_with_backfill_fills_gaps_and_never_stops_anything(placement: str) -> None:
     """wide does not fit beside a; small overtakes it and keeps its GPU although wide could start at 100 without it.
 
-    ``strict=false`` alone lets small start as well, and stops it at 100."""
+    ``strict=false`` means the same."""
     jobs = [Job("a", 0, 3, 100), Job("wide", 1, 4, 100), Job("small", 2, 1, 500)]
     out = simulate(jobs, one_node(4), "fifo", placement, event_driven=True, backfill=True)
     assert out.times == {"a": (0, 100), "wide": (502, 602), "small": (2, 502)}
     loose = simulate(jobs, one_node(4), "fifo", placement, event_driven=True, strict=False)
-    assert loose.start("wide") == 100 and loose.records["small"].preemptions == 1
+    assert loose.times == out.times and loose.summary.preemptions == 0
+
+
+@pytest.mark.parametrize("placement", ["packed", "packed-sticky"])
+def test_las_with_a_quantum_lets_a_job_run_for_one_at_least(placement: str) -> None:
+    """Two equal jobs on one GPU in rounds of 10 s: exactly counted, they stop each other all the time.
+
+    In quanta, the one that runs goes on as long as the other has not had less of them."""
+    jobs = [Job("a", 0, 1, 1000), Job("b", 0, 1, 1000)]
+    finely = simulate(jobs, one_node(1), "las", placement, round_s=10)
+    quanta = simulate(jobs, one_node(1), "las", placement, round_s=10, quantum_s=250)
+    assert finely.summary.preemptions > 90
+    assert quanta.stretches("a") == [(0, 250), (750, 1250), (1750, 2000)]
+    assert quanta.stretches("b") == [(250, 750), (1250, 1750)]
+    assert quanta.summary.preemptions == 3
+
+
+@pytest.mark.parametrize("policy", ["srtf", "srsf"])
+def test_a_newcomer_that_needs_exactly_as_long_does_not_stop_a_running_job(policy: str) -> None:
+    """After 0.1 + 0.2 s of work, what is left of ``a`` is 0.7 s but for a rounding error, as much as ``b`` needs."""
+    jobs = [Job("a", 0.0, 1, 1.0), Job("b", 0.3, 1, 0.7)]
+    out = simulate(jobs, one_node(1), policy, event_driven=True)
+    assert out.summary.preemptions == 0 and out.start("b") == 1.0
+
+
+@pytest.mark.parametrize("since_s", [0.1, 0.3, 0.7, 1.1, 12345.678])
+def test_times_left_that_differ_by_rounding_are_equal(since_s: float) -> None:
+    """Whichever way the error goes: the one that came first ranks first."""
+    left = [Seen("a", 86_400.3, submit_s=0, running_since_s=0.0), Seen("b", 86_400.3 - since_s, submit_s=since_s)]
+    assert order(Srtf(), since_s, left) == "ab"
+    assert order(Srsf(), since_s, left) == "ab"
 
 
 def test_fifo_with_backfill_does_not_stop_for_priority_either() -> None:

@@ -15,7 +15,7 @@ from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.core.reason import Why
 from trine.engine.engine import Engine
-from trine.engine.table import State
+from trine.engine.job_table import State
 
 MODELS = ("VGG-16", "ResNet-18", "Recommendation", "BERT")
 TIMERS: dict[str, Any] = {"machine_timer_s": 70.0, "rack_timer_s": 50.0}

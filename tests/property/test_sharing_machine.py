@@ -20,10 +20,10 @@ from trine.core.cluster import Cluster, Node, Tier
 from trine.core.job import Job, Shape
 from trine.engine import events as ev
 from trine.engine.invariants import check
+from trine.engine.job_table import State
 from trine.engine.resume import Past, resume
-from trine.engine.table import State
 from trine.perf.throughput import ThroughputTable
-from trine.placement.shaped import never_has_shape
+from trine.placement.topology import never_has_shape
 
 CLUSTER = Cluster(
     (Node("n0", 2, "x", "r0"), Node("n1", 3, "x", "r0"), Node("n2", 1, "y", "r1"), Node("n3", 2, "y", "r1"))

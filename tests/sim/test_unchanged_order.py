@@ -11,7 +11,7 @@ from tests.sim.test_skipping import CLUSTER, POLICIES, costs, workloads
 from tests.sim.tiny import simulate
 from trine.core.job import Job
 from trine.core.plugins import discover
-from trine.engine.plan import Planner
+from trine.engine.ranking_planner import RankingPlanner
 from trine.placement.base import Placement
 
 ANEW = sorted(name for name, cls in discover("trine.placement", Placement).items() if cls.repeatable)
@@ -26,12 +26,7 @@ def test_an_unchanged_beginning_of_the_order_keeps_its_gpus(
 ) -> None:
     remembering = simulate(jobs, CLUSTER, policy, placement, round_s=30, **values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Planner, "_same_as_last", _forget)
+        patch.setattr(RankingPlanner, "_same_as_last", lambda *_: 0)
         anew = simulate(jobs, CLUSTER, policy, placement, round_s=30, **values)
     assert remembering.segments == anew.segments
     assert remembering.records == anew.records
-
-
-def _forget(planner: Planner, order: list[int], wanted: list[int] | None) -> int:
-    planner._last = (order, wanted)
-    return 0

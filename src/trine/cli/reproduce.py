@@ -59,7 +59,7 @@ def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, o
     from contextlib import ExitStack
     from importlib import import_module
 
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.page import require_page
     from trine.reproduce.page import write_page
 

@@ -1,6 +1,6 @@
 """What goes into the engine and what comes out. The simulator and the executors speak only these words.
 
-Decisions carry the code of their reason; ``reasons.of_decision`` makes the sentence for whoever wants to read it.
+Decisions carry the code of their reason; ``explain.of_decision`` makes the sentence from it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Finished(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """Something came free or arrived between rounds: give out GPUs nobody holds, stop nobody."""
+    """Something came free or arrived between rounds: give out GPUs that no job holds, stop none."""
 
     now: float
 
@@ -65,7 +65,7 @@ class Progressed(NamedTuple):
 
 
 class CancelRequested(NamedTuple):
-    """A job is to leave unfinished; once its processes are gone, ``Left`` follows."""
+    """A job is to leave unfinished; once its processes are gone, ``Terminated`` follows."""
 
     now: float
     job_index: int
@@ -79,7 +79,7 @@ class Held(NamedTuple):
 
 
 class Released(NamedTuple):
-    """A held job stands in line again."""
+    """A held job waits again."""
 
     now: float
     job_index: int
@@ -93,7 +93,7 @@ class Terminated(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """A job stopped without being told to and holds nothing any more; ``done`` steps are safe. It waits again."""
+    """A job stopped without an order and holds nothing any more; ``done`` steps are safe. It waits again."""
 
     now: float
     job_index: int
@@ -133,7 +133,7 @@ Event = (
 
 
 class Start(NamedTuple):
-    """Run job ``slot`` on ``gpus``. Idempotent on (slot, epoch)."""
+    """Run job ``job_index`` on ``gpus``. Idempotent on (job_index, epoch)."""
 
     job_index: int
     epoch: int
@@ -144,14 +144,14 @@ class Start(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Stop job ``slot``; ``moves`` tells that it goes on elsewhere at once (a migration, not a preemption)."""
+    """Stop job ``job_index``; with ``moves`` it goes on elsewhere at once (a migration, not a preemption)."""
 
     job_index: int
     epoch: int
     moves: bool
     why: Why
     for_job: int = -1
-    """The job that gets its GPUs, where the policy names who is stopped for whom; -1: not known, or none."""
+    """The job that gets its GPUs, where the policy names the victims of each job; -1: not known, or none."""
     gain_s: float = 0.0
     """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
 

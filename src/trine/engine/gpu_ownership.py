@@ -1,6 +1,6 @@
-"""Who really holds each GPU. A GPU is given on only after its last holder was seen to let go.
+"""Which job really holds each GPU. A GPU is given to another job only after its holder was seen to leave it.
 
-Two jobs may hold the same GPUs if each was declared the other's partner; a third never joins them.
+Two jobs may hold the same GPUs if each was declared the other's co-runner; a third never joins them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class GpuOwnershipError(TrineError):
 
 
 class GpuOwnership:
-    """Tracks holders and the starts that wait for them. Jobs are job numbers, GPUs are GPU ids."""
+    """Tracks holders and the starts that wait for them. Jobs are job indices, GPUs are GPU ids."""
 
     def __init__(self, gpu_count: int) -> None:
         self.holder: list[int] = [-1] * gpu_count
@@ -21,14 +21,14 @@ class GpuOwnership:
         """GPU -> its second holder, where two jobs share it."""
         self.holding: dict[int, tuple[int, ...]] = {}
         self._waits_for: dict[int, set[int]] = {}
-        """Waiting start -> the holders that must let go first, its own old run among them."""
+        """Waiting start -> the holders that must leave first, its own old run among them."""
         self._blocked: dict[int, list[int]] = {}
         """Holder -> the starts that wait for it."""
 
     def claim(self, job_index: int, gpus: tuple[int, ...], co_runner: int = -1) -> bool:
-        """Want ``gpus`` for ``slot``: true if they may be taken at once, else the start is remembered.
+        """Want ``gpus`` for the job: true if they may be taken at once, else the start is remembered.
 
-        Nobody waits for a partner that holds these very GPUs.
+        A job does not wait for a co-runner that holds these very GPUs.
         """
         busy = [g for g in gpus if self.holder[g] != -1]
         if not busy and job_index not in self.holding:
@@ -46,11 +46,11 @@ class GpuOwnership:
         return False
 
     def waits(self, job_index: int) -> bool:
-        """A start of ``slot`` waits for GPUs to be released."""
+        """A start of the job waits for GPUs to be released."""
         return job_index in self._waits_for
 
     def cancel(self, job_index: int) -> None:
-        """Forget the start of ``slot`` that still waits."""
+        """Forget the start of the job that still waits."""
         for holder in self._waits_for.pop(job_index):
             self._blocked[holder].remove(job_index)
 
@@ -76,7 +76,7 @@ class GpuOwnership:
         self.holding[job_index] = gpus
 
     def co_runner_of(self, job_index: int) -> int:
-        """The job number that holds the same GPUs as ``slot`` now, or -1."""
+        """Index of the job that holds the same GPUs now, or -1."""
         gpus = self.holding.get(job_index, ())
         if not gpus or gpus[0] not in self.guests:
             return -1
@@ -84,7 +84,7 @@ class GpuOwnership:
         return second if first == job_index else first
 
     def release(self, job_index: int) -> list[int]:
-        """``slot`` let go of its GPUs; returns the starts that need wait no longer, in the order they were claimed."""
+        """The job left its GPUs; returns the starts that need wait no longer, in the order they were claimed."""
         gpus = self.holding.pop(job_index)
         if self.guests:
             self._vacate(job_index, gpus)
@@ -94,7 +94,7 @@ class GpuOwnership:
         return [waiter for waiter in self._blocked.pop(job_index, ()) if self._freed(waiter, job_index)]
 
     def _vacate(self, job_index: int, gpus: tuple[int, ...]) -> None:
-        """Whoever stays behind is the only holder from now on."""
+        """The job that stays behind is the only holder from now on."""
         for g in gpus:
             guest = self.guests.pop(g, -1)
             if guest != job_index:

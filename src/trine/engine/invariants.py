@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trine.engine.engine import Engine, EngineError
-from trine.engine.table import State
+from trine.engine.engine import Engine
+from trine.engine.engine_state import EngineError
+from trine.engine.job_table import State
 
 _WITH_GPUS = {State.STARTING, State.RUNNING}
 
@@ -11,7 +12,7 @@ _WITH_GPUS = {State.STARTING, State.RUNNING}
 def check(engine: Engine) -> None:
     """Raise ``EngineError`` with the story of the job concerned if an invariant is broken."""
     _check_gangs(engine)
-    _check_partners(engine)
+    _check_co_runners(engine)
     _check_no_gpu_twice(engine)
     _check_states(engine)
     _check_free_index(engine)
@@ -36,7 +37,7 @@ def _check_gangs(engine: Engine) -> None:
 
 
 def _check_no_gpu_twice(engine: Engine) -> None:
-    """Nobody but partners is assigned the same GPU, and nobody but them, or who is on its way out, holds it too."""
+    """Only co-runners are assigned the same GPU, and only they, or a job that is stopping, hold it together."""
     owner: dict[int, int] = {}
     for job_index, gpus in engine.assigned.items():
         for g in gpus:
@@ -57,10 +58,10 @@ def _check_no_gpu_twice(engine: Engine) -> None:
 def _check_holders(engine: Engine, gpu: int, one: int, other: int) -> None:
     leaving = State.STOPPING in (engine.table.state[one], engine.table.state[other])
     if not leaving and engine.co_runners.get(one) != other:
-        raise _fail(engine, one, f"holds GPU {gpu} together with job {engine.table.jobs[other].id}, no partner of it")
+        raise _fail(engine, one, f"holds GPU {gpu} together with job {engine.table.jobs[other].id}, no co-runner of it")
 
 
-def _check_partners(engine: Engine) -> None:
+def _check_co_runners(engine: Engine) -> None:
     for job_index, co_runner in engine.co_runners.items():
         if job_index == co_runner or engine.co_runners.get(co_runner) != job_index:
             raise _fail(
@@ -73,9 +74,9 @@ def _check_partners(engine: Engine) -> None:
 def _check_states(engine: Engine) -> None:
     present = set(engine.active_jobs.job_indices().tolist())
     if len(present) != len(engine.active_jobs):
-        raise EngineError(f"invariant broken: {len(engine.active_jobs)} jobs are counted, {len(present)} stand in line")
+        raise EngineError(f"invariant broken: {len(engine.active_jobs)} jobs are counted, {len(present)} are listed")
     for job_index in engine.assigned.keys() - present - engine.aside:
-        raise _fail(engine, job_index, "has GPUs and does not stand in line")
+        raise _fail(engine, job_index, "has GPUs and is not active")
     for job_index, state in enumerate(engine.table.state):
         assigned = job_index in engine.assigned
         if bool(engine.table.assigned[job_index]) != assigned:
@@ -109,14 +110,14 @@ def _check_work(engine: Engine) -> None:
 
 
 def _check_selected(engine: Engine) -> None:
-    """Where a selection is said to be realised, who was selected runs as selected, and nobody else runs."""
+    """Where a selection is said to be realised, the selected jobs run as selected, and no others."""
     selection, table = engine.realised, engine.table
     if selection is None:
         return
-    for job_index, pool in selection.wanted.items():
+    for job_index, type_index in selection.wanted.items():
         gpus = engine.assigned.get(job_index)
-        if not table.finished[job_index] and (gpus is None or pool not in (-1, engine.free.type_of(gpus))):
-            raise _fail(engine, job_index, f"was selected for the type with index {pool} and has GPUs {gpus}")
+        if not table.finished[job_index] and (gpus is None or type_index not in (-1, engine.free.type_of(gpus))):
+            raise _fail(engine, job_index, f"was selected for the type with index {type_index} and has GPUs {gpus}")
     for job_index in engine.assigned:
         if job_index not in selection.wanted and table.types[job_index]:
             raise _fail(engine, job_index, "has GPUs and was not selected")

@@ -7,17 +7,13 @@ GPUs that they left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trine.engine.moves import Moves
-from trine.engine.table import State
+from trine.engine.job_table import State
+from trine.engine.planner import Gpus, Moves, Plan, Planner
 from trine.policy.base import Ranking, Relocation
 from trine.policy.view import Flags, Floats, Ints
-
-if TYPE_CHECKING:
-    from trine.engine.plan import Gpus, Plan, Planner
 
 
 class Relocations:
@@ -33,7 +29,7 @@ class Relocations:
         What is left of their work only shrinks, and with it the gain."""
 
     def run(self, planner: Planner, job_indices: Ints, ranking: Ranking, plan: Plan) -> None:
-        """Add to ``plan`` the moves that pay; ``slots`` are the job indices of ``ranking``, in its order."""
+        """Add to ``plan`` the moves that pay; ``job_indices`` are those of ``ranking``, in its order."""
         rule = ranking.relocation
         if rule is None or not planner.free.total:
             return
@@ -46,7 +42,7 @@ class Relocations:
             if self._failed.get(job_index) == old:
                 continue
             wanted = -1 if ranking.type_indices is None else int(ranking.type_indices[position])
-            found = self._better_place(planner, job_index, old, planner.pools_for(job_index, wanted), rule)
+            found = self._better_place(planner, job_index, old, planner.types_for(job_index, wanted), rule)
             if found is None:
                 self._failed[job_index] = old
                 continue

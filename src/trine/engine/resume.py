@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.events import Held, Submitted
-from trine.engine.sharing import co_runner_of
-from trine.engine.table import State
-from trine.engine.upsets import run_at
+from trine.engine.job_table import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +27,13 @@ class Past:
     rate: float = 0.0
     work_from_s: float = 0.0
     co_runner: int = -1
-    """Number of the job, put back before, whose processes hold the same GPUs; -1: none does."""
+    """Index of the job, put back before, whose processes hold the same GPUs; -1: none does."""
 
 
 def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
-    """Submit ``job`` and bring it to where it was; returns its number.
+    """Submit ``job`` and bring it to where it was; returns its index.
 
-    Starts that waited for others to let go are not resumed: the next round decides them again.
+    Starts that waited for other jobs to leave are not resumed: the next round decides them again.
     """
     job_index, table = _enter(engine, now, job), engine.table
     table.epoch[job_index] = past.epoch
@@ -51,7 +49,7 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
 
 
 def _enter(engine: Engine, now: float, job: Job) -> int:
-    """A number for the job. One that the cluster, as it is now, can never run keeps its place but is not offered."""
+    """An index for the job. One that the cluster, as it is now, can never run keeps its place but is not offered."""
     perf = engine.perf
     if perf.types_for(job):
         engine.handle(Submitted(now, job))
@@ -71,13 +69,13 @@ def _put_back(engine: Engine, job_index: int, past: Past) -> None:
         engine.traffic.join(job_index, table.jobs[job_index], past.gpus)
     if past.state is State.RUNNING:
         table.rate[job_index] = engine.perf.speed(
-            table.jobs[job_index], past.gpus, co_runner_of(engine, job_index)
+            table.jobs[job_index], past.gpus, engine.co_runner_of(job_index)
         ).steps_per_s
         table.work_from_s[job_index] = past.work_from_s
         if engine.traffic is not None:
             engine.resumed[job_index] = past.rate
         elif past.rate > 0:
-            run_at(engine, job_index, past.rate)
+            engine.run_at(job_index, past.rate)
     if other >= 0 and table.state[other] is State.RUNNING and engine.traffic is None:
         _was_not_alone(engine, other, table.jobs[job_index])
     if past.state is not State.STOPPING:
@@ -97,12 +95,12 @@ def rate_resumed(engine: Engine) -> None:
     for job_index, observed in engine.resumed.items():
         engine.table.rate[job_index] = engine.speed(job_index).steps_per_s
         if observed > 0:
-            run_at(engine, job_index, observed)
+            engine.run_at(job_index, observed)
     engine.resumed.clear()
 
 
 def _was_not_alone(engine: Engine, job_index: int, co_runner: Job) -> None:
-    """The job was put back before its partner: the speed it has, or was seen to have, is that of two on the GPUs."""
+    """The job was put back before its co-runner: the speed it has, or was seen to have, is that of two on the GPUs."""
     table, job, gpus = engine.table, engine.table.jobs[job_index], engine.ownership.holding[job_index]
     alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, co_runner).steps_per_s
     if table.rate[job_index] == alone:

@@ -1,17 +1,18 @@
 """Realises a selection: the jobs listed run in this round and no others, alone or two on the same GPUs.
 
-Who already runs where it should stays there; the others are placed, larger gangs first. Like every plan, this one is
-made on the index of free GPUs before anything is stopped.
+Jobs that already run where they should stay there; the others are placed, larger gangs first, since small ones fit into
+what those leave. Like every plan, this one is made on the index of free GPUs before anything is stopped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
+from trine.core.cluster import Tier
 from trine.core.reason import Reason, Why
-from trine.engine.plan import Gpus, Plan, Planner
-from trine.engine.sharing import in_service, may_share, suits_shape
+from trine.engine.planner import Gpus, Plan, Planner
 from trine.policy.base import PolicyError, Selection
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Unit(NamedTuple):
         return (self.job_index,) if self.co_runner < 0 else (self.job_index, self.co_runner)
 
 
-class ExactRound:
+class SelectionRound:
     """One round: what it takes to go from what runs to ``selection``."""
 
     def __init__(self, planner: Planner, now: float, selection: Selection) -> None:
@@ -62,9 +63,7 @@ class ExactRound:
             self._place_all(units)
         elif sticky or not self._place_anew(units):
             self._keep_and_place(units)
-        after = self.after
-        self.plan.stops = [job_index for job_index, gpus in self.loose.items() if after.get(job_index) != gpus]
-        self.plan.starts = [(job_index, gpus) for job_index, gpus in after.items() if before.get(job_index) != gpus]
+        self.plan.lead(self.loose, self.after)
         sharing = self.planner.co_runners
         if sharing or self.co_runners:
             kept = {job_index: co_runner for job_index, co_runner in sharing.items() if job_index not in self.loose}
@@ -72,9 +71,13 @@ class ExactRound:
         return self.plan
 
     def fill(self) -> Plan:
-        """Only units that have nothing yet, on GPUs that nobody has."""
-        before, mate_of = self.before, self.co_runners
-        waiting = {s: pool for s, pool in self.wanted.items() if s not in before and mate_of.get(s) not in before}
+        """Only units that have nothing yet, on free GPUs."""
+        before, co_runner_of = self.before, self.co_runners
+        waiting = {
+            job_index: type_index
+            for job_index, type_index in self.wanted.items()
+            if job_index not in before and co_runner_of.get(job_index) not in before
+        }
         units = self._units(waiting)
         for unit in self._larger_first(units):
             self._place(unit)
@@ -86,13 +89,13 @@ class ExactRound:
 
     def _changed(self) -> dict[int, int]:
         """The jobs that do not run as selected yet, with the types they want."""
-        before, pool_of, told = self.before, self.planner.free.type_of_gpu, self.changed
-        if told is not None:
-            return _among(self.wanted, told)
+        before, type_of, changed_of_policy = self.before, self.planner.free.type_of_gpu, self.changed
+        if changed_of_policy is not None:
+            return _among(self.wanted, changed_of_policy)
         changed = {
-            job_index: pool
-            for job_index, pool in self.wanted.items()
-            if job_index not in before or (pool != pool_of[before[job_index][0]] and pool >= 0)
+            job_index: type_index
+            for job_index, type_index in self.wanted.items()
+            if job_index not in before or (type_index != type_of[before[job_index][0]] and type_index >= 0)
         }
         now, then = self.planner.co_runners, self.co_runners
         if now or then:
@@ -100,8 +103,8 @@ class ExactRound:
                 job_index for job_index in now.keys() | then.keys() if now.get(job_index, -1) != then.get(job_index, -1)
             }
             changed = {
-                job_index: pool
-                for job_index, pool in self.wanted.items()
+                job_index: type_index
+                for job_index, type_index in self.wanted.items()
                 if job_index in changed or job_index in paired
             }
         return changed
@@ -116,30 +119,31 @@ class ExactRound:
             if job_index not in self.wanted and (types[job_index] or job_index in sharing)
         }
 
-    def _units(self, pool_of: dict[int, int]) -> list[Unit]:
-        """The jobs of ``pool_of`` with the types they want, partners together."""
+    def _units(self, type_of: dict[int, int]) -> list[Unit]:
+        """The jobs of ``type_of`` with the types they want, co-runners together."""
         if not self.co_runners:
-            return [Unit(job_index, -1, pool) for job_index, pool in pool_of.items()]
+            return [Unit(job_index, -1, type_index) for job_index, type_index in type_of.items()]
         units: list[Unit] = []
         second: set[int] = set()
-        for job_index, pool in pool_of.items():
+        for job_index, type_index in type_of.items():
             if job_index not in second:
                 co_runner = self.co_runners.get(job_index, -1)
-                units.append(Unit(job_index, -1, pool) if co_runner < 0 else self._pair(job_index, co_runner, pool_of))
+                alone = co_runner < 0
+                units.append(Unit(job_index, -1, type_index) if alone else self._pair(job_index, co_runner, type_of))
                 second.add(co_runner)
         return units
 
-    def _pair(self, job_index: int, co_runner: int, pool_of: dict[int, int]) -> Unit:
+    def _pair(self, job_index: int, co_runner: int, type_of: dict[int, int]) -> Unit:
         """The two as one unit; the first alone where they cannot run together."""
         one, other = self.planner.table.jobs[job_index], self.planner.table.jobs[co_runner]
-        fits = job_index != co_runner and one.gpus == other.gpus and pool_of[job_index] == pool_of.get(co_runner)
+        fits = job_index != co_runner and one.gpus == other.gpus and type_of[job_index] == type_of.get(co_runner)
         if not fits or self.co_runners.get(co_runner) != job_index:
             raise PolicyError(
                 f"a policy wants job {one.id} ({one.gpus} GPUs) to share GPUs with job {other.id} ({other.gpus} GPUs): "
                 "partners name each other, need equally many GPUs and want the same type"
             )
-        unit = Unit(job_index, co_runner, pool_of[job_index])
-        if self._pools(unit):
+        unit = Unit(job_index, co_runner, type_of[job_index])
+        if self._types(unit):
             return unit
         why = "the two do not fit on them together" if self.planner.space_sharing else "jobs cannot share GPUs here"
         self.plan.refusals[co_runner] = Reason(
@@ -150,12 +154,12 @@ class ExactRound:
         )
         return Unit(job_index, -1, unit.wanted)
 
-    def _pools(self, unit: Unit) -> Sequence[int]:
+    def _types(self, unit: Unit) -> Sequence[int]:
         """Types on which the unit can run, in order of preference."""
-        pools = self.planner.pools_for(unit.job_index, unit.wanted)
+        types = self.planner.types_for(unit.job_index, unit.wanted)
         if unit.co_runner < 0:
-            return pools
-        return [pool for pool in pools if may_share(self.planner, unit.job_index, unit.co_runner, pool)]
+            return types
+        return [t for t in types if may_share(self.planner, unit.job_index, unit.co_runner, t)]
 
     def _larger_first(self, units: Iterable[Unit]) -> list[Unit]:
         """In the order given, but larger gangs before smaller ones, and classes before both where those come first."""
@@ -169,7 +173,7 @@ class ExactRound:
     # -- where it goes -------------------------------------------------------------------------------------------
 
     def _keep_and_place(self, units: list[Unit]) -> None:
-        """Keep what runs where it should, then place the others; who does not fit stays where it ran, if it can."""
+        """Keep what runs where it should, then place the others; what does not fit stays where it ran, if it can."""
         kept: set[int] = set()
         moving = [unit for unit in units if not self._keep(unit, kept)]
         for gpus in self._held():
@@ -178,11 +182,11 @@ class ExactRound:
         self._place_all(moving)
 
     def _place_all(self, units: list[Unit]) -> None:
-        """GPUs for units that have none; who does not fit stays where it ran, if it can."""
-        homeless = [unit for unit in self._larger_first(units) if not self._place(unit)]
-        for unit in homeless:
+        """GPUs for units that have none; units that do not fit stay where they ran, if they can."""
+        unplaced = [unit for unit in self._larger_first(units) if not self._place(unit)]
+        for unit in unplaced:
             self._stay(unit)
-        if homeless or self.plan.refusals:
+        if unplaced or self.plan.refusals:
             self.planner.realised = None
 
     def _held(self) -> Iterable[Gpus]:
@@ -200,21 +204,21 @@ class ExactRound:
         return False
 
     def _suits(self, unit: Unit, gpus: Gpus) -> bool:
-        """The type is as wanted, and who joins may start there and gets the shape it asked for."""
+        """The type is as wanted, and a job that joins may start there and gets the shape it asked for."""
         planner = self.planner
-        pool = planner.free.type_of(gpus)
+        type_index = planner.free.type_of(gpus)
         if unit.co_runner < 0:
-            return unit.wanted in (-1, pool)
+            return unit.wanted in (-1, type_index)
         joins = [member for member in unit.members if self.before.get(member) != gpus]
         if joins and not in_service(planner, gpus):
             return False
-        return pool in self._pools(unit) and all(suits_shape(planner, member, gpus) for member in joins)
+        return type_index in self._types(unit) and all(suits_shape(planner, member, gpus) for member in joins)
 
     def _place(self, unit: Unit) -> bool:
         jobs = self.planner.table.jobs
         # A shape binds both members: the one that asks for it chooses.
         chooses = unit.co_runner if unit.co_runner >= 0 and jobs[unit.co_runner].shape is not None else unit.job_index
-        gpus = self.planner.try_place(jobs[chooses], self._pools(unit), self.plan, chooses)
+        gpus = self.planner.try_place(jobs[chooses], self._types(unit), self.plan, chooses)
         if gpus is None:
             if chooses != unit.job_index and chooses in self.plan.refusals:
                 self.plan.refusals[unit.job_index] = self.plan.refusals[chooses]
@@ -227,7 +231,7 @@ class ExactRound:
             self.after[job_index] = gpus
 
     def _stay(self, unit: Unit) -> None:
-        """Nothing is stopped for a place that does not exist: members stay where they ran if nobody came there."""
+        """Nothing is stopped for a place that does not exist: members stay where they ran if no unit came there."""
         taken = {gpu for gpus in self.after.values() for gpu in gpus}
         for gpus in dict.fromkeys(self.before[job_index] for job_index in unit.members if job_index in self.before):
             if taken.isdisjoint(gpus):
@@ -235,7 +239,7 @@ class ExactRound:
                 self.after |= {job_index: gpus for job_index in unit.members if self.before.get(job_index) == gpus}
 
     def _place_anew(self, units: list[Unit]) -> bool:
-        """Everybody chooses again. False, and nothing changed, if one that runs would find no room that way."""
+        """All units choose again. False, and nothing changed, if one that runs would find no room that way."""
         free = self.planner.free
         for gpus in self._held():
             free.give(gpus)
@@ -264,7 +268,7 @@ class ExactRound:
                 self._put(unit, gpus)
 
     def _pairs(self, units: Iterable[Unit]) -> dict[int, int]:
-        """Partners both ways, for the pairs that have GPUs."""
+        """Co-runners both ways, for the pairs that have GPUs."""
         formed = [
             u for u in units if u.co_runner >= 0 and self.after.get(u.job_index, ()) == self.after.get(u.co_runner)
         ]
@@ -272,7 +276,7 @@ class ExactRound:
 
 
 def runs_as_selected(planner: Planner, selection: Selection) -> bool:
-    """Nothing has to be done, as far as that can be told without looking at everybody; then it is realised."""
+    """Nothing has to be done, as far as that is known without looking at every job; then it is realised."""
     known = planner.placement.sticky and _changed(planner, selection) == set()
     if known:
         planner.realised = selection
@@ -280,7 +284,7 @@ def runs_as_selected(planner: Planner, selection: Selection) -> bool:
 
 
 def _changed(planner: Planner, selection: Selection) -> set[int] | None:
-    """Jobs that may not run as selected yet, where nobody else has to be looked at."""
+    """Jobs that may not run as selected yet, where no other job has to be looked at."""
     if planner.realised is selection:
         return set()
     if planner.realised is None or selection.changed is None or planner.co_runners or selection.co_runners:
@@ -290,8 +294,42 @@ def _changed(planner: Planner, selection: Selection) -> set[int] | None:
 
 
 def _among(book: Mapping[int, T], job_indices: Set[int]) -> dict[int, T]:
-    """The entries of ``slots``, in the order of the book."""
+    """The entries of ``job_indices``, in the order of the book."""
     if len(job_indices) == 1:
         (job_index,) = job_indices
         return {job_index: book[job_index]} if job_index in book else {}
     return {job_index: value for job_index, value in book.items() if job_index in job_indices}
+
+
+# -- which jobs may share GPUs -----------------------------------------------------------------------------------
+
+
+def may_share(planner: Planner, job_index: int, co_runner: int, type_index: int) -> bool:
+    """Both run on the type, also together, ask for no different shapes and are of one sharing domain."""
+    one, other = planner.table.jobs[job_index], planner.table.jobs[co_runner]
+    if not planner.space_sharing or one.sharing_domain != other.sharing_domain:
+        return False
+    if one.shape is not None and other.shape is not None and one.shape != other.shape:
+        return False
+    types = planner.table.types
+    known = type_index in types[job_index] and type_index in types[co_runner]
+    return known and (planner.perf is None or planner.perf.can_share(one, other, type_index))
+
+
+def suits_shape(planner: Planner, job_index: int, gpus: Gpus) -> bool:
+    """GPUs that were chosen for another job have the shape that this one asks for."""
+    shape = planner.table.jobs[job_index].shape
+    if shape is None:
+        return True
+    cluster = planner.free.pools[0].cluster
+    by_node = Counter(cluster.node_of[gpu] for gpu in gpus)
+    if shape.nodes is not None and (len(by_node) != shape.nodes or len(set(by_node.values())) != 1):
+        return False
+    widest = min(shape.widest(planner.now), Tier.NETWORK if shape.required is None else shape.required)
+    return cluster.tier(gpus) <= max(widest, Tier.NODE)
+
+
+def in_service(planner: Planner, gpus: Gpus) -> bool:
+    """None of the GPUs is cordoned: a job may start there."""
+    pool = planner.free.pools[planner.free.type_of(gpus)]
+    return not any(pool.cordoned.get(pool.node_of[gpu], 0) & pool.bit_of[gpu] for gpu in gpus)

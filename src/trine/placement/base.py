@@ -1,4 +1,4 @@
-"""The interface of a placement: what it is asked, what it answers, and the wrapper that makes any of them sticky."""
+"""The interface of a placement: what it is asked and what it answers; ``wrapper`` has those that go around others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.core.result import TimerChange
 from trine.perf.model import PerfModel
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -123,7 +123,7 @@ class Placement(ABC):
     decides."""
 
     changes_with_starts: bool = False
-    """What it answers depends on the starts it was told of (``started``)."""
+    """What it answers depends on earlier starts (``started``)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -183,51 +183,6 @@ def _accept_three_arguments(cls: type[Any]) -> None:
     prepare = cls.prepare
     warnings.warn(f"{cls.__name__}.prepare(perf, rng, compat) is prepare(perf, rng) now", FutureWarning, stacklevel=3)
     cls.prepare = lambda self, perf, rng, compat=None: prepare(self, perf, rng, compat)
-
-
-class Sticky(Placement):
-    """Any placement, for new jobs only: what runs stays where it is until it ends or is preempted."""
-
-    sticky = True
-
-    def __init__(self, inner: Placement) -> None:
-        self.inner = inner
-        self.relocates = inner.relocates
-        self.place = inner.place  # type: ignore[method-assign]  # no call layer on the hot path
-        self.started = inner.started  # type: ignore[method-assign]
-        self.changes_with_starts = inner.changes_with_starts
-
-    def prepare(self, perf: PerfModel, rng: random.Random) -> None:
-        self.inner.prepare(perf, rng)
-
-    @property
-    def wakes_s(self) -> float:
-        return self.inner.wakes_s
-
-    @property
-    def chooses(self) -> Placement:
-        return self.inner.chooses
-
-    def excluded(self) -> frozenset[int]:
-        return self.inner.excluded()
-
-    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
-        return self.inner.explain(job, gpus, pool)
-
-    def started(self, ask: Ask, gpus: tuple[int, ...]) -> None:
-        self.inner.started(ask, gpus)
-
-    def timer_changes_since(self, seen: int) -> list[TimerChange]:
-        return self.inner.timer_changes_since(seen)
-
-    def state(self) -> dict[str, Any]:
-        return self.inner.state()
-
-    def restore(self, kept: dict[str, Any]) -> None:
-        self.inner.restore(kept)
-
-    def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
-        return self.inner.place(ask, pool)
 
 
 def too_few(job: Job, pool: FreePool) -> Reason:

@@ -10,7 +10,7 @@ from trine.core.job import Job
 from trine.core.params import param
 from trine.core.reason import Reason, Why
 from trine.placement.base import Ask, has_room, no_room
-from trine.placement.free import FreePool, bits
+from trine.placement.free_index import FreePool, bits
 from trine.placement.packed import Packed
 
 

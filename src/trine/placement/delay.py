@@ -13,23 +13,23 @@ from typing import Any, ClassVar
 
 from trine.core.cluster import Largest, Tier
 from trine.core.errors import InputError
-from trine.core.job import Job
 from trine.core.params import param
 from trine.core.plugins import find
 from trine.core.reason import Reason, Why
 from trine.core.result import TimerChange
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, has_room, no_room
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.packed import place_within
 from trine.placement.timers import DEFAULT_S, HOUR_S, Timers
+from trine.placement.wrapper import Wrapper
 
 _BELOW_NETWORK = (Tier.NODE, Tier.RACK)
 _WHERE = {Tier.RACK: "within one rack", Tier.NETWORK: "anywhere"}
 
 
 @dataclass
-class Delay(Placement):
+class Delay(Wrapper):
     """Refuses GPUs further apart than an empty cluster would give, until the job's timers for the better tiers end.
 
     A better tier that has room is always taken first. A timer runs from the job's last stop, or its submission, and no
@@ -68,32 +68,16 @@ class Delay(Placement):
         cls = find("trine.placement", Placement, "placement", self.inner, "--set inner")
         if issubclass(cls, Delay):
             raise InputError("--set", f"{self.inner!r}", "a placement that does not wait itself", "inner")
-        self.within: Placement = cls()
-        """Chooses the GPUs."""
-        self.relocates = self.within.relocates
+        self.wrap(cls())
         self.timers = Timers(self.tuner)
         self._largest: dict[int, tuple[dict[int, int], Largest]] = {}
         """By index of the GPU type: GPUs out of service when it was counted, and what was counted."""
 
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:
-        self.within.prepare(perf, rng)
+        super().prepare(perf, rng)
         self._perf = perf
         self.timers = Timers(self.tuner)
         self._largest = {}
-
-    @property
-    def wakes_s(self) -> float:
-        return self.within.wakes_s
-
-    @property
-    def chooses(self) -> Placement:
-        return self.within.chooses
-
-    def excluded(self) -> frozenset[int]:
-        return self.within.excluded()
-
-    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
-        return self.within.explain(job, gpus, pool)
 
     # -- offers --------------------------------------------------------------------------------------------------
 

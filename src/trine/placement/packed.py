@@ -8,7 +8,7 @@ from typing import ClassVar
 from trine.core.cluster import Tier
 from trine.core.reason import Reason
 from trine.placement.base import Ask, Placement, exceeds, no_room, too_few
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 
 
 @dataclass

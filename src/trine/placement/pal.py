@@ -11,7 +11,7 @@ from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, no_room, too_few
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.pm_first import PmFirst
 from trine.placement.scored import ScoredPool
 
@@ -19,10 +19,10 @@ from trine.placement.scored import ScoredPool
 class _Walk(NamedTuple):
     """The entries of the L x V matrix in the order in which they are tried."""
 
-    turns: dict[Tier, list[int]]
-    """By tier and bin: when it is the entry's turn."""
+    ranks: dict[Tier, list[int]]
+    """By tier and bin: rank of the entry in the walk."""
     first_apart: int
-    """Turn of the first entry beyond a single node."""
+    """Rank of the first entry beyond a single node."""
 
 
 @dataclass
@@ -65,11 +65,11 @@ class Pal(PmFirst):
 
     def choose_within(self, ask: Ask, scored: ScoredPool) -> list[int] | None:
         """The walk over the tiers that the bound allows."""
-        count, turns = ask.job.gpus, self._walk(scored, ask.job).turns
+        count, ranks = ask.job.gpus, self._walk(scored, ask.job).ranks
         lowest = {Tier.NODE: scored.node_bin_for(count)}
         if ask.widest >= Tier.RACK:
             lowest[Tier.RACK] = scored.rack_bin_for(count)
-        entries = [(turns[tier][b], tier, b) for tier, b in lowest.items() if b >= 0]
+        entries = [(ranks[tier][b], tier, b) for tier, b in lowest.items() if b >= 0]
         if not entries:
             return None
         _, tier, b = min(entries)
@@ -78,12 +78,12 @@ class Pal(PmFirst):
     def _first_entry(self, count: int, scored: ScoredPool, walk: _Walk) -> tuple[Tier, int]:
         """Where the walk ends: in every tier the lowest bin that holds the gang comes first, so only those compete."""
         on_node = scored.node_bin_for(count)
-        if on_node >= 0 and walk.turns[Tier.NODE][on_node] < walk.first_apart:
+        if on_node >= 0 and walk.ranks[Tier.NODE][on_node] < walk.first_apart:
             return Tier.NODE, on_node
         anywhere = scored.worst_bin_for(count)
-        in_rack = scored.rack_bin_for(count) if Tier.NETWORK in walk.turns else anywhere
+        in_rack = scored.rack_bin_for(count) if Tier.NETWORK in walk.ranks else anywhere
         lowest = {Tier.NODE: on_node, Tier.RACK: in_rack, Tier.NETWORK: anywhere}
-        _, tier, b = min([(turns[lowest[t]], t, lowest[t]) for t, turns in walk.turns.items() if lowest[t] >= 0])
+        _, tier, b = min([(ranks[lowest[t]], t, lowest[t]) for t, ranks in walk.ranks.items() if lowest[t] >= 0])
         return tier, b
 
     def _walk(self, scored: ScoredPool, job: Job) -> _Walk:
@@ -99,6 +99,6 @@ class Pal(PmFirst):
             several_racks = len(scored.racks) > 1 and not self.spans_nodes_by_score
             tiers = (Tier.NODE, Tier.RACK, Tier.NETWORK) if several_racks else (Tier.NODE, Tier.RACK)
             entries = sorted([(penalty[t] * score, t, b) for t in tiers for b, score in enumerate(scored.bins.scores)])
-            turns = {t: [turn for turn, entry in enumerate(entries) if entry[1] is t] for t in tiers}
-            known = self._walks[key] = _Walk(turns, min(turns[t][0] for t in tiers[1:]))
+            ranks = {t: [rank for rank, entry in enumerate(entries) if entry[1] is t] for t in tiers}
+            known = self._walks[key] = _Walk(ranks, min(ranks[t][0] for t in tiers[1:]))
         return known

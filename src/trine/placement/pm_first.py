@@ -13,7 +13,7 @@ from trine.core.reason import Reason
 from trine.perf.bins import Bins, pm_bins
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
-from trine.placement.free import FreePool
+from trine.placement.free_index import FreePool
 from trine.placement.scored import ScoredPool
 
 ScoreBins = Callable[[Sequence[float]], Bins]
@@ -86,9 +86,9 @@ class PmFirst(Placement):
         scored = self.scored(job, pool)
         worst = max(scored.bins.bin_of[g] for g in gpus)
         name = self._perf.variability.class_of(job.app_class)
-        told = f"Slowest chip for class {name or 'unknown'}: score {scored.bins.scores[worst]:.3f}"
+        sentence = f"Slowest chip for class {name or 'unknown'}: score {scored.bins.scores[worst]:.3f}"
         aside = pool.total - scored.free_up_to(worst)
         if not aside:
-            return f"{told}."
+            return f"{sentence}."
         slowest = max(s for s, free in zip(scored.bins.scores, scored.free_in_bin, strict=True) if free)
-        return f"{told}; {aside} slower free GPU{'s' if aside > 1 else ''} (up to {slowest:.3f}) left aside."
+        return f"{sentence}; {aside} slower free GPU{'s' if aside > 1 else ''} (up to {slowest:.3f}) left aside."

@@ -10,7 +10,7 @@ from trine.core.cluster import Tier
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
-from trine.placement.free import FreePool, bits
+from trine.placement.free_index import FreePool, bits
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Free GPUs of one pool by PM score, for one application class: every question costs a few bit operations.
 
 Nodes are bits of integers, as in ``free``. The index looks at the nodes that changed only when it is asked something:
-changes that cancel out, or concern a class nobody asks for, cost next to nothing.
+changes that cancel out, or concern a class that is not asked for, cost next to nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import groupby, zip_longest
 
 from trine.perf.bins import Bins
-from trine.placement.free import FreePool, positions
+from trine.placement.free_index import FreePool, positions
 
 _COUNT_BITS = 32
 """GPUs by bin are counted in one integer, so many bits for each bin: a node's change is added to all bins at once.

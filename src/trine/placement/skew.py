@@ -12,7 +12,7 @@ from trine.core.params import param
 from trine.core.reason import Reason
 from trine.placement.base import Ask, too_few
 from trine.placement.consolidate import Consolidate
-from trine.placement.free import FreePool, bits
+from trine.placement.free_index import FreePool, bits
 from trine.placement.packed import Packed
 
 SKEWS = {
@@ -51,12 +51,12 @@ class Skew(Consolidate):
 
     def __post_init__(self) -> None:
         self._known = dict(SKEWS)
-        for told in self.skews:
-            model, _, share = told.partition("=")
+        for given in self.skews:
+            model, _, share = given.partition("=")
             try:
                 self._known[_plain(model)] = float(share)
             except ValueError:
-                raise InputError("--set", f"{told!r}", "MODEL=SHARE with a share from 0 to 1", "skews") from None
+                raise InputError("--set", f"{given!r}", "MODEL=SHARE with a share from 0 to 1", "skews") from None
 
     def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
         if self.skew_of(ask.job.model) > self.limit:

@@ -84,36 +84,38 @@ class Selection:
     """The jobs that run now, and no others. Those that run as selected already stay put."""
 
     wanted: Mapping[int, int]
-    """Index of the GPU type by job number, -1 for any that suits; in the order in which equal gangs are placed."""
+    """Index of the GPU type by job index, -1 for any that suits; in the order in which equal gangs are placed."""
     co_runners: Mapping[int, int] = field(default_factory=dict)
-    """The job on the same GPUs by job number, both ways."""
+    """The job on the same GPUs by job index, both ways."""
     changed: Collection[int] | None = field(default=None, compare=False)
-    """Job numbers that may stand otherwise here than in the selection this policy gave before; ``None`` = any."""
+    """Job indices that may differ here from the selection this policy gave before; ``None`` = any."""
 
     @classmethod
-    def of(cls, job_indices: Ints, pools: Ints | None = None, co_runners: Ints | None = None) -> Selection:
-        """From columns: job numbers, types, and the position in ``slots`` of each partner or -1."""
+    def of(cls, job_indices: Ints, type_indices: Ints | None = None, co_runners: Ints | None = None) -> Selection:
+        """From columns: job indices, types, and the position in ``job_indices`` of each co-runner or -1."""
         order: list[int] = job_indices.tolist()
-        wanted = dict.fromkeys(order, -1) if pools is None else dict(zip(order, pools.tolist(), strict=True))
+        wanted = (
+            dict.fromkeys(order, -1) if type_indices is None else dict(zip(order, type_indices.tolist(), strict=True))
+        )
         if len(wanted) != len(order):
             raise PolicyError("a policy selected the same job twice for one round")
         if co_runners is None:
             return cls(wanted)
         if len(co_runners) != len(order) or (co_runners >= len(order)).any():
-            raise PolicyError("a policy names partners that it did not select")
+            raise PolicyError("a policy names co-runners that it did not select")
         return cls(
             wanted, {order[at]: order[co_runner] for at, co_runner in enumerate(co_runners.tolist()) if co_runner >= 0}
         )
 
     def among(self, job_indices: Collection[int]) -> Selection:
-        """Only the jobs in ``slots``, and only the pairs of which both are."""
+        """Only these jobs, and only the pairs of which both are among them."""
         pairs = {
             job_index: co_runner
             for job_index, co_runner in self.co_runners.items()
             if job_index in job_indices and co_runner in job_indices
         }
         return Selection(
-            {job_index: pool for job_index, pool in self.wanted.items() if job_index in job_indices}, pairs
+            {job_index: type_index for job_index, type_index in self.wanted.items() if job_index in job_indices}, pairs
         )
 
 
@@ -125,8 +127,8 @@ def check_ranking(policy: str, chosen: Ranking | Selection, jobs: int, types: in
     whole = len(order) == 0 or (order.dtype.kind in "iu" and order.min() >= 0 and order.max() < jobs)
     if not whole or len(np.unique(order)) != len(order):
         raise PolicyError(f"policy {policy}: its order must name each of the {jobs} jobs once at most, by position")
-    pools = chosen.type_indices
-    if pools is not None and (len(pools) != len(order) or ((pools < -1) | (pools >= types)).any()):
+    wanted = chosen.type_indices
+    if wanted is not None and (len(wanted) != len(order) or ((wanted < -1) | (wanted >= types)).any()):
         raise PolicyError(f"policy {policy}: it must name one of the {types} GPU types, or -1, for each job it ranks")
     for name in ("level", "victim_order", "quantum_s"):
         column = getattr(chosen, name)
@@ -145,7 +147,7 @@ class Policy(ABC):
     preemptive: ClassVar[bool] = True
     """A job may be stopped for one that ranks before it."""
     strict: ClassVar[bool] = False
-    """Nobody overtakes: the first job that does not fit ends the round."""
+    """No job overtakes another: the first one that does not fit ends the round."""
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
 
@@ -162,6 +164,9 @@ class Policy(ABC):
     def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
         """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""
 
+    def without_blocking(self) -> None:  # noqa: B027 - most do not block, or may be served out of order as they are
+        """The run lets jobs overtake one that does not fit (``strict=false``); called once, before ``prepare``."""
+
     @property
     def wakes_s(self) -> float:
         """When the order changes next although nothing happens, for policies that know; never, by default."""
@@ -169,7 +174,7 @@ class Policy(ABC):
 
     @abstractmethod
     def rank(self, view: View) -> Ranking | Selection:
-        """The order in which jobs are offered GPUs now, or exactly who runs where."""
+        """The order in which jobs are offered GPUs now, or exactly which jobs run where."""
 
     def ran(self, job_index: int, seconds: float) -> None:  # noqa: B027 - most count from the view
         """The world's own count of the time a job ran since the last round, where it keeps one; 0 = it failed."""
@@ -188,7 +193,7 @@ class Policy(ABC):
         """A job ended after holding GPUs for ``gpu_time_s`` GPU-seconds; for policies that learn from history."""
 
     def notes(self) -> list[str]:
-        """Sentences that whoever reads the results should know, asked for when the run is over."""
+        """Sentences that a reader of the results should know, asked for when the run is over."""
         return []
 
 
@@ -220,3 +225,10 @@ class KeyPolicy(Policy):
                     f"policy {self.name}: its key has {len(column)} values for {len(view)} jobs, "
                     f"{int(np.isnan(column).sum())} of them not a number; it must give one number per job"
                 )
+
+
+def to_the_microsecond(seconds: Floats) -> Floats:
+    """Rounded so that times that differ by floating-point errors only are equal, and ties go by arrival.
+
+    What is left of a job that ran is a difference of large numbers, known to some 1e-10 s; a newcomer's is exact."""
+    return np.round(seconds, 6)

@@ -1,8 +1,8 @@
-"""First in, first out: strict head of line, or with backfilling by whatever fits."""
+"""First in, first out: strict head of line, or filling up with whatever fits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ class Fifo(KeyPolicy):
     """Jobs start in order of submission; the first one that does not fit blocks all behind it.
 
     With ``backfill`` those behind it that fit start all the same, and nothing is ever stopped for it, so that a wide
-    job may wait long. (``strict=false`` alone lets them start too, but stops them again as soon as that makes room.)
+    job may wait long; ``strict=false`` means the same.
     """
 
     name: ClassVar[str] = "fifo"
@@ -27,17 +27,25 @@ class Fifo(KeyPolicy):
 
     backfill: bool = param(False, "jobs behind one that does not fit may start, and nothing is stopped for it")
 
-    @property
-    def is_strict(self) -> bool:
-        return not self.backfill
-
-    @property
-    def is_preemptive(self) -> bool:
-        return not self.backfill
+    _fills: bool = field(default=False, init=False, repr=False)
+    """Jobs behind one that does not fit may start."""
 
     def __post_init__(self) -> None:
         if self.backfill:
-            self.rank = self._rank_running_first  # type: ignore[method-assign]  # no call layer without it
+            self.without_blocking()
+
+    @property
+    def is_strict(self) -> bool:
+        return not self._fills
+
+    @property
+    def is_preemptive(self) -> bool:
+        return not self._fills
+
+    def without_blocking(self) -> None:
+        """Fill up, and stop nothing: a job that overtook the head of the line would only be stopped for it again."""
+        self._fills = True
+        self.rank = self._rank_running_first  # type: ignore[method-assign]  # no call layer without it
 
     def _rank_running_first(self, view: View) -> Ranking:
         """Placements that place every job anew must not stop running jobs either."""

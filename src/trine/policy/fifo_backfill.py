@@ -19,7 +19,7 @@ UNLIMITED_S = 365 * 86_400.0
 class FifoBackfill(Policy):
     """The head of the queue gets the earliest time at which enough GPUs will be free; others may overtake it only if
     they end before that time or leave it enough GPUs. Nothing is preempted. With exact run times the head is never
-    delayed by a job that overtook it. A job that states no duration is taken to run for a year: it overtakes nobody on
+    delayed by a job that overtook it. A job that states no duration is taken to run for a year: it overtakes no job on
     GPUs that the head waits for, and jobs that state one may pass while it runs. One that runs longer than stated is
     taken to end at any moment, so nothing new delays the head meanwhile. Jobs take the fastest GPU type with room.
     """
@@ -57,7 +57,7 @@ def _admit(view: View, waiting: Ints) -> list[tuple[int, int]]:
         return started
     head = int(rest[0])
     reservation = min(_reserve(view, started, head, pool, free[pool]) for pool in view.types_of(head))
-    # The head does not fit, but it is considered: whoever asks is told so, not that it waits for itself.
+    # The head does not fit, but it is considered: its explanation says so, not that it waits for itself.
     return [*started, (head, -1), *_backfill(view, rest[1:], free, reservation)]
 
 

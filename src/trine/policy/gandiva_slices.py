@@ -1,4 +1,4 @@
-"""Gandiva-like time slicing: when GPUs are short, jobs take turns on them, and running jobs move to pack.
+"""Gandiva-like time slicing: when GPUs are short, jobs share them in time slices, and running jobs move to pack.
 
 Not the share policy ``gandiva``, which packs two jobs on one GPU.
 """
@@ -17,9 +17,9 @@ from trine.policy.view import View
 
 @dataclass
 class GandivaSlices(Policy):
-    """Whoever has waited longest since its last turn goes next; a run gives way once it has had a slice.
+    """The job that has waited longest since its last slice goes next; a run gives way once it has had a slice.
 
-    Only while jobs wait that fit no free GPUs does any give way: the one whose turn has lasted longest first. With a
+    Only while jobs wait that fit no free GPUs does any give way: the one whose slice has lasted longest first. With a
     sticky placement a running gang that sits badly moves to better GPUs as soon as that pays, since suspending and
     moving are meant to be cheap here. Time slices are as long as rounds at least.
     """

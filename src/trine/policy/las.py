@@ -16,8 +16,10 @@ from trine.policy.view import Floats, View
 class Las(KeyPolicy):
     """The job that has run the fewest seconds goes first; needs no knowledge of durations.
 
-    With ``queues=log2`` it is the queue floor(log2(1 + GPU-hours)) that counts, and in it the order of arrival: jobs of
-    similar service do not take turns all the time.
+    By the second, a job that runs for one round has had more service than an equal one that waits: the two stop each
+    other round after round. ``quantum_s`` counts service in whole quanta instead: among equals the running job goes on,
+    so that each keeps its GPUs for a quantum at least. With ``queues=log2`` it is the queue floor(log2(1 +
+    GPU-hours)) that counts, and in it the order of arrival.
     """
 
     name: ClassVar[str] = "las"
@@ -30,10 +32,20 @@ class Las(KeyPolicy):
         ("none", "log2"),
     )
 
+    quantum_s: float = param(
+        0.0,
+        "service counts in quanta of so many seconds, running jobs first among equals; 0 = exactly",
+        minimum=0,
+    )
+
     def key(self, view: View) -> Floats | tuple[Floats, ...]:
         if self.queues == "none":
-            return view.attained_s
+            return self._quanta(view) if self.quantum_s > 0 else view.attained_s
         return log2_queues(view.attained_gpu_s), view.submit_s
+
+    def _quanta(self, view: View) -> tuple[Floats, ...]:
+        served = np.floor(view.attained_s / self.quantum_s + 1e-9)  # a quantum that is over but for rounding is over
+        return served, (~view.assigned).astype(np.float64), view.submit_s
 
 
 def log2_queues(service_gpu_s: Floats) -> Floats:

@@ -19,7 +19,7 @@ class Tiresias(KeyPolicy):
     """Jobs sink to the next queue at each limit of GPU-seconds; inside a queue, running first, then order of arrival.
 
     Queues instead of the raw attained service keep jobs of similar age from preempting each other all the time. A job
-    that has waited ``promote_after`` times as long as it ever ran counts as new again, so that nobody starves.
+    that has waited ``promote_after`` times as long as it ever ran counts as new again, so that no job starves.
     """
 
     name: ClassVar[str] = "tiresias"

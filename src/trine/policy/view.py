@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.core.compat import Compat
 from trine.core.errors import nearest
 from trine.core.job import Job
 
@@ -20,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 
 class JobColumns(Protocol):
-    """The engine's job table, as far as a policy may read it. One entry per job ever seen, by job number."""
+    """The engine's job table, as far as a policy may read it. One entry per job ever seen, by job index."""
 
     jobs: list[Job]
     submit_s: Floats
@@ -29,9 +28,13 @@ class JobColumns(Protocol):
     ideal_s: Floats
     steps: Floats
     done: Floats
+    """Steps at the last report or start."""
     rate: Floats
+    """Steps per second since then; 0 for jobs that do not run."""
     work_from_s: Floats
+    """When work goes on from ``done``: a start has to restore its checkpoint first."""
     attained_s: Floats
+    """Seconds that GPUs were held, up to ``run_from_s``."""
     run_from_s: Floats
     idle_from_s: Floats
     assigned: Flags
@@ -43,7 +46,13 @@ class JobColumns(Protocol):
 
 
 class View:
-    """The active jobs in order of arrival. Every column is aligned with ``slots``, the job numbers."""
+    """The active jobs, those that wait or run, in order of arrival, at one moment.
+
+    A column has one value per job, aligned with ``job_indices``. Columns are made when they are first read, and must
+    not be written to. Times are seconds on the clock of the run, durations are seconds, GPUs are counted. The best type
+    is the GPU type on which the job is fastest, of those that can hold it; median GPUs are chips of median speed inside
+    one node.
+    """
 
     def __init__(
         self,
@@ -52,38 +61,37 @@ class View:
         columns: JobColumns,
         free: Sequence[int] | Ints,
         capacity: Sequence[int] | Ints,
-        compat: Compat | None = None,
         prioritised: bool = True,
         all_run: bool = False,
         remaining_time: RemainingTime | None = None,
     ) -> None:
         self.now = now
+        """The time of this round, seconds."""
         self._job_indices = job_indices
-        self.compat = compat or _NO_QUIRKS
         self._remaining_time = remaining_time or remaining_by_work
         self.prioritised = prioritised
         """False promises that all priorities are 0."""
         self.all_run = all_run
-        """True promises that nobody waits."""
+        """True promises that no job waits."""
         self.news: tuple[list[int], list[int]] | None = None
-        """Numbers of the jobs that came and of those that left since the last round; ``None`` = look at ``slots``."""
+        """Indices of the jobs that came and of those that left since the last round; ``None``: not known."""
         self.within_quotas: Callable[[list[int]], Flags] | None = None
-        """Which of these job numbers, served in this order, exceed no quota; ``None``: there are no quotas."""
+        """Which of these job indices, served in this order, exceed no quota; ``None``: there are no quotas."""
         self.over_quota: set[int] | None = None
-        """Job numbers that a policy left out because of a quota; see ``allowed``."""
+        """Indices of jobs that a policy left out because of a quota; see ``allowed``."""
         self._columns = columns
         self._free = free
         self.gpus_by_type: list[int] = capacity if isinstance(capacity, list) else list(map(int, capacity))
-        """All GPUs by type, as plain numbers."""
+        """GPUs in service by GPU type, free or not, as plain numbers."""
 
     def of(self, job_index: int) -> tuple[int, tuple[int, ...], tuple[float, ...]]:
-        """GPUs, types that can hold it (fastest first) and seconds per step by type, of a job by its number."""
+        """GPUs, types that can hold it (fastest first) and seconds per step by type, of a job by its index."""
         columns = self._columns
         return int(columns.gpus[job_index]), columns.types[job_index], columns.step_s[job_index]
 
     @cached_property
     def job_indices(self) -> Ints:
-        """Job numbers, ascending; the same object from round to round while the same jobs are present."""
+        """Indices in the engine's table, ascending; the same object from round to round while the jobs are the same."""
         return self._job_indices() if callable(self._job_indices) else self._job_indices
 
     def __len__(self) -> int:
@@ -91,61 +99,64 @@ class View:
 
     @cached_property
     def free(self) -> Ints:
-        """Free GPUs by type."""
+        """Free GPUs by GPU type, in the order of ``gpus_by_type``."""
         return np.array(self._free, dtype=np.int64)
 
     @cached_property
     def capacity(self) -> Ints:
-        """All GPUs by type."""
+        """GPUs in service by GPU type, free or not; ``gpus_by_type`` as a column."""
         return np.array(self.gpus_by_type, dtype=np.int64)
 
     def job(self, position: int) -> Job:
-        """The job itself; for what has no column."""
+        """The job at this position of the view; for what has no column (user, group, model, deadline ...)."""
         return self._columns.jobs[int(self.job_indices[position])]
 
     @property
     def revision(self) -> int:
-        """The same as long as no job present has another speed than was thought."""
+        """A number that grows when jobs turn out to be faster or slower than was thought."""
         return self._columns.revision
 
     def job_of(self, job_index: int) -> Job:
-        """The job with this number."""
+        """The job with this index."""
         return self._columns.jobs[job_index]
 
     def name(self, job_index: int) -> str:
-        """Id of the job with this number, active or not."""
+        """Id of the job with this index, active or not."""
         return self._columns.jobs[job_index].id
 
     @property
     def beyond(self) -> int:
-        """The first number that no job has yet."""
+        """The first index that no job has yet."""
         return len(self._columns.jobs)
 
     def step_s(self) -> list[tuple[float, ...]]:
-        """Seconds per step by GPU type, for each job."""
+        """Seconds per step on median GPUs of each type, for each job; infinity where it cannot run."""
         known = self._columns.step_s
         return [known[job_index] for job_index in self.job_indices.tolist()]
 
     @cached_property
     def submit_s(self) -> Floats:
+        """When the job was submitted, seconds."""
         return self._columns.submit_s[self.job_indices]
 
     @cached_property
     def gpus(self) -> Ints:
+        """GPUs that the job needs, all at once (its gang)."""
         return self._columns.gpus[self.job_indices]
 
     @cached_property
     def priority(self) -> Floats:
+        """The user's priority; larger goes first, 0 by default. ``KeyPolicy`` puts it before its own key."""
         return self._columns.priority[self.job_indices]
 
     @cached_property
     def ideal_s(self) -> Floats:
-        """Run time on median GPUs of the best type, seconds."""
+        """Run time of the whole job on median GPUs of the best type, seconds."""
         return self._columns.ideal_s[self.job_indices]
 
     @cached_property
     def assigned(self) -> Flags:
-        """The job has GPUs, or gets them as soon as those before it have left."""
+        """The job has GPUs, or gets them as soon as the jobs on them have left; the others wait."""
         return self._columns.assigned[self.job_indices]
 
     @cached_property
@@ -154,7 +165,7 @@ class View:
         return self._columns.open_ended[self.job_indices]
 
     def allowed(self, order: Ints) -> Ints:
-        """``order`` without the waiting jobs that would exceed a quota, for policies that count on who starts."""
+        """``order`` without the waiting jobs that would exceed a quota, for policies that count on which jobs start."""
         if self.within_quotas is None:
             return order
         kept = self.within_quotas(self.job_indices[order].tolist())
@@ -163,7 +174,7 @@ class View:
 
     @cached_property
     def type_index(self) -> Ints:
-        """Index of the type of the GPUs that a job has, in the order of ``gpus_by_type``; -1 if it has none."""
+        """Index of the type of the GPUs that the job has, in the order of ``gpus_by_type``; -1 if it has none."""
         return self._columns.type_index[self.job_indices]
 
     def types_of(self, position: int) -> tuple[int, ...]:
@@ -171,13 +182,13 @@ class View:
         return self._columns.types[int(self.job_indices[position])]
 
     def remaining_on(self, position: int, type_index: int) -> float:
-        """Seconds of work left on median GPUs of this type."""
+        """Seconds of work left of the job at ``position`` on median GPUs of this type."""
         step_s = self._columns.step_s[int(self.job_indices[position])]
         return float(self.remaining_s[position]) * step_s[type_index] / step_s[self.types_of(position)[0]]
 
     @cached_property
     def attained_s(self) -> Floats:
-        """Wall seconds the job has held its GPUs."""
+        """Seconds for which the job has held GPUs, in all its runs: the attained service of LAS."""
         before = self._columns.attained_s[self.job_indices]
         since = self.now - self._columns.run_from_s[self.job_indices]
         return np.where(self.assigned, before + since, before)
@@ -194,7 +205,9 @@ class View:
 
     @cached_property
     def done(self) -> Floats:
-        """Steps done, extrapolated from the last report at the present rate, which is 0 for jobs that hold no GPUs."""
+        """Steps done, extrapolated from the last report at the present rate, which is 0 for jobs that hold no GPUs.
+
+        Never more than ``steps``."""
         c = self._columns
         since = np.maximum(self.now - c.work_from_s[self.job_indices], 0.0)
         return np.minimum(c.done[self.job_indices] + since * c.rate[self.job_indices], c.steps[self.job_indices])
@@ -206,16 +219,17 @@ class View:
 
     @cached_property
     def steps_left(self) -> Floats:
+        """Steps that are not done yet."""
         return self.steps - self.done
 
     @cached_property
     def remaining_s(self) -> Floats:
-        """Seconds of work left on median GPUs of the best type."""
+        """Seconds of work left on median GPUs of the best type; a guess for ``open_ended`` jobs."""
         return self._remaining_time(self)
 
     @cached_property
     def ends_s(self) -> Floats:
-        """When a job that has GPUs will end if it stays where it is (a guess until it runs); ``inf`` for the others."""
+        """When a job that has GPUs will end if it stays where it is, seconds (a guess until it runs); else infinity."""
         c = self._columns
         left = c.steps[self.job_indices] - self.done
         rate = c.rate[self.job_indices]
@@ -247,5 +261,4 @@ def remaining_by_work(view: View) -> Floats:
     return view.ideal_s * (1.0 - view.done / view.steps)
 
 
-_NO_QUIRKS = Compat()
 _RENAMED = {"slots": "job_indices", "running": "assigned", "pool": "type_index", "pools_of": "types_of"}

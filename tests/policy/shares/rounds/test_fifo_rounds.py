@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.strategies import stable
-from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.shares.base import Memory
 from trine.policy.shares.fifo import Fifo
 from trine.policy.shares.problem import Problem
@@ -33,7 +32,7 @@ class Floor:
         return self.table.add(Job(str(len(self.table)), 0.0, gpus, 10.0), 10.0, tuple(order), steps)
 
     def view(self, job_indices: list[int]) -> View:
-        return View(0.0, np.array(job_indices, np.int64), self.table, self.capacity, self.capacity, Compat())
+        return View(0.0, np.array(job_indices, np.int64), self.table, self.capacity, self.capacity)
 
     def asked(self, rounds: FifoRounds, job_indices: list[int], anew: bool = False) -> dict[int, int]:
         view = self.view(job_indices)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.strategies import stable
-from trine.core.compat import Compat
 from trine.core.job import Job
-from trine.engine.table import JobTable
+from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
 from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.shares.rounds.round_selection import Candidates, select
@@ -71,7 +70,7 @@ class Received:
         self.scheduler = DeficitScheduler(JobRateCache(types), list(range(types)), self.stay_rounds * ROUND_S, ROUND_S)
 
     def view(self, now: float) -> View:
-        return View(now, self.job_indices, self.table, self.demand.gpus, self.demand.gpus, Compat())
+        return View(now, self.job_indices, self.table, self.demand.gpus, self.demand.gpus)
 
     def begin(self) -> None:
         types = len(self.demand.gpus)
