@@ -16,9 +16,12 @@ from trine.core.job import Job
 from trine.inputs.yaml_reader import read_mapping
 from trine.report.compare import estimate
 from trine.report.files import JOB_COLUMNS
-from trine.reproduce.comparison import (
+from trine.reproduce.dally import ALWAYS, AUTO, FULL, NO_WAIT, PAPER, SKEW, WITHOUT_DATA, Tuner, bands, contenders
+from trine.reproduce.dally_settings import LONGEST_S, SIZES, DallyInputs, generated_jobs, prototypes, stretch
+from trine.reproduce.experiment import Outcome, attempt, contenders_of
+from trine.reproduce.paired_comparison import (
     Band,
-    Comparison,
+    PairedComparison,
     Setting,
     at_least_lower,
     between,
@@ -26,10 +29,7 @@ from trine.reproduce.comparison import (
     difference,
     no_worse,
 )
-from trine.reproduce.dally import ALWAYS, AUTO, FULL, NO_WAIT, PAPER, SKEW, WITHOUT_DATA, Tuner, bands, contenders
-from trine.reproduce.dally_settings import LONGEST_S, SIZES, DallyInputs, generated_jobs, prototypes, stretch
-from trine.reproduce.experiment import Outcome, attempt, contenders_of
-from trine.reproduce.page import Reproduction, write_page
+from trine.reproduce.reproduction import Reproduction, write_page
 from trine.sim.scenario import Scenario
 from trine.trace.generate import offered_load
 from trine.trace.models import network_sensitive
@@ -112,7 +112,7 @@ def test_communication_of_spread_jobs_leaves_out_seeds_in_which_the_base_spreads
     quiet = replace(PLAIN, comm_node_h=1.0, comm_spread_h=0.0)
     found: dict[Any, Any] = {("here", name, 1): quiet for name in (AUTO, SKEW)}
     found |= {("here", AUTO, 0): quiet, ("here", SKEW, 0): replace(PLAIN, comm_node_h=100.0, comm_spread_h=99.0)}
-    compared = Comparison(found)
+    compared = PairedComparison(found)
     assert compared.difference(SETTING, AUTO, SKEW, "comm_node_h").values == pytest.approx([-99.0, 0.0])
     assert compared.difference(SETTING, AUTO, SKEW, "comm_spread_h").values == pytest.approx([-100.0])
     assert "comm_spread_h" not in {band.figure for band in bands(inputs())}
@@ -123,7 +123,7 @@ def test_the_best_of_several_is_taken_seed_by_seed() -> None:
     found: dict[Any, Any] = {
         ("here", name, seed): Figures(jct_h=h) for name, own in hours.items() for seed, h in enumerate(own)
     }
-    compared = Comparison(found)
+    compared = PairedComparison(found)
     assert compared.difference(SETTING, AUTO, (SKEW, ALWAYS), "jct_h").values == pytest.approx([-10.0, -50.0])
     doubled = compared.difference(SETTING, AUTO, SKEW, lambda outcome: 2 * outcome.jct_h)
     assert doubled == compared.difference(SETTING, AUTO, SKEW, "jct_h"), "a figure may be a function of the outcome"
@@ -135,7 +135,7 @@ def test_the_best_of_several_is_taken_seed_by_seed() -> None:
 def test_a_failed_run_is_outside_the_band_and_loses_no_other_figure() -> None:
     found = results(auto=replace(PLAIN, makespan_h=60.0))
     found["here", SKEW, 1] = Outcome("a wheel came off")
-    checks = [band.check(Comparison(found), SETTING) for band in bands(inputs())]
+    checks = [band.check(PairedComparison(found), SETTING) for band in bands(inputs())]
     assert [c.ours == "failed: a wheel came off" for c in checks] == [True] * 3 + [False] * 7
     assert {c.held for c in checks[:3]} == {False}
 
@@ -150,7 +150,7 @@ def test_bands_hold_at_their_edge() -> None:
 
 def test_each_band_is_judged_by_the_policy_it_names() -> None:
     better = replace(PLAIN, makespan_h=60.0, jct_h=6.0, wait_p95_h=4.0, comm_h=500.0, comm_node_h=4.0)
-    every = [band.check(Comparison(results(auto=better)), SETTING) for band in bands(inputs())]
+    every = [band.check(PairedComparison(results(auto=better)), SETTING) for band in bands(inputs())]
     assert [c.held for c in every] == [True] * 10
     assert every[1].ours == "-40 ± 0 %, best -40 %"
     assert [c.published for c in every[:3]] == [
@@ -159,7 +159,7 @@ def test_each_band_is_judged_by_the_policy_it_names() -> None:
         "up to 98 % lower (all jobs)",
     ]
     slower = results(auto=better, always=replace(PLAIN, jct_h=5.0), no_wait=replace(PLAIN, comm_h=400.0))
-    every = [band.check(Comparison(slower), SETTING) for band in bands(inputs())]
+    every = [band.check(PairedComparison(slower), SETTING) for band in bands(inputs())]
     missed = [c.what for c in every if not c.held]
     assert missed == [f"JCT against {ALWAYS}", f"communication against {NO_WAIT}"]
 

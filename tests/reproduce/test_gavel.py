@@ -23,7 +23,7 @@ from trine.reproduce.experiment import Outcome, attempt, run_all
 from trine.reproduce.gavel import EXPERIMENTS, PAPER
 from trine.reproduce.gavel_inputs import CONTENDERS, FIGURES, PHYSICAL, GavelData, scenario
 from trine.reproduce.gavel_tables import TABLES, TraceTable
-from trine.reproduce.page import Panel, Part, Reproduction, write_page
+from trine.reproduce.reproduction import Panel, Part, Reproduction, write_page
 from trine.sim.scenario import Scenario, run
 
 JOBS = (

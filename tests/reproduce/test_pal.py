@@ -12,8 +12,8 @@ import pytest
 from trine.core.errors import InputError
 from trine.reproduce.checks import Check
 from trine.reproduce.experiment import Experiment, find_root
-from trine.reproduce.page import Panel, Part, Reproduction, write_page
 from trine.reproduce.pal import PAPER, PalData, Published64, WhereFrom
+from trine.reproduce.reproduction import Panel, Part, Reproduction, write_page
 
 
 def part(shared_data: Path, experiment: Experiment[PalData]) -> Part:

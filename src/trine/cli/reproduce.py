@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from trine.reproduce.page import Reproduction
+    from trine.reproduce.reproduction import Reproduction
 
 app = typer.Typer(help="Run the experiments of a paper again and compare.", no_args_is_help=True)
 
@@ -61,7 +61,7 @@ def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, o
 
     from trine.cli.progress_bar import ProgressBar
     from trine.report.page import require_page
-    from trine.reproduce.page import write_page
+    from trine.reproduce.reproduction import write_page
 
     if out:
         require_page()

@@ -19,7 +19,6 @@ from trine.perf.model_traffic import shipped_table
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.reproduce.checks import Check
-from trine.reproduce.comparison import COMPARED, Band, Comparison, Setting
 from trine.reproduce.dally_settings import (
     ARRIVALS,
     MIX,
@@ -31,7 +30,8 @@ from trine.reproduce.dally_settings import (
     without_embeddings,
 )
 from trine.reproduce.experiment import Contender, Experiment, Outcomes, Paper, Runs, contenders_of
-from trine.reproduce.page import Panel, Part, Table
+from trine.reproduce.paired_comparison import COMPARED, Band, PairedComparison, Setting, SideBySide
+from trine.reproduce.reproduction import Panel, Part, ResultTable
 from trine.trace.models import DEFAULT_MODELS
 
 AUTO, NO_WAIT, FULL = "dally, tuned timers", "dally, no wait", "dally, fully consolidated"
@@ -85,7 +85,7 @@ class TierSlowdowns(Experiment[DallyInputs]):
             for tier, name in ((1, "one rack"), (2, "several racks"))
         ]
         panel = Panel(f"{title}, congested", "", "Times the step inside a node", lines, list(self.models))
-        return Part([], [panel], [Table(title, header, rows)])
+        return Part([], [panel], [ResultTable(title, header, rows)])
 
     def _slowdowns(self, inputs: DallyInputs, congestion: float) -> dict[str, tuple[float, ...]]:
         """By model: node, rack and network, links used by nothing else."""
@@ -96,25 +96,6 @@ class TierSlowdowns(Experiment[DallyInputs]):
 
 
 # -- policies side by side -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SideBySide(Experiment[DallyInputs]):
-    """Every policy in one setting, and the bands where the network is congested."""
-
-    name: str
-    setting: Setting
-
-    def runs(self, inputs: DallyInputs) -> Runs:
-        return self.setting.runs(contenders(inputs))
-
-    def judge(self, inputs: DallyInputs, outcomes: Outcomes) -> Part:
-        found, names = Comparison(outcomes), list(contenders(inputs))
-        checks = [band.check(found, self.setting) for band in bands(inputs)] if self.setting.judged else []
-        rows = [(base, *found.differences(self.setting, AUTO, base)) for base in names if base != AUTO]
-        header = ("tuned timers against, %", *COMPARED.values())
-        gains = Table(f"{self.name}: tuned timers against the others", header, rows)
-        return Part(checks, tables=[found.table(self.setting, names), gains])
 
 
 def bands(inputs: DallyInputs) -> list[Band]:
@@ -135,14 +116,14 @@ class WithoutEmbeddings(Experiment[DallyInputs]):
 
     def judge(self, inputs: DallyInputs, outcomes: Outcomes) -> Part:
         del inputs
-        found = Comparison(outcomes)
+        found = PairedComparison(outcomes)
         rows = [
             (f"{setting.name}: against {base}", *found.differences(setting, AUTO, base))
             for setting in self.settings
             for base in (SKEW, ALWAYS)
         ]
         title = "Without embedding models: tuned timers, %"
-        return Part([], tables=[Table(title, ("scenario", *COMPARED.values()), rows)])
+        return Part([], tables=[ResultTable(title, ("scenario", *COMPARED.values()), rows)])
 
 
 # -- the tuner -------------------------------------------------------------------------------------------------------
@@ -172,7 +153,7 @@ class Tuner(Experiment[DallyInputs]):
         return {key: run for setting in self.settings for key, run in setting.runs(others).items()}
 
     def judge(self, inputs: DallyInputs, outcomes: Outcomes) -> Part:
-        found, allowed = Comparison(outcomes), float(inputs.figures["bands"]["tuner_percent"])
+        found, allowed = PairedComparison(outcomes), float(inputs.figures["bands"]["tuner_percent"])
         labels = [*self.timers.values(), *self.tuned.values()]
         jct_h = {s: {name: found.mean(s, name, "jct_h") for name in (*self.timers, *self.tuned)} for s in self.settings}
         across = [float(i) for i in range(len(labels))]
@@ -184,7 +165,7 @@ class Tuner(Experiment[DallyInputs]):
             labels,
         )
         rows = [(s.name, *(f"{x:.2f}" for x in own.values())) for s, own in jct_h.items()]
-        table = Table("Tuner: JCT h by timer for a node", ("scenario", *labels), rows)
+        table = ResultTable("Tuner: JCT h by timer for a node", ("scenario", *labels), rows)
         return Part([self._check(s, own, allowed) for s, own in jct_h.items()], [panel], [table])
 
     def _above(self, value_h: float, jct_h: dict[str, float]) -> float:
@@ -268,18 +249,18 @@ class WherePays(Experiment[DallyInputs]):
     def judge(self, inputs: DallyInputs, outcomes: Outcomes) -> Part:
         """A panel for each quantity, and all figures in one table."""
         del inputs
-        found = Comparison(outcomes)
+        found = PairedComparison(outcomes)
         rows = [(p.setting.name, *self._cells(found, p.setting)) for p in self.points]
         columns = ("JCT, fully consolidated", "JCT, tuned", "makespan, fully cons.", "makespan, tuned")
-        table = Table("Where waiting pays", ("against no wait, %", *columns), rows)
+        table = ResultTable("Where waiting pays", ("against no wait, %", *columns), rows)
         return Part([], [self._panel(found, axis) for axis in AXES], [table])
 
-    def _cells(self, found: Comparison, setting: Setting) -> list[str]:
+    def _cells(self, found: PairedComparison, setting: Setting) -> list[str]:
         pairs = [(name, key) for key in ("jct_h", "makespan_h") for name in (FULL, AUTO)]
         estimates = [found.difference(setting, name, NO_WAIT, key) for name, key in pairs]
         return [f"{e.mean:+.1f} ± {e.half:.1f}" if e.half is not None else f"{e.mean:+.1f}" for e in estimates]
 
-    def _panel(self, found: Comparison, axis: Axis) -> Panel:
+    def _panel(self, found: PairedComparison, axis: Axis) -> Panel:
         own, lines = [p for p in self.points if p.axis is axis], []
         for name in (FULL, AUTO):
             for batch in sorted({p.batch for p in own}):
@@ -293,13 +274,13 @@ class WherePays(Experiment[DallyInputs]):
 # -- the paper -------------------------------------------------------------------------------------------------------
 
 
-def experiments(inputs: DallyInputs) -> list[Experiment[DallyInputs]]:
+def experiments(inputs: DallyInputs) -> list[Experiment[Any]]:
     """All, in the order of the page."""
     effort = Effort(2, 1, 1) if inputs.quick else Effort()
     compared = prototypes(inputs, effort.seeds) + philly(inputs, effort.seeds)
     return [
         TierSlowdowns(),
-        *(SideBySide(setting.name, setting) for setting in compared),
+        *(SideBySide(s.name, s, contenders(inputs), AUTO, "tuned timers", bands(inputs)) for s in compared),
         WithoutEmbeddings(without_embeddings(inputs, effort.sweep_seeds)),
         Tuner([setting.first(effort.tuner_seeds) for setting in compared]),
         WherePays.of(inputs, effort.sweep_seeds),

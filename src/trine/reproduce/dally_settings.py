@@ -17,8 +17,8 @@ from typing import Any
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.inputs.cluster import load_cluster
-from trine.reproduce.comparison import Setting
 from trine.reproduce.experiment import HOUR_S, Inputs
+from trine.reproduce.paired_comparison import Setting
 from trine.sim.scenario import Scenario
 from trine.trace import ImportOptions, load, write_trace
 from trine.trace.models import DEFAULT_MIX, Mix, MixModel, draw_models, find_mix

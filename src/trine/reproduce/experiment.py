@@ -23,7 +23,7 @@ from trine.core.result import JobRecord, Segment, Summary
 from trine.inputs.preset import load_preset
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import Check, RunFailed
-from trine.reproduce.page import Part, Reproduction
+from trine.reproduce.reproduction import Part, Reproduction
 from trine.sim.scenario import Scenario, run
 
 HOUR_S = 3600.0

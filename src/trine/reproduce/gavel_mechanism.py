@@ -21,7 +21,7 @@ from trine.reproduce.gavel_inputs import (
     label,
     scenario,
 )
-from trine.reproduce.page import Line, Panel, Part
+from trine.reproduce.reproduction import Line, Panel, Part
 from trine.sim.scenario import Scenario
 from trine.trace.generate import generate
 

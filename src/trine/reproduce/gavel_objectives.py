@@ -36,7 +36,7 @@ from trine.reproduce.gavel_inputs import (
     scenario,
 )
 from trine.reproduce.gavel_tables import LP_BAND
-from trine.reproduce.page import Line, Panel, Part
+from trine.reproduce.reproduction import Line, Panel, Part
 from trine.sim.scenario import Scenario
 from trine.trace.formats.trine import write_trace
 from trine.trace.generate import generate

@@ -26,7 +26,7 @@ from trine.reproduce.gavel_inputs import (
     listed,
     scenario,
 )
-from trine.reproduce.page import Panel, Part
+from trine.reproduce.reproduction import Panel, Part
 from trine.sim.scenario import Scenario
 
 SINGLE, MULTIPLE = "gavel-continuous-single", "gavel-continuous-multiple"

@@ -10,7 +10,7 @@ from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import EQUAL, Check, check, no_worse, same_finishes, with_change, within
 from trine.reproduce.experiment import Experiment, Key, Outcome, Outcomes, Runs, known_points
 from trine.reproduce.gavel_inputs import AXES, CONTENDERS, FIGURES, METRICS, MODES, GavelData, label, scenario
-from trine.reproduce.page import Panel, Part
+from trine.reproduce.reproduction import Panel, Part
 from trine.sim.scenario import Scenario
 
 DETERMINED = ("isolated", "fifo", "fifo_perf", "allox", "gandiva")

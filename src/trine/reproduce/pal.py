@@ -12,7 +12,6 @@ from typing import Any
 from trine.report.compare import Estimate, estimate
 from trine.report.text import with_interval
 from trine.reproduce.checks import Check, check
-from trine.reproduce.comparison import Comparison, Setting
 from trine.reproduce.experiment import (
     Experiment,
     Inputs,
@@ -25,7 +24,8 @@ from trine.reproduce.experiment import (
     known_points,
     preset_scenario,
 )
-from trine.reproduce.page import Panel, Part
+from trine.reproduce.paired_comparison import PairedComparison, Setting
+from trine.reproduce.reproduction import Panel, Part
 from trine.sim.scenario import Scenario
 
 WORKLOADS = (1, 2, 3)
@@ -285,7 +285,7 @@ class WhereFrom(Experiment[PalData]):
 
     def _gain(self, data: PalData, draw: str, ours: str, base: str, outcomes: Outcomes) -> Estimate:
         """Gain per seed (geometric mean over the workloads), mean and interval over the seeds."""
-        found, settings = Comparison(outcomes), self.settings(data, draw)
+        found, settings = PairedComparison(outcomes), self.settings(data, draw)
         ours_s, base_s = ([found.values(s, name, _jct_s) for s in settings] for name in (ours, base))
         return estimate(
             [_geomean_gain(*pair) for pair in zip(zip(*ours_s, strict=True), zip(*base_s, strict=True), strict=True)]

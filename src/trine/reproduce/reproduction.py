@@ -110,7 +110,7 @@ def _wrapped(label: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Figures side by side, written out; the first column names the row."""
 
     title: str
@@ -124,7 +124,7 @@ class Part:
 
     checks: list[Check]
     panels: list[Panel] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ResultTable] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Reproduction:
         return [panel for part in self.parts for panel in part.panels]
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ResultTable]:
         return [table for part in self.parts for table in part.tables]
 
     @property
@@ -237,7 +237,7 @@ def _sections(number: int, part: Part) -> list[str]:
     return [*(page.section(_capital(table.title), _written(table)) for table in part.tables), *judged, *alone]
 
 
-def _written(table: Table) -> str:
+def _written(table: ResultTable) -> str:
     rows = [[page.Cell(text, number=i > 0) for i, text in enumerate(row)] for row in (table.header, *table.rows)]
     return page.table(rows[0], rows[1:])
 

@@ -7,19 +7,19 @@ between seeds cancels out of a paired difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trine.report.compare import Estimate, estimate
 from trine.report.text import number, with_interval
 from trine.reproduce.checks import Check, check
-from trine.reproduce.experiment import Contender, Outcome, Outcomes, Runs
-from trine.reproduce.page import Table
+from trine.reproduce.experiment import Contender, Experiment, Inputs, Outcome, Outcomes, Runs
+from trine.reproduce.reproduction import Part, ResultTable
 from trine.sim.scenario import Scenario
 
 Figure = str | Callable[[Outcome], float]
 """A figure of ``Outcome`` by name, or one that an experiment computes from an outcome."""
-COLUMNS: dict[str, str] = {
+COLUMNS: dict[Figure, str] = {
     "makespan_h": "makespan h",
     "jct_h": "JCT h",
     "jct_p95_h": "p95",
@@ -35,7 +35,7 @@ COLUMNS: dict[str, str] = {
     "moves": "moves/job",
 }
 WITH_INTERVAL = ("makespan_h", "jct_h", "comm_h")
-COMPARED = {
+COMPARED: dict[Figure, str] = {
     "makespan_h": "makespan",
     "jct_h": "JCT",
     "jct_p95_h": "p95 JCT",
@@ -75,7 +75,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """Outcomes by setting, contender and seed."""
 
     outcomes: Outcomes
@@ -99,14 +99,16 @@ class Comparison:
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def table(self, setting: Setting, contenders: Iterable[str]) -> Table:
+    def table(
+        self, setting: Setting, contenders: Iterable[str], columns: Mapping[Figure, str] = COLUMNS
+    ) -> ResultTable:
         """One line per contender, means over seeds."""
-        rows = [(name, *self._cells(setting, name)) for name in contenders]
-        header = ("mean over seeds", *COLUMNS.values(), "gangs in node/rack/network %")
-        return Table(f"{setting.name}, {setting.scenarios[0].cluster}, {len(setting.seeds)} seeds", header, rows)
+        rows = [(name, *self._cells(setting, name, columns)) for name in contenders]
+        header = ("mean over seeds", *columns.values(), "gangs in node/rack/network %")
+        return ResultTable(f"{setting.name}, {setting.scenarios[0].cluster}, {len(setting.seeds)} seeds", header, rows)
 
-    def _cells(self, setting: Setting, name: str) -> list[str]:
-        found = {key: estimate(self.values(setting, name, key)) for key in COLUMNS}
+    def _cells(self, setting: Setting, name: str, columns: Iterable[Figure]) -> list[str]:
+        found = {key: estimate(self.values(setting, name, key)) for key in columns}
         cells = [
             f"{e.mean:.0%}" if key == "utilization" else with_interval(e.mean, e.half if key in WITH_INTERVAL else None)
             for key, e in found.items()
@@ -114,9 +116,11 @@ class Comparison:
         tiers = zip(*(self.outcomes[setting.name, name, seed].tiers for seed in setting.seeds), strict=True)
         return [*cells, "/".join(number(100 * sum(shares) / len(shares), 2) for shares in tiers)]
 
-    def differences(self, setting: Setting, ours: str, base: str) -> list[str]:
-        """Cells of ``COMPARED``: percent, negative is lower, 95 % interval of the paired difference."""
-        found = (self.difference(setting, ours, base, key) for key in COMPARED)
+    def differences(
+        self, setting: Setting, ours: str, base: str, figures: Iterable[Figure] = tuple(COMPARED)
+    ) -> list[str]:
+        """A cell for each figure: percent, negative is lower, 95 % interval of the paired difference."""
+        found = (self.difference(setting, ours, base, key) for key in figures)
         return [with_interval(e.mean, e.half) if e.values else "-" for e in found]
 
 
@@ -158,7 +162,7 @@ class Band:
 
     ours: str
     base: str | tuple[str, ...]
-    figure: str
+    figure: Figure
     words: str
     holds: Rule
     published: str = "-"
@@ -180,7 +184,7 @@ class Band:
         base = against if isinstance(against, str) else tuple(against)
         return cls(ours, base, given["figure"], words, holds, given.get("published", "-"))
 
-    def check(self, found: Comparison, setting: Setting) -> Check:
+    def check(self, found: PairedComparison, setting: Setting) -> Check:
         """The band in one setting."""
         base = self.base if isinstance(self.base, str) else f"the best per seed of {'; '.join(self.base)}"
 
@@ -188,5 +192,36 @@ class Band:
             change = found.difference(setting, self.ours, self.base, self.figure)
             return described(change), self.holds(change) if change.values else None
 
-        what = f"{COMPARED.get(self.figure, self.figure)} against {base}"
+        named = self.figure if isinstance(self.figure, str) else self.figure.__name__
+        what = f"{COMPARED.get(self.figure, named)} against {base}"
         return check(setting.name, what, judge, self.words, self.published, "mean of the seeds")
+
+
+# -- the experiment ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SideBySide(Experiment[Inputs]):
+    """Every contender in one setting: means over seeds, one of them against each other one, and its bands."""
+
+    name: str
+    setting: Setting
+    contenders: Mapping[str, Contender]
+    ours: str
+    ours_label: str
+    bands: Sequence[Band] = ()
+    columns: Mapping[Figure, str] = field(default_factory=lambda: COLUMNS)
+    compared: Mapping[Figure, str] = field(default_factory=lambda: COMPARED)
+
+    def runs(self, inputs: Inputs) -> Runs:
+        del inputs
+        return self.setting.runs(self.contenders)
+
+    def judge(self, inputs: Inputs, outcomes: Outcomes) -> Part:
+        del inputs
+        found, others = PairedComparison(outcomes), [name for name in self.contenders if name != self.ours]
+        checks = [band.check(found, self.setting) for band in self.bands] if self.setting.judged else []
+        rows = [(base, *found.differences(self.setting, self.ours, base, self.compared)) for base in others]
+        header = (f"{self.ours_label} against, %", *self.compared.values())
+        gains = ResultTable(f"{self.name}: {self.ours_label} against the others", header, rows)
+        return Part(checks, tables=[found.table(self.setting, self.contenders, self.columns), gains])
