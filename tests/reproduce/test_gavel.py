@@ -115,7 +115,7 @@ def test_a_run_that_breaks_is_told_and_the_others_count(data: GavelData, monkeyp
     monkeypatch.setattr(experiment, "run", broken)
     checks = TINY.judge(data, outcomes_of(TINY, data)).checks
     told = [c for c in checks if c.ours == "failed: RuntimeError: a wheel came off"]
-    assert {c.held for c in told} == {False}
+    assert {(c.held, c.counted) for c in told} == {(False, True)}, "a failed run counts"
     assert all(c.what.startswith("isolated") == (c in told) for c in checks)
 
 
@@ -160,6 +160,27 @@ def test_the_last_sentence_says_what_held_and_what_did_not() -> None:
     good = replace(found, parts=[Part(found.checks[:1])])
     assert good.held
     assert good.sentence() == "1 of 1 figures lie in their bands, all of them in A; none lies outside."
+
+
+def test_directions_are_shown_and_not_counted() -> None:
+    up, down = (
+        Check("C", what, "0.9", held=held, band="at least 1", counted=False)
+        for what, held in (("up", True), ("down", False))
+    )
+    found = replace(drawn(), parts=[Part([Check("A", "this", "1", held=True), up, down])])
+    assert found.held, "a direction does not make the command fail"
+    assert found.sentence() == (
+        "1 of 1 figures lie in their bands, all of them in A; none lies outside. "
+        "Not counted: 1 of 2 directions and times are as expected; not: C: down, 0.9 (at least 1)."
+    )
+
+
+def test_only_figures_that_can_miss_on_both_sides_count(data: GavelData) -> None:
+    checks = TINY.judge(data, outcomes_of(TINY, data)).checks
+    assert {c.what: c.counted for c in checks if c.what.startswith("isolated")} == {
+        "isolated, average JCT h, as published": True,
+        "isolated, average JCT h, trine": False,
+    }
 
 
 def test_plots_are_what_plotly_understands() -> None:

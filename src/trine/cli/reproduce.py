@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run the experiments of a paper again and compare.", no_args_is_help=True)
 
-MARKS = {True: "ok", False: "OUTSIDE", None: ""}
+MARKS: dict[tuple[bool | None, bool], str] = {
+    (True, True): "ok",
+    (False, True): "OUTSIDE",
+    (True, False): "(ok)",
+    (False, False): "(no)",
+}
+"""By whether a figure holds and whether it counts."""
 DataDir = Annotated[
     str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/ and hardware/.")
 ]
@@ -106,7 +112,10 @@ def _print_together(found: Reproduction) -> None:
     from trine.cli.tables import print_table
 
     rows = [("", "experiment", "what", "published", "reference", "ours")]
-    rows += [(MARKS[c.held], c.experiment, c.what, c.published, c.reference, c.ours) for c in found.checks]
+    rows += [
+        (MARKS.get((c.held, c.counted), ""), c.experiment, c.what, c.published, c.reference, c.ours)
+        for c in found.checks
+    ]
     print_table(rows, numbers_from=6)
 
 
@@ -117,5 +126,5 @@ def _print_by_experiment(found: Reproduction) -> None:
     from trine.cli.tables import print_table
 
     for name, checks in groupby(found.checks, key=lambda c: c.experiment):
-        rows = [(MARKS[c.held], c.what, c.published, c.reference, c.ours) for c in checks]
+        rows = [(MARKS.get((c.held, c.counted), ""), c.what, c.published, c.reference, c.ours) for c in checks]
         print_table([("", name, "published", "reference", "ours"), *rows], numbers_from=5)

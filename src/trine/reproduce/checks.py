@@ -29,7 +29,11 @@ class Finishes(Protocol):
 
 @dataclass(frozen=True)
 class Check:
-    """One figure of one experiment. ``held`` is ``None`` where there is nothing to hold it against."""
+    """One figure of one experiment. ``held`` is ``None`` where there is nothing to hold it against.
+
+    Only a band that a figure can miss on both sides says how faithful a reproduction is. Directions, times that may be
+    shorter and processor times are shown with whether they are as expected, but not ``counted``.
+    """
 
     experiment: str
     what: str
@@ -38,6 +42,7 @@ class Check:
     published: str = "-"
     held: bool | None = None
     band: str = ""
+    counted: bool = True
 
 
 def check(
@@ -47,13 +52,15 @@ def check(
     reference: str = "-",
     published: str = "-",
     band: str = "",
+    *,
+    counted: bool = True,
 ) -> Check:
-    """``measure`` gives our figure as text and whether it lies in its band."""
+    """``measure`` gives our figure as text and whether it lies in its band. A failed run always counts."""
     try:
         ours, held = measure()
     except RunFailed as failure:
-        ours, held = f"failed: {failure}", False
-    return Check(experiment, what, ours, reference, published, held, band)
+        ours, held, counted = f"failed: {failure}", False, True
+    return Check(experiment, what, ours, reference, published, held, band, counted)
 
 
 def shown(experiment: str, what: str, measure: Callable[[], str]) -> Check:
@@ -76,14 +83,14 @@ def within(
 def no_worse(
     experiment: str, what: str, measure: Callable[[], float], expected: float, *, judged: bool = True
 ) -> Check:
-    """A time that may not be longer than that of the reference."""
+    """A time that may not be longer than that of the reference; not counted."""
 
     def judge() -> tuple[str, bool | None]:
         value = measure()
         return with_change(value, expected), value <= expected * (1 + EQUAL) if judged else None
 
     band = f"no worse than the reference (to {100 * EQUAL:g} %)" if judged else ""
-    return check(experiment, what, judge, f"{expected:.3f}", band=band)
+    return check(experiment, what, judge, f"{expected:.3f}", band=band, counted=False)
 
 
 def ratios(
@@ -95,13 +102,13 @@ def ratios(
     holds: Callable[[Sequence[float]], bool] = lambda times: min(times) >= 1,
     band: str = "at least 1",
 ) -> Check:
-    """How many times as long one takes as the other, at each point of a sweep."""
+    """How many times as long one takes as the other, at each point of a sweep: a direction, not counted."""
 
     def judge() -> tuple[str, bool]:
         times = measure()
         return " ".join(f"{x:.2f}" for x in times), holds(times)
 
-    return check(experiment, what, judge, "-", published, band)
+    return check(experiment, what, judge, "-", published, band, counted=False)
 
 
 def same_finishes(experiment: str, what: str, found: Finishes, expected: dict[str, float]) -> Check:

@@ -15,7 +15,14 @@ from trine.reproduce.checks import Check
 
 NAMED_MISSES, NAMED_MISSES_UNGROUPED = 8, 3
 """Figures outside their bands that the last sentence names."""
-MARKS = {True: "in its band", False: "OUTSIDE its band", None: ""}
+OUTSIDE = "OUTSIDE its band"
+MARKS = {
+    (True, True): "in its band",
+    (False, True): OUTSIDE,
+    (True, False): "as expected",
+    (False, False): "not as expected",
+}
+"""By whether it holds and whether it counts."""
 COLUMNS = ("", "what", "published", "reference", "ours", "band")
 MOST_MARKS = 6
 """Points on a linear axis that are marked one by one."""
@@ -150,11 +157,16 @@ class Reproduction:
 
     @property
     def judged(self) -> list[Check]:
-        return [check for check in self.checks if check.held is not None]
+        return [check for check in self.checks if check.held is not None and check.counted]
 
     @property
     def missed(self) -> list[Check]:
-        return [check for check in self.checks if check.held is False]
+        return [check for check in self.judged if not check.held]
+
+    @property
+    def uncounted(self) -> list[Check]:
+        """Directions and times, which can miss on one side only."""
+        return [check for check in self.checks if check.held is not None and not check.counted]
 
     @property
     def held(self) -> bool:
@@ -168,7 +180,17 @@ class Reproduction:
         outside = [f"{c.experiment}: {c.what}, {_expected(c)}" for c in missed[:NAMED_MISSES]]
         if len(missed) > NAMED_MISSES:
             outside.append(f"and {len(missed) - NAMED_MISSES} more")
-        return f"{summed}; outside: {'; '.join(outside)}." if missed else f"{summed}; none lies outside."
+        bands = f"{summed}; outside: {'; '.join(outside)}." if missed else f"{summed}; none lies outside."
+        return f"{bands}{self.expected()}"
+
+    def expected(self) -> str:
+        """The directions and times beside the bands, if there are any."""
+        if not self.uncounted:
+            return ""
+        other = [f"{c.experiment}: {c.what}, {c.ours} ({c.band})" for c in self.uncounted if not c.held]
+        named = f"; not: {'; '.join(other[:NAMED_MISSES])}" if other else ""
+        count = f"{len(self.uncounted) - len(other)} of {len(self.uncounted)}"
+        return f" Not counted: {count} directions and times are as expected{named}."
 
     def held_where(self) -> str:
         """How many figures lie in their bands, and in which experiments all."""
@@ -218,7 +240,7 @@ def write_page(found: Reproduction, out_dir: Path) -> None:
 def _page(found: Reproduction) -> str:
     outside = [page.section("Outside their bands", _table(found.missed, named=True))] if found.missed else []
     parts = [section for number, part in enumerate(found.parts) for section in _sections(number, part)]
-    lead = f"{found.held_where()}."
+    lead = f"{found.held_where()}.{found.expected()}"
     return page.page(f"{found.paper}, run again", lead, [*outside, page.notes(found.notes), *parts])
 
 
@@ -249,7 +271,7 @@ def _capital(title: str) -> str:
 def _table(checks: list[Check], named: bool = False) -> str:
     """One row per figure; ``named``: with its experiment."""
     rows = [
-        (MARKS[c.held], f"{c.experiment}: {c.what}" if named else c.what, c.published, c.reference, c.ours, c.band)
+        (_mark(c), f"{c.experiment}: {c.what}" if named else c.what, c.published, c.reference, c.ours, c.band)
         for c in checks
     ]
     header = [page.Cell(text, number=False) for text in COLUMNS]
@@ -259,4 +281,8 @@ def _table(checks: list[Check], named: bool = False) -> str:
 
 def _cell(column: str, text: str) -> page.Cell:
     long = column in ("what", "ours", "band") and len(text) > LONGEST
-    return page.Cell(text, number=False, best=text == MARKS[False], wrap=long)
+    return page.Cell(text, number=False, best=text == OUTSIDE, wrap=long)
+
+
+def _mark(check: Check) -> str:
+    return "" if check.held is None else MARKS[check.held, check.counted]
