@@ -223,7 +223,7 @@ def _node(name: str, verb: str) -> str:
 
 
 def log_lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Bytes of a log as they arrive, as whole lines without their ends; what is no UTF-8 becomes a replacement character."""
+    """Bytes of a log as they arrive, as whole lines without their ends; what is no UTF-8 is replaced."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     rest = ""
     for piece in pieces:
