@@ -16,6 +16,7 @@ from trine.engine.engine import Engine
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
 from trine.sim import metrics
+from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Life
 from trine.sim.scenario import make_world
 from trine.sim.world import World
@@ -84,7 +85,9 @@ def simulate(
     world = make_world(settings, built, chain(jobs, background), tracked)
     world.run()
     recorder = world.recorder
-    records = [metrics.job_record(life) for life in recorder.lives if life.job.tracked]
+    fair_s = fair_completion_s([life.job for life in recorder.lives], built.perf)
+    tracked_lives = [life for life in recorder.lives if life.job.tracked]
+    records = [metrics.job_record(life, fair_s[life.job.id] + settings.run.round_s) for life in tracked_lives]
     summary = metrics.summarise(
         recorder, records, rounds=world.rounds, cpu_s=0.0, policy=policy, placement=placement, seed=seed
     )

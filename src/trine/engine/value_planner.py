@@ -39,12 +39,9 @@ class ValueRound:
         """The stops and starts of a whole round."""
         self._place_selected(self._keep_or_release())
         self._use_what_is_left()
+        self._relocate()
         self._forget_refusals_of_placed()
-        plan = self.plan.lead(self.before, self.after)
-        rule = self.values.relocation
-        if rule is not None and self.relocations is not None:
-            self.relocations.run(self.planner, list(self.values.worth), rule, plan, values=self.values)
-        return plan
+        return self.plan.lead(self.before, self.after)
 
     def fill(self) -> Plan:
         """Only jobs that have nothing yet, on free GPUs: no job is stopped or moved."""
@@ -192,6 +189,17 @@ class ValueRound:
             gpus = old if old is not None and self.free.all_free(old) else self._fastest(job_index)
             if gpus is not None:
                 self._take(job_index, gpus)
+
+    def _relocate(self) -> None:
+        """Move running jobs that sit badly; what they leave is for waiting jobs again."""
+        rule = self.values.relocation
+        if rule is None or self.relocations is None or not self.free.total:
+            return
+        plan = self.plan.lead(self.before, self.after)
+        self.relocations.run(self.planner, list(self.values.worth), rule, plan, values=self.values)
+        if plan.gains_s:
+            self.after.update(plan.starts)
+            self._use_what_is_left()
 
     def _fastest(self, job_index: int) -> Gpus | None:
         """The fastest place among the free GPUs of all types; nothing is taken."""

@@ -49,14 +49,16 @@ def _clearing_price(value: Floats, gangs: Ints, price: Floats, t: int, capacity:
     wants = np.flatnonzero(bid > 0)
     order = wants[np.argsort(-bid[wants], kind="stable")]
     first_out = int(np.searchsorted(np.cumsum(gangs[order]), capacity, side="right"))
-    return float(bid[order[first_out]]) if first_out < len(order) else 0.0
+    # A trace above the bid: at that very price the job would be indifferent, and may not take what is not there for it.
+    return float(bid[order[first_out]]) * (1.0 + _SAME) if first_out < len(order) else 0.0
 
 
 def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> Ints:
     """A type for each job, -1 for those that do not run; whole gangs within the GPUs of every type.
 
     Jobs in order of their surplus per GPU take the type on which it is largest, while that has room. Jobs without any
-    surplus take what is left, in order of value per GPU: prices of whole gangs leave some GPUs over.
+    surplus take what is left, in order of value per GPU: prices of whole gangs leave some GPUs over, and of equal jobs
+    of which not all fit none has a surplus.
     """
     left: list[int] = capacity.tolist()
     chosen = np.full(len(gangs), -1, dtype=np.int64)
@@ -82,13 +84,16 @@ def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> I
 
 
 def _fill_up(chosen: Ints, per_gpu: Floats, size: list[int], left: list[int]) -> None:
+    """The most valuable pair of a job and a type with room first."""
     waiting = np.flatnonzero(chosen < 0)
-    most = per_gpu[waiting].max(axis=1) if len(waiting) else np.zeros(0)
-    for job in waiting[np.argsort(-most, kind="stable")].tolist():
-        if not any(left):
+    types = np.flatnonzero(np.array(left) > 0)
+    if not len(waiting) or not len(types):
+        return
+    value = per_gpu[np.ix_(waiting, types)]
+    for pair in np.argsort(-value, axis=None, kind="stable").tolist():
+        job, t = int(waiting[pair // len(types)]), int(types[pair % len(types)])
+        if per_gpu[job, t] <= 0:
             break
-        for t in np.argsort(-per_gpu[job], kind="stable").tolist():
-            if per_gpu[job, t] > 0 and left[t] >= size[job]:
-                chosen[job] = t
-                left[t] -= size[job]
-                break
+        if chosen[job] < 0 and left[t] >= size[job]:
+            chosen[job] = t
+            left[t] -= size[job]

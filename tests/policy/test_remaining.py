@@ -1,0 +1,59 @@
+"""Work left, learned from history: what the estimate must say of distributions whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trine.policy.remaining import WorkDistribution
+
+
+def learned(work_s: list[float], running_s: list[float] | None = None) -> WorkDistribution:
+    found = WorkDistribution()
+    for seconds in work_s:
+        found.add(seconds)
+    found.fit(np.array(running_s or []))
+    return found
+
+
+def left(found: WorkDistribution, *done_s: float) -> list[float]:
+    answer: list[float] = found.left_s(np.array(done_s)).tolist()
+    return answer
+
+
+def test_without_history_a_job_is_expected_to_take_as_long_again() -> None:
+    """The prior is heavy-tailed: the longer a job has run, the more is left of it."""
+    estimates = left(WorkDistribution(), 0.0, 600.0, 3600.0, 36_000.0, 360_000.0)
+    assert estimates == sorted(estimates)
+    assert estimates[-1] > 100_000
+
+
+def test_equal_jobs_have_less_left_the_further_they_are() -> None:
+    """Where all jobs take eight hours, none is stopped for an equal one that has just arrived."""
+    found = learned([8 * 3600.0] * 2000)
+    fresh, half, nearly = left(found, 0.0, 4 * 3600.0, 7.2 * 3600.0)
+    assert fresh > half > nearly
+    assert fresh == pytest.approx(8 * 3600.0, rel=0.15)
+
+
+def test_two_kinds_of_jobs_are_told_apart_by_their_age() -> None:
+    """Nine of ten take five minutes, the others ten hours: past five minutes a job is one of the long ones."""
+    found = learned([300.0] * 1800 + [36_000.0] * 200)
+    fresh, old = left(found, 0.0, 1000.0)
+    assert fresh < 600
+    assert old > 20_000
+
+
+def test_running_jobs_count_as_survivors() -> None:
+    """Jobs that are still running passed the bins they passed: without them long jobs look rarer than they are."""
+    ended, running = [300.0] * 50, [40_000.0] * 50
+    assert left(learned(ended, running), 1000.0)[0] > left(learned(ended), 1000.0)[0]
+    assert left(learned(ended, running), 0.0)[0] > left(learned(ended), 0.0)[0]
+
+
+def test_the_record_gives_the_same_estimates() -> None:
+    one = learned([120.0, 5000.0, 5100.0, 90_000.0])
+    other = WorkDistribution()
+    other.ended = one.ended
+    other.fit(np.zeros(0))
+    assert left(other, 0.0, 4000.0, 80_000.0) == left(one, 0.0, 4000.0, 80_000.0)
