@@ -150,6 +150,8 @@ class Policy(ABC):
     """No job overtakes another: the first one that does not fit ends the round."""
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
+    changes_with_starts: bool = False
+    """The order depends on which jobs run; matters to placements that place all jobs anew, in order."""
 
     @property
     def is_preemptive(self) -> bool:
