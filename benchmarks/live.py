@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trine.executor.base import Exited, LaunchFailed
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.base import AttemptExited, LaunchFailed
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
 from trine.inputs.cluster import load_cluster
 from trine.inputs.job_spec import JobSpec
 from trine.server.build import Model
@@ -58,7 +58,9 @@ def _end_jobs(home: Path) -> None:
         deadline = time.monotonic() + 20
         left = set(handles)
         while left and time.monotonic() < deadline:
-            left -= {event.handle for event in executor.wait_events(0.5) if isinstance(event, Exited | LaunchFailed)}
+            left -= {
+                event.handle for event in executor.wait_events(0.5) if isinstance(event, AttemptExited | LaunchFailed)
+            }
 
 
 def submissions(count: int = 4000) -> tuple[float, float]:

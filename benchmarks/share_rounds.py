@@ -52,18 +52,18 @@ def settled_rounds(policy: str = "max-min-fairness", jobs: int = JOBS, cluster: 
         engine.handle(Submitted(0.0, Job(str(number), 0.0, gang, ENDLESS, model=model)))
     ranked = _RankClock(engine)
     spent: list[tuple[float, float]] = []
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     changes = 0
     for number in range(FIRST + ROUNDS):
         now = number * ROUND_S
         before_ns, ranked.spent_ns = time.process_time_ns(), 0
         decisions = engine.handle(Tick(now))
         spent.append((ranked.spent_ns / 1e6, (time.process_time_ns() - before_ns) / 1e6))
-        told.update(repr([(type(d).__name__, d.job_index, getattr(d, "gpus", ())) for d in decisions]).encode())
+        digest.update(repr([(type(d).__name__, d.job_index, getattr(d, "gpus", ())) for d in decisions]).encode())
         changes += _carry_out(engine, now, decisions)
     policy_ms, round_ms = (sorted(column) for column in zip(*spent[FIRST:], strict=True))
     return SettledRounds(
-        statistics.median(policy_ms), statistics.median(round_ms), policy_ms[-1], changes, told.hexdigest()[:12]
+        statistics.median(policy_ms), statistics.median(round_ms), policy_ms[-1], changes, digest.hexdigest()[:12]
     )
 
 

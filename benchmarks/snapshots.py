@@ -18,6 +18,7 @@ from pathlib import Path
 
 from trine.inputs.job_spec import JobSpec
 from trine.server.live_job import LiveJob
+from trine.server.snapshot import to_snapshot
 from trine.server.state import LiveState
 from trine.server.store import Store
 
@@ -43,7 +44,7 @@ def write_past(home: Path, ended: int) -> None:
     state.next_id, state.last_s = ended + 1, float(ended)
     store = Store.open(home / "journal.db")
     store.load()
-    store.snapshot(state.to_snapshot(), 0)
+    store.snapshot(to_snapshot(state), 0)
     store.close()
 
 

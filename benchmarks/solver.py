@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Case, Measured
-from trine.policy.shares.solver import maxmin
-from trine.policy.shares.solver.filling import fill
+from trine.policy.shares.solver import max_min
+from trine.policy.shares.solver.class_pairs import PairSolver
 from trine.policy.shares.solver.finish_time import solve_finish_time
-from trine.policy.shares.solver.form import Array, RateProblem
 from trine.policy.shares.solver.highs import minimise, rate_program
-from trine.policy.shares.solver.makespan import solve_makespan
-from trine.policy.shares.solver.pairs import PairSolver, SharingClasses
-from trine.policy.shares.solver.rules import Entities
-from trine.policy.shares.solver.start import Warm
+from trine.policy.shares.solver.interior import Warm
+from trine.policy.shares.solver.polytope import Array, LevelProblem, Polytope
+from trine.policy.shares.solver.water_filling import fill
+from trine.policy.shares.solver.weights import EntityWeights
 
 KINDS = 83
 """As many kinds of jobs as the public throughput tables have."""
@@ -39,7 +38,7 @@ def _jobs(n: int, seed: int = 0) -> tuple[Array, Array, Array]:
     return throughput[kind], gang[kind], np.full(3, max(1.0, 0.2 * n))
 
 
-def _max_min(n: int, different: bool) -> RateProblem:
+def _max_min(n: int, different: bool) -> LevelProblem:
     throughput, gang, capacity = _jobs(n)
     rng = np.random.default_rng(2)
     if different:
@@ -47,7 +46,7 @@ def _max_min(n: int, different: bool) -> RateProblem:
     mean = throughput @ (capacity / capacity.sum())
     demand = rng.uniform(0.5, 5.0, n) if different else np.ones(n)
     rates = gang[:, None] * throughput / mean[:, None]
-    return RateProblem(rates=rates, demand=demand, gang=gang, capacity=capacity)
+    return LevelProblem(rates=rates, demand=demand, gang=gang, capacity=capacity)
 
 
 def _best(work: Callable[[], Any], repeats: int = 7) -> tuple[float, Any]:
@@ -60,7 +59,7 @@ def _best(work: Callable[[], Any], repeats: int = 7) -> tuple[float, Any]:
     return min(spent), found
 
 
-def ecos_value(problem: RateProblem) -> float:
+def ecos_value(problem: LevelProblem) -> float:
     """Form (P) by ECOS, its sparse standard form built directly."""
     import ecos
     from scipy import sparse
@@ -76,7 +75,7 @@ def ecos_value(problem: RateProblem) -> float:
     return -float(found["info"]["pcost"])
 
 
-def _side_by_side(problem: RateProblem, ours_s: float, simplex: bool = True) -> str:
+def _side_by_side(problem: LevelProblem, ours_s: float, simplex: bool = True) -> str:
     said = []
     ecos_s, _ = _best(lambda: ecos_value(problem), 2)
     said.append(f"ECOS {ecos_s:.3g} s = {ecos_s / ours_s:.0f}x")
@@ -93,7 +92,7 @@ def _measured(spent_s: float, gap: float, more: str = "") -> Measured:
 
 def _different(n: int, references: bool) -> Measured:
     problem = _max_min(n, different=True)
-    spent, found = _best(lambda: maxmin.solve(problem), 7 if references else 3)
+    spent, found = _best(lambda: max_min.solve(problem), 7 if references else 3)
     return _measured(
         spent, found.gap, _side_by_side(problem, spent) if references else f"{found.iterations} iterations"
     )
@@ -101,7 +100,7 @@ def _different(n: int, references: bool) -> Measured:
 
 def _classes(n: int) -> Measured:
     problem = _max_min(n, different=False)
-    spent, found = _best(lambda: maxmin.solve(problem))
+    spent, found = _best(lambda: max_min.solve(problem))
     return _measured(spent, found.gap, "finding the classes included")
 
 
@@ -114,9 +113,9 @@ def _rounds(n: int) -> Measured:
     for _ in range(40):
         present[int(rng.integers(n))] = int(rng.integers(n))
         rows = np.array(present)
-        problem = RateProblem(rates=rates[rows], demand=np.ones(n), gang=gang[rows], capacity=capacity)
+        problem = LevelProblem(rates=rates[rows], demand=np.ones(n), gang=gang[rows], capacity=capacity)
         start = time.process_time()
-        gap = max(gap, maxmin.solve(problem, warm).gap)
+        gap = max(gap, max_min.solve(problem, warm).gap)
         spent.append(time.process_time() - start)
     return _measured(float(np.median(spent)), gap, "median of 40 rounds")
 
@@ -128,8 +127,8 @@ def _steps(n: int, throughput: Array) -> Array:
 def _makespan(n: int) -> Measured:
     throughput, gang, capacity = _jobs(n)
     steps = _steps(n, throughput)
-    spent, found = _best(lambda: solve_makespan(throughput, steps, gang, capacity))
-    problem = RateProblem(rates=throughput, demand=steps, gang=gang, capacity=capacity)
+    problem = LevelProblem(rates=throughput, demand=steps, gang=gang, capacity=capacity)
+    spent, found = _best(lambda: max_min.solve(problem))
     return _measured(spent, found.gap, _side_by_side(problem, spent))
 
 
@@ -142,7 +141,7 @@ def _finish_time(n: int) -> Measured:
     ideal = elapsed * rng.uniform(0.3, 1.2, n) + steps / (throughput * isolated).sum(axis=1)
     spent, found = _best(lambda: solve_finish_time(throughput, steps, elapsed, ideal, gang, capacity))
     demand = steps / (found.value * ideal - elapsed)
-    problem = RateProblem(rates=throughput, demand=demand, gang=gang, capacity=capacity)
+    problem = LevelProblem(rates=throughput, demand=demand, gang=gang, capacity=capacity)
     one = _side_by_side(problem, spent, simplex=False)
     return _measured(spent, found.gap, f"{found.iterations} iterations; one of the problems alone by {one}")
 
@@ -154,12 +153,12 @@ def _hierarchical(n: int) -> Measured:
     throughput = throughput[rng.integers(26, size=n)]
     rates = throughput / (throughput @ (capacity / capacity.sum()))[:, None]
     inside = rng.choice([1.0, 2.0], n)
-    entities = Entities(rng.integers(6, size=n), np.array([1.0, 2, 3, 1, 2, 3]), np.zeros(6, dtype=bool), inside)
+    entities = EntityWeights(rng.integers(6, size=n), np.array([1.0, 2, 3, 1, 2, 3]), np.zeros(6, dtype=bool), inside)
     spent, found = _best(lambda: fill(rates, np.ones(n), capacity, entities))
-    return _measured(spent, found.gap, f"{found.passes} passes")
+    return _measured(spent, found.gap, f"{found.iterations} passes")
 
 
-def _sharing_kinds(n: int) -> SharingClasses:
+def _sharing_kinds(n: int) -> Polytope:
     """Pairs slow each other down by what both ask of a GPU; those that do not fit together make nothing."""
     throughput, gang = _kinds()
     rng, capacity = np.random.default_rng(7), np.full(3, 0.25 * n)
@@ -169,8 +168,8 @@ def _sharing_kinds(n: int) -> SharingClasses:
     fits = (gang[first] == gang[second]) & (memory[first] + memory[second] <= 1.0)
     first, second = first[fits], second[fits]
     factor = 1.0 / (1.0 + ask[first] * ask[second] * 1.3)
-    made = np.stack((rates[first], rates[second]), axis=2) * factor[:, None, None]
-    return SharingClasses(rates, gang, capacity, np.stack((first, second), axis=1), made)
+    made = np.stack((rates[first], rates[second]), axis=1) * factor[:, None, None]
+    return Polytope(rates, gang, capacity, np.stack((first, second), axis=1), made)
 
 
 def _space_sharing(n: int, warm: bool) -> Measured:
@@ -184,7 +183,7 @@ def _space_sharing(n: int, warm: bool) -> Measured:
         return (kept if warm else PairSolver(kinds)).max_min(size, np.ones(KINDS))
 
     spent, found = _best(once, 5)
-    return _measured(spent, found.gap, f"{len(kinds.pair)} pairs of kinds, {found.iterations} simplex iterations")
+    return _measured(spent, found.gap, f"{len(kinds.pairs)} pairs of kinds, {found.iterations} simplex iterations")
 
 
 # Reference times are those of the published code and its solver (ECOS) for the same work, in seconds.

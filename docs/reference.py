@@ -13,12 +13,12 @@ from pydantic.fields import FieldInfo
 
 from trine.assembly.registry import ordering_policies, placements, share_policies
 from trine.assembly.settings import GROUPS
-from trine.core.compat import Compat
 from trine.core.params import Param, params_of
 from trine.core.result import Summary
 from trine.inputs.job_rules import EXPECTED
 from trine.inputs.job_spec import JobSpec
 from trine.inputs.preset import load_preset, preset_names
+from trine.parity.flags import Compat
 from trine.policy.shares.rounds.round_params import RoundParams
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS

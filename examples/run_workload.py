@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trine.client import Client
-from trine.executor.inventory import discover
+from trine.executor.local.inventory import discover
 from trine.inputs.job_spec import read_job_file
 
 HERE = Path(__file__).resolve().parent

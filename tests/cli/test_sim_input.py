@@ -26,7 +26,7 @@ def _interrupt_as_before() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-class Desk:
+class LiveService:
     """Files of a user, and the command run on them."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
@@ -60,38 +60,38 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    return Desk(tmp_path, monkeypatch, capsys)
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LiveService:
+    return LiveService(tmp_path, monkeypatch, capsys)
 
 
-def test_a_model_that_the_table_does_not_know(desk: Desk) -> None:
+def test_a_model_that_the_table_does_not_know(desk: LiveService) -> None:
     told = desk.refused(GENERATED + "0,m,1,10,5,1,0\n1,mm,1,10,5,1,0\n", TABLE)
     assert "jobs.csv:3: model" in told
     assert "'mm' (did you mean 'm'?)" in told
     assert "'mm'" in desk.refused(OWN + "1,0,1,100,,mm,,\n", TABLE, policy="srtf")
 
 
-def test_a_job_that_runs_on_no_type_of_the_cluster(desk: Desk) -> None:
+def test_a_job_that_runs_on_no_type_of_the_cluster(desk: LiveService) -> None:
     told = desk.refused(JOBS, RATES + "m,1,v100,2\nm,1,k80,0\n", "--cluster", "k80=2x1")
     assert "jobs.csv:2: model" in told
     assert "0 steps/s" in told
 
 
 @pytest.mark.parametrize("deadline", ["0", "10", "-3", "nan"])
-def test_a_deadline_that_is_over_on_arrival(desk: Desk, deadline: str) -> None:
+def test_a_deadline_that_is_over_on_arrival(desk: LiveService, deadline: str) -> None:
     told = desk.refused(OWN + f"1,0,1,100,,m,,500\n2,10,1,100,,m,,{deadline}\n", TABLE, policy="max-throughput")
     assert "jobs.csv:3: deadline" in told
 
 
 @pytest.mark.parametrize("slo", ["0", "-5", "nan"])
-def test_an_slo_in_the_past(desk: Desk, slo: str) -> None:
+def test_an_slo_in_the_past(desk: LiveService, slo: str) -> None:
     rows = [("m", "run %s", "dir", "--steps", 0, 100, 1, 1, limit, 10) for limit in ("-1", slo)]
     text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
     assert "jobs.trace:2: " in desk.refused(text, TABLE, "--format", "gavel", trace="jobs.trace")
 
 
 @pytest.mark.parametrize("rate", ["nan", "-1", "inf", "fast", ""])
-def test_a_throughput_that_is_none(desk: Desk, rate: str) -> None:
+def test_a_throughput_that_is_none(desk: LiveService, rate: str) -> None:
     told = desk.refused(JOBS, RATES + f"m,1,v100,2\nm,1,k80,{rate}\n")
     assert "rates.csv:3: steps_per_s" in told
     paired = "model,gpus,gpu_type,steps_per_s,other,other_steps_per_s\nm,1,v100,2,,\n" + f"m,1,v100,1,m,{rate}\n"
@@ -112,11 +112,11 @@ def test_a_throughput_that_is_none(desk: Desk, rate: str) -> None:
         ("rounds_seed=one", "rounds_seed: 'one'; expected whole number or none"),
     ],
 )
-def test_a_setting_that_makes_no_sense(desk: Desk, word: str, told: str) -> None:
+def test_a_setting_that_makes_no_sense(desk: LiveService, word: str, told: str) -> None:
     assert told in desk.refused(JOBS, TABLE, "--set", word, policy="hierarchical")
 
 
-def test_a_group_without_jobs_is_told(desk: Desk) -> None:
+def test_a_group_without_jobs_is_told(desk: LiveService) -> None:
     jobs, table = desk.file("jobs.csv", JOBS), desk.file("rates.csv", TABLE)
     given = ("--trace", jobs, "--throughputs", table, "--cluster", "v100=1x1,k80=1x1", "--policy", "hierarchical")
     code, _, err = desk.run(*given, "--set", "entities=reserch=2,web=1")

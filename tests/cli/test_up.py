@@ -69,7 +69,7 @@ def test_usage_errors_point_to_the_help(options: tuple[str, ...], state: Path) -
 
 
 def test_without_gpus_it_says_how_to_get_virtual_ones(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trine.server.daemon.discover", list)
+    monkeypatch.setattr("trine.executor.local.executor.discover", list)
     done = trine("up", "--state", state)
     assert done.code == 2
     assert "no GPU driver on this machine; expected virtual GPUs such as --gpus 2x2" in done.err

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.fake_daemon import FakeDaemon, serving
 from trine.client import Client, ConnectionBrokenError, RefusedError, WaitTimeoutError
-from trine.client.log_lines import lines
+from trine.client.client import log_lines
 from trine.core.errors import InputError
 
 SPEC = {"run": ["true"], "gpus": {"count": 1}}
@@ -202,5 +202,5 @@ def test_following_goes_on_where_a_connection_broke(client: Client, daemon: Fake
 def test_lines_may_arrive_in_any_pieces() -> None:
     whole = "a½b\r\n\nend".encode()
     for at in range(len(whole)):
-        assert list(lines([whole[:at], whole[at:]])) == ["a½b", "", "end"]
-    assert list(lines([b"\xff\n"])) == ["�"]
+        assert list(log_lines([whole[:at], whole[at:]])) == ["a½b", "", "end"]
+    assert list(log_lines([b"\xff\n"])) == ["�"]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from tests.sim.tiny import simulate
 from trine.core.cluster import Cluster, Node, Tier
-from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.core.plugins import discover, find
 from trine.core.reason import Reason, Why
+from trine.parity.flags import Compat
 from trine.parity.pal import configured
 from trine.perf.model import LocalityPenalty, PerfModel
 from trine.perf.variability import VariabilityTable

@@ -1,4 +1,4 @@
-"""What every executor must do, with real processes. A new executor joins by one entry in ``ENGINES``."""
+"""What every registered executor must do, with real processes. A new one joins by one entry in ``ENGINES``."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ import pytest
 
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
 from trine.core.errors import InputError
+from trine.executor import registry
 from trine.executor.base import (
-    Capabilities,
-    Exited,
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
     Handle,
+    JobLease,
     LaunchFailed,
-    NodeDown,
     NodeDrained,
     NodeUp,
-    Progress,
-    Started,
 )
+from trine.inputs.cluster import load_cluster
 
-ENGINES = [
-    pytest.param(LocalEngine(cgroups=True), id="local"),
-    pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
-]
+ENGINES = {
+    "local": [
+        pytest.param(LocalEngine(cgroups=True), id="local"),
+        pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
+    ]
+}
+"""How each executor of the registry is driven here, with the settings that matter."""
 A, B, C = ("node0", (0,)), ("node1", (1,)), ("node2", (0, 1))
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[each for drivers in ENGINES.values() for each in drivers])
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.param
     return found
@@ -47,8 +51,40 @@ def driver(engine: Engine, tmp_path: Path) -> Iterator[Driver]:
         driver.close()
 
 
+def test_every_executor_of_the_registry_is_driven_here() -> None:
+    assert set(ENGINES) == set(registry.names())
+    assert registry.DEFAULT in registry.names()
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_an_executor_is_opened_by_its_name_and_runs_a_job(name: str, tmp_path: Path) -> None:
+    engine = registry.engine(name, {})
+    assert engine.name == name
+    nodes = engine.find_nodes(load_cluster("2x2"))
+    assert [(node.name, len(node.gpus)) for node in nodes] == [("node0", 2), ("node1", 2)]
+    executor = engine.open(tmp_path, nodes)
+    try:
+        handle = executor.launch(JobLease("7", 1, (("node1", (0, 1)),), ("/bin/echo", "hello"), workdir=""))
+        until(lambda: any(isinstance(event, AttemptExited) for event in executor.wait_events(1)), "the end")
+        assert executor.storage.job_ids() == ["7"]
+        assert executor.list_handles() == [handle]
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_settings_are_typed_and_unknown_ones_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"unknown parameter of {name} 'colour'"):
+        registry.engine(name, {"colour": "red"})
+
+
+def test_an_unknown_executor_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match=r"--engine: unknown engine 'lokal' .*did you mean 'local'"):
+        registry.engine("lokal", {})
+
+
 def test_it_says_what_it_can_and_what_it_has(driver: Driver) -> None:
-    assert isinstance(driver.executor.capabilities, Capabilities)
+    assert isinstance(driver.executor.shares_gpus, bool)
     nodes = driver.executor.inventory()
     assert [node.name for node in nodes] == ["node0", "node1", "node2", "node3"]
     assert all(node.up and node.schedulable and [gpu.index for gpu in node.gpus] == [0, 1] for node in nodes)
@@ -61,10 +97,40 @@ def test_a_job_starts_tells_its_progress_and_ends(driver: Driver) -> None:
     end = driver.exited(handle)
     assert (end.kind, end.rc, end.step) == ("done", 0, 20)
     started, *progress, exited = driver.of(handle)
-    assert isinstance(started, Started) and exited == end
-    assert all(isinstance(event, Progress) and event.total == 20 for event in progress)
-    steps = [event.step for event in progress if isinstance(event, Progress)]
+    assert isinstance(started, AttemptStarted) and exited == end
+    assert all(isinstance(event, AttemptProgress) and event.total == 20 for event in progress)
+    steps = [event.step for event in progress if isinstance(event, AttemptProgress)]
     assert len(steps) > 1 and steps == sorted(set(steps)) and steps[-1] == 20
+
+
+def test_logs_and_checkpoints_are_found_by_job_until_they_are_removed(driver: Driver) -> None:
+    storage = driver.executor.storage
+    assert storage.open_log("7") is None and storage.newest_epoch("7") == -1 and storage.job_ids() == []
+    keeps = "echo rank $RANK; [ $RANK = 1 ] || echo saved > $TRINE_CHECKPOINT_DIR/model"
+    driver.run("7", C, epoch=3, command=("/bin/sh", "-c", keeps), checkpoint_dir="")
+    for rank in (0, 1):
+        log = storage.open_log("7", rank)
+        assert log is not None
+        assert (log.size(), log.read(0, 100), log.read(5, 1), log.read(7, 9)) == (
+            7,
+            b"rank %d\n" % rank,
+            b"%d" % rank,
+            b"",
+        )
+        log.close()
+    assert storage.open_log("7", 2) is None
+    assert storage.newest_epoch("7") == 3 and storage.job_ids() == ["7"]
+    assert time.time() - 300 < storage.changed_s()["7"] <= time.time() + 1
+    assert storage.has_checkpoints("7")
+    driver.executor.forget(Handle("7", 3))
+    storage.remove("7")
+    assert storage.job_ids() == [] and not storage.has_checkpoints("7") and storage.open_log("7") is None
+
+
+def test_a_path_among_the_files_of_the_executor_is_reserved(driver: Driver) -> None:
+    storage = driver.executor.storage
+    assert storage.is_reserved(str(driver.state / "jobs" / "8" / "model"))
+    assert not storage.is_reserved(str(driver.scratch / "model"))
 
 
 def test_a_lease_that_is_launched_twice_runs_once(driver: Driver) -> None:
@@ -281,19 +347,6 @@ def test_an_unknown_node_cannot_be_cordoned(driver: Driver) -> None:
         driver.executor.cordon("nodee3", "why not")
 
 
-def test_jobs_on_a_lost_node_are_lost_and_those_elsewhere_go_on(driver: Driver) -> None:
-    both, other = driver.launch("both", A, B, DAEMON=1, **LONG), driver.launch("other", C, STEPS=50)
-    driver.progress(both, step=2)
-    driver.engine.lose_node(driver.executor, "node1")
-    driver.until(lambda event: isinstance(event, NodeDown) and event.node == "node1", "the loss of the node")
-    end = driver.exited(both)
-    assert end.kind == "lost" and (end.step or 0) >= 2
-    assert [node.name for node in driver.executor.inventory() if not node.up] == ["node1"]
-    refused = driver.run("next", B)
-    assert isinstance(refused, LaunchFailed) and "node1 is down" in refused.reason
-    assert driver.exited(other).kind == "done"
-
-
 def test_a_lease_is_renewed_without_a_restart(driver: Driver) -> None:
     began_s = time.time()
     renewed = 'until grep -q "\\"renewal\\": $1" $TRINE_RUN_DIR/lease.json; do sleep 0.02; done; '
@@ -358,13 +411,13 @@ def test_many_jobs_end_once_each_and_no_gpu_is_held_twice(driver: Driver) -> Non
             node, gpus = place = free.pop()
             lock = str(driver.state / f"{node}-{gpus[0]}")
             held[driver.launch(waiting.pop(), place, command=("/bin/sh", "-c", alone), LOCK=lock)] = place
-        ended = [handle for handle in held if any(isinstance(event, Exited) for event in driver.of(handle))]
+        ended = [handle for handle in held if any(isinstance(event, AttemptExited) for event in driver.of(handle))]
         free += [held.pop(handle) for handle in ended]
         if held and not ended:
             driver.seen += driver.executor.wait_events(20.0)
-    kinds = Counter(event.kind for event in driver.seen if isinstance(event, Exited))
+    kinds = Counter(event.kind for event in driver.seen if isinstance(event, AttemptExited))
     assert kinds == {"done": 40}
-    assert {Counter(map(type, driver.of(Handle(f"j{i}", 1))))[Started] for i in range(40)} == {1}
+    assert {Counter(map(type, driver.of(Handle(f"j{i}", 1))))[AttemptStarted] for i in range(40)} == {1}
 
 
 def test_an_event_loop_can_sleep_until_something_happens(driver: Driver) -> None:
@@ -396,7 +449,7 @@ def test_nothing_in_a_command_is_read_by_a_shell(driver: Driver) -> None:
 
 @pytest.fixture
 def sharing(driver: Driver) -> Driver:
-    if not driver.executor.capabilities.shared_gpus:
+    if not driver.executor.shares_gpus:
         pytest.skip("this executor gives a GPU to one job only")
     return driver
 

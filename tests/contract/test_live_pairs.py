@@ -17,6 +17,7 @@ from trine.perf.throughput import ThroughputTable
 from trine.server import scheduler
 from trine.server.build import Model
 from trine.server.replay import redecide
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 TABLE = ThroughputTable(
@@ -72,11 +73,11 @@ def test_live_run_with_pairs_and_its_record(policy: str, tmp_path: Path, monkeyp
     assert set(walk.accepted) <= set(state.jobs), "acknowledged jobs are gone"
     assert {job.state for job in state.jobs.values()} <= {"done", "failed", "cancelled"}
     paired = {
-        (order.job, order.partner) for record in store.records() for order in record.orders.starts if order.partner
+        (order.job, order.co_runner) for record in store.records() for order in record.orders.starts if order.co_runner
     }
     assert paired, "nobody shared anything"
     assert all(state.jobs[one].user == state.jobs[other].user for one, other in paired)
     agreement, again = redecide(store.records(), MODEL)
     assert agreement.difference == ""
-    assert again.to_snapshot() == state.to_snapshot()
+    assert to_snapshot(again) == to_snapshot(state)
     store.close()

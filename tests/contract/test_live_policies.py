@@ -22,8 +22,9 @@ from trine.placement.base import Placement
 from trine.policy.base import Policy
 from trine.server import scheduler
 from trine.server.build import Model
+from trine.server.interface import Refused
 from trine.server.replay import redecide
-from trine.server.service import Refused
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 POLICIES = sorted(discover("trine.policy", Policy))
@@ -132,7 +133,7 @@ class Walk:
         for node in list(daemon.controller.state.nodes):
             await daemon.undrain(node, OWNER)
         for job in list(daemon.controller.state.live.values()):
-            if job.state == "held" or job.wish == "hold":
+            if job.state == "held" or job.requested_action == "hold":
                 await daemon.release(job.id, OWNER)
         for _ in range(60):
             await self.site.tick(60)
@@ -180,5 +181,5 @@ def test_live_run_and_its_record(policy: str, placement: str, tmp_path: Path) ->
     agreement, again = redecide(store.records(), MODEL)
     assert agreement.difference == ""
     assert agreement.agreed == agreement.decisions > 5
-    assert again.to_snapshot() == state.to_snapshot()
+    assert to_snapshot(again) == to_snapshot(state)
     store.close()

@@ -12,13 +12,13 @@ import pytest
 
 from tests.contract.test_every_combination import assert_sound
 from trine.assembly.settings import resolve
-from trine.core.compat import Compat
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.params import params_of
 from trine.core.plugins import discover
 from trine.core.result import RunResult
 from trine.engine import selection_planner
+from trine.parity.flags import Compat
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
 from trine.policy.shares.rounds.mechanism import ShareRounds

@@ -84,7 +84,7 @@ def pal_jobs(path: Path) -> None:
 
 def throughputs(path: Path) -> None:
     """The shipped rates of single jobs in the form of Gavel's file, every pair at 0.6 of both."""
-    with (ROOT / "src/trine/config/tables/gavel-simulation.csv").open() as stream:
+    with (ROOT / "src/trine/inputs/tables/gavel-simulation.csv").open() as stream:
         rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
     alone = {(row["gpu_type"], row["model"]): float(row["steps_per_s"]) for row in rows if row["gpus"] == "1"}
     table: dict[str, dict[str, dict[str, object]]] = {}

@@ -20,7 +20,7 @@ from tests.docs.pages import PAGES, ROOT, blocks, is_shell, shell_lines, table_s
 from tests.docs.shell import Shell, shell
 from tests.e2e.live import until
 from tests.profile.command import fake_nvml
-from trine.server.service import JobState
+from trine.server.interface import JobState
 
 
 @dataclass(frozen=True)

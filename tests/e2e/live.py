@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trine.client import Client
-from trine.executor.base import Exited, LaunchFailed
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.base import AttemptExited, LaunchFailed
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
 
 PATIENCE_S = 90.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -83,7 +83,9 @@ def end_jobs(state: Path) -> None:
             executor.kill(handle)
         deadline = time.monotonic() + 30
         while left and time.monotonic() < deadline:
-            left -= {event.handle for event in executor.wait_events(0.2) if isinstance(event, Exited | LaunchFailed)}
+            left -= {
+                event.handle for event in executor.wait_events(0.2) if isinstance(event, AttemptExited | LaunchFailed)
+            }
 
 
 def until(holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:

@@ -15,10 +15,20 @@ from typing import Any, Protocol
 
 import pytest
 
-from trine.executor.base import Event, Executor, Exited, Handle, LaunchFailed, Lease, NodeInfo, Progress, Started
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
-from trine.executor.processes import marked
+from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
+    Event,
+    Executor,
+    Handle,
+    JobLease,
+    LaunchFailed,
+    NodeInfo,
+)
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.processes import marked
 
 TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("trainer.py")))
 LONG = {"STEPS": "100000"}
@@ -83,8 +93,6 @@ class Engine(Protocol):
     def open(self, state: Path) -> Executor:
         """A new executor over what is in ``state``, with nodes node0 to node3 of 2 GPUs each."""
 
-    def lose_node(self, executor: Executor, node: str) -> None: ...
-
     def log(self, state: Path, job_id: str, rank: int) -> str: ...
 
     def leftovers(self, state: Path) -> list[int]:
@@ -98,10 +106,6 @@ class LocalEngine:
     def open(self, state: Path, nodes: list[NodeInfo] | None = None) -> LocalExecutor:
         nodes = virtual_nodes("4x2") if nodes is None else nodes
         return LocalExecutor(state, nodes, cgroups=self.cgroups, progress_s=0.05)
-
-    def lose_node(self, executor: Executor, node: str) -> None:
-        assert isinstance(executor, LocalExecutor)
-        executor.lose_node(node, "pulled out")
 
     def log(self, state: Path, job_id: str, rank: int) -> str:
         path = state / "jobs" / job_id / ("log" if rank == 0 else f"log.{rank}")
@@ -123,19 +127,19 @@ class Driver:
         self.executor = engine.open(state)
         self.seen: list[Event] = []
 
-    def lease(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Lease:
+    def lease(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> JobLease:
         """The trainer on some GPUs; words in capitals are its variables, others fields of the lease."""
         variables = {name: str(changes.pop(name)) for name in list(changes) if name.isupper()}
         checkpoints = self.scratch / job_id
         checkpoints.mkdir(parents=True, exist_ok=True)
         fields: dict[str, Any] = {"epoch": 1, "command": TRAINER, "checkpoint_dir": str(checkpoints)}
         fields["env"] = {**changes.pop("env", {}), **variables}
-        return Lease(job_id, placement=placement or (("node0", (0,)),), **{**fields, **changes})
+        return JobLease(job_id, placement=placement or (("node0", (0,)),), **{**fields, **changes})
 
     def launch(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Handle:
         return self.executor.launch(self.lease(job_id, *placement, **changes))
 
-    def run(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> Exited | LaunchFailed:
+    def run(self, job_id: str, *placement: tuple[str, tuple[int, ...]], **changes: Any) -> AttemptExited | LaunchFailed:
         return self.end(self.launch(job_id, *placement, **changes))
 
     def until(self, wanted: Callable[[Event], bool], what: str) -> Event:
@@ -151,27 +155,28 @@ class Driver:
         return [event for event in self.seen if getattr(event, "handle", None) == handle]
 
     def started(self, handle: Handle) -> None:
-        self.until(lambda event: isinstance(event, Started) and event.handle == handle, f"the start of {handle}")
+        self.until(lambda event: isinstance(event, AttemptStarted) and event.handle == handle, f"the start of {handle}")
 
-    def progress(self, handle: Handle, step: int = 1) -> Progress:
+    def progress(self, handle: Handle, step: int = 1) -> AttemptProgress:
         """News of this step or a later one: the job is well under way."""
         event = self.until(
-            lambda event: isinstance(event, Progress) and event.handle == handle and event.step >= step,
+            lambda event: isinstance(event, AttemptProgress) and event.handle == handle and event.step >= step,
             f"step {step} of {handle}",
         )
-        assert isinstance(event, Progress)
+        assert isinstance(event, AttemptProgress)
         return event
 
-    def end(self, handle: Handle) -> Exited | LaunchFailed:
+    def end(self, handle: Handle) -> AttemptExited | LaunchFailed:
         event = self.until(
-            lambda event: isinstance(event, Exited | LaunchFailed) and event.handle == handle, f"the end of {handle}"
+            lambda event: isinstance(event, AttemptExited | LaunchFailed) and event.handle == handle,
+            f"the end of {handle}",
         )
-        assert isinstance(event, Exited | LaunchFailed)
+        assert isinstance(event, AttemptExited | LaunchFailed)
         return event
 
-    def exited(self, handle: Handle) -> Exited:
+    def exited(self, handle: Handle) -> AttemptExited:
         event = self.end(handle)
-        assert isinstance(event, Exited), event
+        assert isinstance(event, AttemptExited), event
         return event
 
     def lines(self, job_id: str, rank: int = 0) -> list[dict[str, Any]]:

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
-from trine.executor import host, launch, rundir
-from trine.executor.base import Handle, LaunchFailed, Lease, Started
+from trine.executor.base import AttemptStarted, Handle, JobLease, LaunchFailed
 from trine.executor.faults import is_host_fault
-from trine.executor.host import Host
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
-from trine.executor.processes import marked
+from trine.executor.local import host, launch, rundir
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.host import Host
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.processes import marked
 
 ENGINE = LocalEngine(cgroups=True)
 ELSEWHERE = ("node1", (0,))
@@ -72,7 +72,7 @@ def test_a_full_disk_stops_launches_until_there_is_room(tmp_path: Path, options:
             ballast = _take_inodes(disk) if "inodes" in options else fill(disk)
             until(lambda: shortage in driver.executor.trouble(), "the trouble to be told")
             assert str(disk) in driver.executor.trouble()
-            lease = Lease("j", 1, (("node1", (0,)),), ("/bin/true",))
+            lease = JobLease("j", 1, (("node1", (0,)),), ("/bin/true",))
             assert "No space left" in not_to_blame(driver, driver.executor.launch(lease))
             assert not list(disk.glob("active/*")) and not list(disk.glob("jobs/j/*")), "something was half made"
             _remove(ballast)
@@ -133,9 +133,9 @@ def test_whose_fault_an_error_is(code: int, path: str | None, expected: bool) ->
 _WITHOUT_DESCRIPTORS = """
 import json, os, resource, signal, sys, time
 from pathlib import Path
-from trine.executor.base import Exited, LaunchFailed, Lease, Started
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.base import AttemptExited, AttemptStarted, JobLease, LaunchFailed
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.executor import LocalExecutor
 
 state, go = Path(sys.argv[1]), sys.argv[2]
 executor = LocalExecutor(state, virtual_nodes("4x1"), progress_s=0.05)
@@ -148,14 +148,14 @@ def until(wanted, what):
         seen.extend(executor.wait_events(0.1))
 
 def launch(job, node, command, epoch=1):
-    return executor.launch(Lease(job, epoch, ((node, (0,)),), ("/bin/sh", "-c", command)))
+    return executor.launch(JobLease(job, epoch, ((node, (0,)),), ("/bin/sh", "-c", command)))
 
 def end(handle):
-    return next((e for e in seen if isinstance(e, (Exited, LaunchFailed)) and e.handle == handle), None)
+    return next((e for e in seen if isinstance(e, (AttemptExited, LaunchFailed)) and e.handle == handle), None)
 
 runs = launch("runs", "node0", f"while [ ! -e {go} ]; do sleep 0.02; done")
 dies = launch("dies", "node1", "sleep 1000")
-until(lambda: len([e for e in seen if isinstance(e, Started)]) == 2, "the starts")
+until(lambda: len([e for e in seen if isinstance(e, AttemptStarted)]) == 2, "the starts")
 pids = [json.loads((state / f"jobs/{job}/1/pid.json").read_text())["pid"] for job in ("runs", "dies")]
 Path(go + ".aside").touch()
 limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -259,7 +259,7 @@ def test_a_user_is_not_unknown_for_want_of_descriptors(driver: Driver, monkeypat
     def fail(*_: object) -> int:
         raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
-    monkeypatch.setattr("trine.executor.rank.os.open", fail)
+    monkeypatch.setattr("trine.executor.local.rank.os.open", fail)
     assert "Too many open files" in not_to_blame(driver, driver.launch("j", run_as="no-such-user"))
 
 
@@ -289,7 +289,7 @@ def fork():
 os.fork = fork
 """
 _FAILS = """
-import trine.executor.{module} as module
+import trine.executor.local.{module} as module
 def fail(*_):
     raise {error}
 module.{name} = fail
@@ -339,7 +339,7 @@ def test_a_start_is_told_although_the_disk_had_no_room_for_its_record(driver: Dr
     (driver.state / "jobs/j/1/status").mkdir()
     driver.executor.launch(lease)
     assert driver.exited(lease.handle).kind == "done"
-    assert isinstance(driver.of(lease.handle)[0], Started)
+    assert isinstance(driver.of(lease.handle)[0], AttemptStarted)
 
 
 # What the executor says about the machine

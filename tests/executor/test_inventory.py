@@ -15,12 +15,12 @@ import pytest
 from tests.profile.command import fake_nvml
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
-from trine.executor.base import GpuInfo
-from trine.executor.inventory import chosen_gpus, gpu_type, nodes_of, virtual_nodes
+from trine.executor.base import NodeGpu
+from trine.executor.local.inventory import chosen_gpus, gpu_type, nodes_of, virtual_nodes
 
 _ASK = """
 import dataclasses, json
-from trine.executor.inventory import discover
+from trine.executor.local.inventory import discover
 print(json.dumps([dataclasses.asdict(node) for node in discover("box")]))
 """
 
@@ -92,7 +92,7 @@ def test_cuda_visible_devices_says_which_gpus_are_used_and_they_keep_their_numbe
     ],
 )
 def test_a_choice_that_fits_no_gpu_is_refused(wanted: str, found: str) -> None:
-    gpus = [GpuInfo(0, "v100", "GPU-a"), GpuInfo(1, "v100", "GPU-b")]
+    gpus = [NodeGpu(0, "v100", "GPU-a"), NodeGpu(1, "v100", "GPU-b")]
     with pytest.raises(InputError) as refused:
         chosen_gpus(gpus, wanted)
     assert found in str(refused.value) and str(refused.value).startswith("CUDA_VISIBLE_DEVICES: ")

@@ -6,14 +6,14 @@ import os
 import pwd
 from collections.abc import Mapping
 
-from trine.executor.base import Lease
-from trine.executor.launch import make_spec
+from trine.executor.base import JobLease
+from trine.executor.local.launch import make_spec
 
 DAEMON = {"PATH": "/daemon/bin", "VIRTUAL_ENV": "/daemon", "LD_LIBRARY_PATH": "/daemon/lib", "LANG": "C"}
 
 
 def variables(environ: Mapping[str, str], **own: str) -> dict[str, str]:
-    lease = Lease("j", 1, (("node0", (0,)),), ("true",), own)
+    lease = JobLease("j", 1, (("node0", (0,)),), ("true",), own)
     found: dict[str, str] = make_spec(lease, environ, 20_000, "", "")["env"]
     return found
 

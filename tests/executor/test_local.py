@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,22 +22,22 @@ import pytest
 
 import trine
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
-from trine.executor import launch
-from trine.executor.base import Exited, Handle, LaunchFailed, Lease
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed
+from trine.executor.local import launch
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
 
 ENGINE = LocalEngine(cgroups=True)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a small disk")
 
 _CONTROLLER = """
 import json, sys
-from trine.executor.base import Lease
-from trine.executor.inventory import virtual_nodes
-from trine.executor.local import LocalExecutor
+from trine.executor.base import JobLease
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.executor import LocalExecutor
 executor = LocalExecutor(sys.argv[1], virtual_nodes("4x2"))
 for lease in json.loads(sys.argv[2]):
-    executor.launch(Lease(**{**lease, "placement": [(n, tuple(g)) for n, g in lease["placement"]]}))
+    executor.launch(JobLease(**{**lease, "placement": [(n, tuple(g)) for n, g in lease["placement"]]}))
 print("launched", flush=True)
 executor.wait_events(None)
 sys.stdin.read()
@@ -52,12 +53,12 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         driver.close()
 
 
-def as_json(lease: Lease) -> dict[str, object]:
+def as_json(lease: JobLease) -> dict[str, object]:
     names = ("job_id", "epoch", "placement", "command", "checkpoint_dir")
     return {**{name: getattr(lease, name) for name in names}, "env": dict(lease.env)}
 
 
-def launch_and_crash(driver: Driver, *leases: Lease) -> None:
+def launch_and_crash(driver: Driver, *leases: JobLease) -> None:
     """Launch from a process of its own that is then killed without warning."""
     command = [sys.executable, "-c", _CONTROLLER, str(driver.state), json.dumps([as_json(lease) for lease in leases])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as controller:
@@ -75,6 +76,25 @@ def test_jobs_survive_the_death_of_the_daemon_and_are_found_again(driver: Driver
         assert driver.executor.launch(lease) == lease.handle
         assert driver.exited(lease.handle).kind == "done"
         assert len([line for line in driver.lines(lease.job_id) if "start" in line]) == 1
+
+
+def test_an_attempt_that_is_being_taken_up_is_not_looked_at_meanwhile(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart finds attempts without supervisors, and starting one takes longer than a tick of the watch."""
+    cut = [driver.lease(f"cut{i}", (f"node{i}", (0,)), STEPS=2) for i in range(2)]
+    for lease in cut:
+        launch.StateDir(driver.state).prepare(lease, launch.make_spec(lease, os.environ, 20_000, "", ""))
+    driver.executor.close()
+    spawn = launch.spawn_supervisor
+
+    def slow(run_dir: Path) -> tuple[int, int]:
+        time.sleep(0.5)  # ten ticks of the watch: what must not happen would happen in one of them
+        return spawn(run_dir)
+
+    monkeypatch.setattr("trine.executor.local.executor.spawn_supervisor", slow)
+    driver.executor = ENGINE.open(driver.state)
+    assert [driver.exited(lease.handle).kind for lease in cut] == ["done", "done"]
 
 
 def test_a_supervisor_that_died_unseen_leaves_a_lost_job(driver: Driver) -> None:
@@ -126,7 +146,10 @@ def test_two_executors_that_launch_the_same_lease_run_it_once(driver: Driver) ->
         for thread in threads:
             thread.join()
         assert driver.exited(lease.handle).kind == "done"
-        until(lambda: any(isinstance(event, Exited) for event in other.wait_events(1)), "the end, seen by the other")
+        until(
+            lambda: any(isinstance(event, AttemptExited) for event in other.wait_events(1)),
+            "the end, seen by the other",
+        )
     assert len([line for line in driver.lines("j") if "start" in line]) == 1
 
 
@@ -168,23 +191,16 @@ def test_a_job_does_not_keep_the_port_of_the_daemon(driver: Driver) -> None:
 
 def test_a_cordon_from_before_is_honoured(tmp_path: Path) -> None:
     with LocalExecutor(tmp_path, virtual_nodes("2x1"), cordoned={"node1": "burnt", "gone": "sold"}) as executor:
-        executor.launch(Lease("j", 1, (("node1", (0,)),), ("/bin/true",)))
+        executor.launch(JobLease("j", 1, (("node1", (0,)),), ("/bin/true",)))
         (event,) = executor.wait_events(10)
         assert isinstance(event, LaunchFailed) and "burnt" in event.reason
         assert [node.schedulable for node in executor.inventory()] == [True, False]
 
 
-def test_a_lost_node_comes_back(driver: Driver) -> None:
-    assert isinstance(driver.executor, LocalExecutor)
-    driver.executor.lose_node("node0")
-    driver.executor.restore_node("node0")
-    assert driver.exited(driver.launch("j", STEPS=1)).kind == "done"
-
-
 def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with LocalExecutor(tmp_path / "file" / "state", virtual_nodes("1x1")) as executor:
-        executor.launch(Lease("j", 1, (("node0", (0,)),), ("/bin/true",)))
+        executor.launch(JobLease("j", 1, (("node0", (0,)),), ("/bin/true",)))
         (event,) = executor.wait_events(10)
         assert isinstance(event, LaunchFailed) and event.reason.startswith("cannot be started: Not a directory")
         assert event.host_fault
@@ -199,7 +215,7 @@ def test_a_full_disk_fails_the_launch_and_loses_no_end(tmp_path: Path) -> None:
             driver.progress(runs)
             ballast = fill(disk)
             driver.executor.renew(runs, 1e9)
-            refused = driver.end(driver.executor.launch(Lease("j", 1, (("node1", (0,)),), ("/bin/true",))))
+            refused = driver.end(driver.executor.launch(JobLease("j", 1, (("node1", (0,)),), ("/bin/true",))))
             assert isinstance(refused, LaunchFailed) and "No space left on device" in refused.reason
             driver.executor.preempt(runs, 20.0)
             end = driver.exited(runs)
@@ -238,7 +254,7 @@ def test_a_job_runs_as_its_user_and_as_nothing_else(passable_state: Path) -> Non
     """
     checkpoints = str(passable_state / "jobs" / "j" / "checkpoints")
     try:
-        lease = Lease(
+        lease = JobLease(
             "j", 1, (("node0", (0,)),), ("/bin/sh", "-c", script), checkpoint_dir=checkpoints, run_as="nobody"
         )
         driver.executor.launch(lease)
@@ -262,7 +278,7 @@ def test_another_user_needs_root(driver: Driver, monkeypatch: pytest.MonkeyPatch
 @needs_root
 def test_a_job_whose_user_vanished_is_not_run_as_root(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "check_user", lambda user: None)
-    monkeypatch.setattr("trine.executor.local.check_user", lambda user: None)
+    monkeypatch.setattr("trine.executor.local.executor.check_user", lambda user: None)
     monkeypatch.setattr(launch, "_own_dir", lambda path, user: path.mkdir(exist_ok=True))
     end = driver.run("j", command=("/bin/echo", "ran"), run_as="no-such-user")
     assert isinstance(end, LaunchFailed) and "no-such-user" in end.reason

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import Driver, LocalEngine
-from trine.executor import launch, rundir
-from trine.executor.base import Handle, LaunchFailed, Lease
-from trine.executor.inventory import virtual_nodes
-from trine.executor.launch import is_below
-from trine.executor.local import LocalExecutor
-from trine.executor.removal import BackgroundRemoval, remove_tree
+from trine.executor.base import Handle, JobLease, LaunchFailed
+from trine.executor.local import launch, rundir
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
+from trine.executor.local.launch import is_below
+from trine.executor.local.removal import BackgroundRemoval, remove_tree
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start jobs of other users")
 ENGINE = LocalEngine(cgroups=False)
@@ -83,9 +83,9 @@ def _planted(job_id: str, proof: Path) -> dict[str, object]:
     }
 
 
-def _lease(job_id: str, **changes: object) -> Lease:
+def _lease(job_id: str, **changes: object) -> JobLease:
     fields = {"command": ("/bin/true",), "run_as": "nobody", **changes}
-    return Lease(job_id, 1, (("node0", (0,)),), **fields)  # type: ignore[arg-type]
+    return JobLease(job_id, 1, (("node0", (0,)),), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("refusing", [True, False], ids=["as it is", "without the check of paths"])
@@ -254,7 +254,7 @@ def test_what_resists_removal_keeps_nothing_else(tmp_path: Path, monkeypatch: py
             raise PermissionError(name)
         remove_tree(parent, name)
 
-    monkeypatch.setattr("trine.executor.removal.remove_tree", removed)
+    monkeypatch.setattr("trine.executor.local.removal.remove_tree", removed)
     removal = BackgroundRemoval(tmp_path / "removing")
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()

@@ -15,8 +15,8 @@ import pytest
 import trine
 from tests.executor.driving import LONG, TRAINER, Driver, LocalEngine, running, unique_s, until
 from trine.executor.base import STALE_EXIT, Handle
-from trine.executor.launch import StateDir, make_spec, spawn_supervisor
-from trine.executor.processes import marked
+from trine.executor.local.launch import StateDir, make_spec, spawn_supervisor
+from trine.executor.local.processes import marked
 
 SRC = str(Path(trine.__file__).parents[1])
 
@@ -123,7 +123,7 @@ def test_a_rank_with_a_stale_lease_refuses_to_start(driver: Driver, newer: str) 
         (run / "lease.json").write_text(json.dumps({"job": "j", "epoch": 2, "deadline_s": None, "stop": False}))
     else:
         run.with_name("2").mkdir()
-    command = [sys.executable, "-m", "trine.executor.rank", str(run), "0", "1"]
+    command = [sys.executable, "-m", "trine.executor.local.rank", str(run), "0", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (STALE_EXIT, "")
     assert "epoch" in done.stderr
@@ -132,13 +132,13 @@ def test_a_rank_with_a_stale_lease_refuses_to_start(driver: Driver, newer: str) 
 def test_a_rank_can_be_started_by_another_engine(driver: Driver) -> None:
     handle = driver.launch("j", command=("/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE"))
     driver.exited(handle)
-    command = [sys.executable, "-m", "trine.executor.rank", str(run_dir(driver, handle)), "0", "1"]
+    command = [sys.executable, "-m", "trine.executor.local.rank", str(run_dir(driver, handle)), "0", "1"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "rank 0 of 1\n"
 
 
 def test_a_supervisor_loads_little(tmp_path: Path) -> None:
     """It runs once per job: hundreds of short jobs a minute are the price of what it imports."""
-    code = f"import sys; sys.path.append({SRC!r}); import trine.executor.supervisor; print(*sys.modules)"
+    code = f"import sys; sys.path.append({SRC!r}); import trine.executor.local.supervisor; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     heavy = {"typing", "dataclasses", "pathlib", "subprocess", "numpy", "inspect", "threading", "logging", "asyncio"}
     assert heavy.isdisjoint(done.stdout.split())
@@ -163,12 +163,14 @@ def test_nothing_that_a_job_puts_in_place_of_its_progress_does_harm(driver: Driv
     (driver.scratch / "go").touch()
     end = driver.exited(bad)
     assert (end.kind, end.step in (None, 1, 100)) == ("done", True)
-    assert [type(event).__name__ for event in driver.of(bad)] == ["Started", "Exited"], "no report was taken"
+    assert [type(event).__name__ for event in driver.of(bad)] == ["AttemptStarted", "AttemptExited"], (
+        "no report was taken"
+    )
 
 
 _DIES_AFTER_FORK = """
 import os, signal, sys
-from trine.executor import supervisor
+from trine.executor.local import supervisor
 fork = os.fork
 def fork_and_die():
     me, pid = os.getpid(), fork()

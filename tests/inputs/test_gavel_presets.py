@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trine.assembly.settings import resolve
-from trine.core.compat import Compat
 from trine.inputs.cluster import load_cluster
 from trine.inputs.preset import load_preset, preset_names
+from trine.parity.flags import Compat
 from trine.trace.generate import generate
 
 GAVEL = [name for name in preset_names() if name.startswith("gavel-")]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trine.core.compat import Compat
+from trine.parity.flags import Compat
 from trine.parity.gavel_shares import for_rounds
 from trine.policy.shares.base import Memory
 from trine.policy.shares.finish_time_fairness import FinishTimeFairness

@@ -10,12 +10,13 @@ from statistics import median
 
 import pytest
 
+from tests.perf.spread_gangs import SpreadError, spread_errors, spread_rows
 from trine.core.cluster import Cluster, Links
 from trine.inputs.throughputs import load_throughputs
 from trine.perf.collectives import p_norm
 from trine.perf.model_traffic import ModelTraffic, shipped_table
 from trine.perf.network import Network
-from trine.perf.network_fit import SpreadError, StepRow, fit_network, halves, spread_errors, spread_rows
+from trine.perf.network_fit import StepRow, fit_network, halves
 from trine.perf.throughput import ThroughputTable
 
 TRUE = Links(12e9, 1.5e9, uplink_bytes_per_s=0.8e9)

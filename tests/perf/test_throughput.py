@@ -7,7 +7,7 @@ import pytest
 
 from tests.perf.pairs import TYPES, made_up
 from trine.perf.throughput import ThroughputTable, pair_kinds
-from trine.policy.shares.problem import KindPairs
+from trine.policy.shares.problem import ClassPairs
 
 TABLE = ThroughputTable(
     {("a", 1): {"v100": 10.0, "k80": 2.0}, ("b", 1): {"v100": 4.0, "k80": 0.0}, ("a", 4): {"v100": 32.0}},
@@ -38,7 +38,7 @@ def test_a_type_missing_for_one_gang_takes_the_per_gpu_rate_of_another() -> None
 def test_kinds_tell_the_share_policies_who_may_run_with_whom() -> None:
     jobs = [("b", 1), ("a", 1), ("b", 1), ("a", 4)]
     found = pair_kinds(TABLE, jobs, ("k80", "v100"))
-    kinds = KindPairs(found.kind, found.pairs, found.throughput)
+    kinds = ClassPairs(found.kind, found.pairs, found.throughput)
     assert found.kind.tolist() == [0, 1, 0, 2]
     row, turned = kinds.rows(np.array([0, 1, 0, 1]), np.array([1, 1, 0, 2]))
     assert (row >= 0).tolist() == [True, True, False, False]

@@ -10,9 +10,9 @@ import pytest
 from tests.profile.command import fake_nvml, fake_torch, found_devices
 from trine.core.errors import InputError, TrineError
 from trine.profile.devices import cpu_devices, find_devices
-from trine.profile.nvml import GpuInfo, visible_gpus
+from trine.profile.nvml import NvmlGpu, visible_gpus
 
-GPUS = [GpuInfo(0, "GPU-aa11", "V100"), GpuInfo(1, "GPU-aa22", "V100"), GpuInfo(2, "GPU-bb33", "V100")]
+GPUS = [NvmlGpu(0, "GPU-aa11", "V100"), NvmlGpu(1, "GPU-aa22", "V100"), NvmlGpu(2, "GPU-bb33", "V100")]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from trine.core.errors import InputError
 from trine.inputs.cluster import load_cluster
 from trine.inputs.variability import load_variability
 from trine.profile.draw import DRAWS, draw_table, write_table
-from trine.profile.records import MeasurementRecord, read_records
+from trine.profile.measurements import MeasurementRecord, read_records
 
 FILES = {"A": "resnet", "B": "bert", "C": "bert", "D": "pagerank"}
 

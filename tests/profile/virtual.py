@@ -8,8 +8,9 @@ from math import exp
 
 from trine.core.errors import TrineError
 from trine.profile.devices import Device
-from trine.profile.measure import Plan, run_session
-from trine.profile.records import MeasurementRecord
+from trine.profile.gpu_session import MeasurementPlan, run_session
+from trine.profile.measurements import MeasurementRecord
+from trine.profile.variability_profile import VariabilityProfile
 
 KERNEL_S = {"matmul": 0.004, "attention": 0.002, "triad": 0.008}
 
@@ -49,5 +50,10 @@ class VirtualMachine:
         return KERNEL_S[kernel] * self._slowdowns[device.ordinal] * drift * noise * self._odd(len(self.asked))
 
     def records(self, repeats: int = 10, seed: int = 0) -> list[MeasurementRecord]:
-        plan = Plan(self.devices, repeats, 0.1, seed)
+        plan = MeasurementPlan(self.devices, repeats, 0.1, seed)
         return run_session(plan, self, self.clock, lambda record: None).records
+
+
+def flagged(profile: VariabilityProfile, flag: str) -> tuple[str, ...]:
+    """Names of the GPUs that carry ``flag`` in any class."""
+    return tuple(gpu.name for gpu in profile.gpus if any(flag in s.flags for s in gpu.classes.values()))

@@ -40,8 +40,8 @@ from tests.recovery import soak_job
 from trine.client import Client
 from trine.client.answers import ENDED, LIVE, JobAnswer
 from trine.client.errors import ConnectionBrokenError, NoAnswerError, NoDaemonError, RefusedError
-from trine.executor.processes import descendants, marked, parents
-from trine.executor.removal import remove_tree
+from trine.executor.local.processes import descendants, marked, parents
+from trine.executor.local.removal import remove_tree
 
 POLICIES = ("las", "fifo-backfill", "srtf", "max-min-fairness")
 DISK = "size=192m,nr_inodes=6000"
@@ -669,7 +669,7 @@ class Faults:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().rstrip(b"\0").split(b"\0")
-                if words[-1].startswith(mark) and b"trine.executor.supervisor" in b"".join(words):
+                if words[-1].startswith(mark) and b"trine.executor.local.supervisor" in b"".join(words):
                     found[int(path.parent.name)] = words[-1].decode()
         above = parents()
         return {pid: run_dir for pid, run_dir in found.items() if above.get(pid) not in found}

@@ -13,8 +13,9 @@ import pytest
 from tests.server.site import OWNER, MortalStore, Site, spec
 from trine.engine.invariants import check
 from trine.server.build import Model
+from trine.server.interface import LIVE_STATES, Refused
 from trine.server.replay import redecide
-from trine.server.service import LIVE_STATES, Refused
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 ENDED = {"done", "failed", "cancelled"}
@@ -216,7 +217,7 @@ def test_a_recorded_run_is_decided_the_same_again(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
-    from trine.server.service import Unavailable
+    from trine.server.interface import Unavailable
     from trine.server.store import StoreError
 
     class FullStore(Store):
@@ -251,7 +252,7 @@ def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_while_the_disk_is_full_answers_come_from_what_is_on_record(tmp_path: Path) -> None:
-    from trine.server.service import Unavailable
+    from trine.server.interface import Unavailable
     from trine.server.store import StoreError
 
     class FullStore(Store):
@@ -294,7 +295,7 @@ def test_while_the_disk_is_full_answers_come_from_what_is_on_record(tmp_path: Pa
 def test_what_somebody_else_asked_for_is_acknowledged_only_once_it_is_on_record(tmp_path: Path) -> None:
     from threading import Event
 
-    from trine.server.service import Unavailable
+    from trine.server.interface import Unavailable
     from trine.server.store import StoreError
 
     class SlowStore(Store):
@@ -361,12 +362,12 @@ def test_a_snapshot_holds_exactly_what_the_journal_adds_up_to(tmp_path: Path) ->
         site = Site(tmp_path, policy="srtf")
         daemon = await site.up()
         await scenario(site, Book())
-        before = daemon.controller.state.to_snapshot()
+        before = to_snapshot(daemon.controller.state)
         replayed = Store.open(tmp_path / "journal.db").load()
-        assert replayed.to_snapshot() == before
+        assert to_snapshot(replayed) == before
         await daemon.stop()
         daemon.executor.close()
         daemon.store.close()
-        assert Store.open(tmp_path / "journal.db").load().to_snapshot() == before
+        assert to_snapshot(Store.open(tmp_path / "journal.db").load()) == before
 
     asyncio.run(script())

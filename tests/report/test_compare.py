@@ -19,9 +19,9 @@ from trine.report.compare import (
     comparison_table,
     estimate,
     paired_difference,
-    write_comparison,
 )
 from trine.report.compare_page import compare_page
+from trine.report.files import write_comparison
 
 POLICIES = (("fifo", "packed", 1.0), ("las", "packed", 1.1), ("srtf", "pal", 1.3))
 

@@ -15,9 +15,10 @@ import pytest
 from tests.report.plausible import plausible_run, summary_of
 from trine.core.errors import InputError
 from trine.core.result import RunResult
-from trine.report import run_page
-from trine.report.compare import Comparison, write_comparison
-from trine.report.files import number_cell, write_run
+from trine.report import files
+from trine.report.compare import Comparison
+from trine.report.data_files import number_cell
+from trine.report.files import write_comparison, write_run
 
 RUN_FILES = {"summary.json", "jobs.csv", "timeline.parquet", "report.html"}
 
@@ -132,7 +133,7 @@ def test_a_stop_half_way_leaves_nothing(
     def interrupted(result: RunResult) -> str:
         raise stop
 
-    monkeypatch.setattr(run_page, "run_page", interrupted)
+    monkeypatch.setattr(files, "run_page", interrupted)
     with pytest.raises(stop):
         write_run(plausible_run(), tmp_path / "deep" / "out")
     assert list(tmp_path.iterdir()) == []

@@ -15,8 +15,7 @@ from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import Check, Curve, Reproduction
 from trine.reproduce.page import write_page
 from trine.reproduce.pal import FIGURES, PalData, _a1, _where_from
-from trine.sim.scenario import Scenario
-from trine.sim.sweep import run_each
+from trine.sim.scenario import Scenario, run_each
 
 
 def run(scenarios: list[Scenario]) -> list[RunResult]:

@@ -31,10 +31,20 @@ from tests.server.site import OWNER, Attempt, FakeWorld, MortalStore, Site
 from trine.core.errors import InputError
 from trine.core.plugins import discover
 from trine.engine.invariants import check
-from trine.executor import rundir
-from trine.executor.attempt import Attempt as LocalAttempt
-from trine.executor.attempt import _progress
-from trine.executor.base import Exited, ExitKind, Handle, LaunchFailed, Lease, NodeDown, NodeUp, Progress, Started
+from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
+    ExitKind,
+    Handle,
+    JobLease,
+    LaunchFailed,
+    NodeDown,
+    NodeUp,
+)
+from trine.executor.local import rundir
+from trine.executor.local.attempt import Attempt as LocalAttempt
+from trine.executor.local.attempt import _progress
 from trine.inputs.job_file import read_job_file
 from trine.inputs.job_spec import JobSpec, parse_jobs
 from trine.perf.throughput import ThroughputTable
@@ -47,6 +57,7 @@ from trine.server.api import watches
 from trine.server.api.app import build_app
 from trine.server.build import Model
 from trine.server.scheduler import Scheduler
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 ORDERING = sorted(discover("trine.policy", Policy))
@@ -107,7 +118,7 @@ def read_jobs(inputs: Inputs, folder: Path) -> list[JobSpec]:
     return found
 
 
-def read_report(inputs: Inputs, folder: Path, handle: Handle) -> Progress | None:
+def read_report(inputs: Inputs, folder: Path, handle: Handle) -> AttemptProgress | None:
     """A random progress report as the executor reads it; no exception may come of it."""
     if inputs.chance(0.5):
         told = inputs.report()
@@ -118,9 +129,9 @@ def read_report(inputs: Inputs, folder: Path, handle: Handle) -> Progress | None
     return _guarded_progress(lambda: LocalAttempt(handle, folder).progress(), data[:500])
 
 
-def _guarded_progress(read: Any, told: Any) -> Progress | None:
+def _guarded_progress(read: Any, told: Any) -> AttemptProgress | None:
     try:
-        found: Progress | None = read()
+        found: AttemptProgress | None = read()
     except Exception as error:
         raise FuzzError(f"{type(error).__name__} ({error}) for the report {told!r}") from error
     return found
@@ -135,7 +146,7 @@ class FuzzWorld(FakeWorld):
 
     rng: Random = field(default_factory=Random)
 
-    def launch(self, lease: Lease) -> None:
+    def launch(self, lease: JobLease) -> None:
         if lease.handle in self.attempts:
             return
         listeners, self.listeners = self.listeners, []  # nobody hears of the start from there
@@ -147,7 +158,7 @@ class FuzzWorld(FakeWorld):
             self.fail(lease.job_id)
         elif self.rng.random() < 0.9:
             for _ in range(self.rng.choice((1, 1, 1, 2))):
-                self.tell(Started(lease.handle, self.now))
+                self.tell(AttemptStarted(lease.handle, self.now))
 
     def fail(self, job_id: str) -> None:
         attempt, reason = self.running()[job_id], self.rng.choice(("", "no such program", "é\n.", "x" * 1_000))
@@ -406,11 +417,11 @@ class Walk:
                     job_id, rng.choice((0, 1, 1000, 10**12)), rng.choice((None, 10**15)), rng.choice((0.0, 1e-9, 1e12))
                 )
         elif choice < 0.7:
-            world.tell(Exited(stale, now, kind, rc, rng.choice((None, -5, 10**30)), self.inputs.text()))
+            world.tell(AttemptExited(stale, now, kind, rc, rng.choice((None, -5, 10**30)), self.inputs.text()))
         elif choice < 0.75:
             world.tell(LaunchFailed(stale, now, self.inputs.text(), self.inputs.chance(0.5)))
         elif choice < 0.8:
-            world.tell(Started(self._handle(list(running.values())), rng.choice((now, -1.0, 1e300))))
+            world.tell(AttemptStarted(self._handle(list(running.values())), rng.choice((now, -1.0, 1e300))))
         elif choice < 0.88:
             world.tell(NodeDown(node, now, self.inputs.text()))
         else:
@@ -445,7 +456,7 @@ class Walk:
         await self.site.crash()
 
     def _text(self) -> str:
-        return json.dumps(self._lasting(self.daemon.controller.state.to_snapshot()), sort_keys=True)
+        return json.dumps(self._lasting(to_snapshot(self.daemon.controller.state)), sort_keys=True)
 
     def _lasting(self, snapshot: dict[str, Any]) -> dict[str, Any]:
         """What must survive: all but what the next start says of itself, or tries again with a plug-in."""
@@ -454,7 +465,7 @@ class Walk:
 
     def _check_same(self, before: str) -> None:
         store = Store.open(self.site.home / "journal.db")
-        after = json.dumps(self._lasting(store.load().to_snapshot()), sort_keys=True)
+        after = json.dumps(self._lasting(to_snapshot(store.load())), sort_keys=True)
         store.close()
         if after != before:
             at = next(i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)

@@ -15,28 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from trine.executor.base import (
-    Capabilities,
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
     Event,
     Executor,
-    Exited,
     Handle,
-    Lease,
+    JobLease,
     NodeInfo,
     Placement,
-    Progress,
-    Started,
 )
-from trine.executor.inventory import nodes_of
+from trine.executor.local.inventory import nodes_of
+from trine.executor.local.storage import LocalStorage
 from trine.inputs.cluster import load_cluster
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.clock import JournalClock
-from trine.server.desk import Setup
+from trine.server.configuration import Setup
+from trine.server.interface import Caller
 from trine.server.leases import Leases
 from trine.server.records import Sharing
 from trine.server.scheduler import Scheduler
-from trine.server.service import Caller
 from trine.server.store import Store
 
 OWNER = Caller("owner", admin=True)
@@ -73,11 +73,11 @@ class MortalStore(Store):
 class Attempt:
     """One start of a job, as the world sees it."""
 
-    lease: Lease
+    lease: JobLease
     step: int = 0
     asked_to_stop: bool = False
     shares_with: str = ""
-    end: Exited | None = None
+    end: AttemptExited | None = None
 
     @property
     def gpus(self) -> set[tuple[str, int]]:
@@ -89,6 +89,8 @@ class FakeWorld:
     """Processes under the test's control; outlives daemons. ``obedient``: a job told to stop does so at once."""
 
     nodes: list[NodeInfo]
+    home: Path = Path("/nonexistent")
+    """Where jobs keep their files."""
     obedient: bool = True
     saves: bool = True
     """Jobs that are told to stop save their work; else SIGTERM ends them."""
@@ -108,14 +110,14 @@ class FakeWorld:
     def running(self) -> dict[str, Attempt]:
         return {handle.job_id: attempt for handle, attempt in self.attempts.items() if attempt.end is None}
 
-    def launch(self, lease: Lease) -> None:
+    def launch(self, lease: JobLease) -> None:
         try:
             self._launch(lease)
         except AssertionError as error:  # the daemon goes on whatever an executor does; the test shall not
             self.violations.append(str(error))
             raise
 
-    def _launch(self, lease: Lease) -> None:
+    def _launch(self, lease: JobLease) -> None:
         if lease.handle in self.attempts:
             return
         attempt = Attempt(lease, self.safe.get(lease.job_id, 0), shares_with=lease.shares_with)
@@ -129,13 +131,13 @@ class FakeWorld:
         assert len(there) < 2, f"{lease.handle} would be the third on its GPUs"
         self.attempts[lease.handle] = attempt
         self.launches.append(lease.handle)
-        self.tell(Started(lease.handle, self.now))
+        self.tell(AttemptStarted(lease.handle, self.now))
 
     def work(self, job_id: str, steps: int, total: int | None = None, rate: float = 1.0) -> None:
         """The job gets on and reports."""
         attempt = self.running()[job_id]
         attempt.step += steps
-        self.tell(Progress(attempt.lease.handle, self.now, attempt.step, rate, total, None))
+        self.tell(AttemptProgress(attempt.lease.handle, self.now, attempt.step, rate, total, None))
 
     def stop(self, handle: Handle) -> None:
         attempt = self.attempts[handle]
@@ -151,12 +153,12 @@ class FakeWorld:
             self.end(job_id, "preempted", 143)
             return
         self.safe[job_id] = attempt.step
-        self.tell(Progress(attempt.lease.handle, self.now, attempt.step, 1.0, None, attempt.step))
+        self.tell(AttemptProgress(attempt.lease.handle, self.now, attempt.step, 1.0, None, attempt.step))
         self.end(job_id, "preempted", 85)
 
     def end(self, job_id: str, kind: Any = "done", rc: int = 0) -> None:
         attempt = self.running()[job_id]
-        attempt.end = Exited(attempt.lease.handle, self.now, kind, rc, attempt.step)
+        attempt.end = AttemptExited(attempt.lease.handle, self.now, kind, rc, attempt.step)
         self.tell(attempt.end)
 
     def tell(self, event: Event) -> None:
@@ -167,9 +169,7 @@ class FakeWorld:
 class FakeExecutor(Executor):
     """What a daemon holds of the world; dies with it."""
 
-    capabilities = Capabilities(
-        exact_gpu=True, suspend=False, per_node_gpu_sets=True, native_grace=True, shared_gpus=True
-    )
+    shares_gpus = True
 
     def __init__(self, world: FakeWorld) -> None:
         self.world = world
@@ -180,7 +180,11 @@ class FakeExecutor(Executor):
         world.listeners.append(self)
         for handle, attempt in world.attempts.items():
             if handle not in world.forgotten:
-                self.put(attempt.end or Started(handle, world.now))
+                self.put(attempt.end or AttemptStarted(handle, world.now))
+
+    @property
+    def storage(self) -> LocalStorage:
+        return LocalStorage(self.world.home)
 
     def put(self, event: Event) -> None:
         self._queue.append(event)
@@ -192,17 +196,17 @@ class FakeExecutor(Executor):
     def trouble(self) -> str:
         return self.host_trouble
 
-    def launch(self, lease: Lease) -> Handle:
+    def launch(self, lease: JobLease) -> Handle:
         self.world.launch(lease)
         return lease.handle
 
     def renew(self, handle: Handle, lease_s: float | None) -> None:
         self.renewed[handle] = lease_s
 
-    def pair(self, handle: Handle, partner: str) -> None:
+    def pair(self, handle: Handle, co_runner: str) -> None:
         attempt = self.world.attempts.get(handle)
         if attempt is not None and attempt.end is None:
-            attempt.shares_with = partner
+            attempt.shares_with = co_runner
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         self.world.stop(handle)
@@ -272,7 +276,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.cluster = load_cluster(self.gpus)
-        self.world = FakeWorld(nodes_of(self.cluster))
+        self.world = FakeWorld(nodes_of(self.cluster), self.home)
         self.now = 1_000_000.0
         self.daemon: Scheduler | None = None
 
@@ -283,7 +287,7 @@ class Site:
 
     async def up(self, executor: Executor | None = None, store: Store | None = None) -> Scheduler:
         store = store or MortalStore.open(self.home / "journal.db")
-        leases = Leases(self.home, 900.0)
+        leases = Leases(900.0)
         setup = Setup(
             self.cluster,
             self.policy,

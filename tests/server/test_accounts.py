@@ -17,6 +17,7 @@ from trine.policy.shares.base import SharePolicy
 from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 POLICIES = sorted(discover("trine.policy.shares", SharePolicy))
@@ -82,11 +83,11 @@ class Live:
         """What a daemon would be that was killed and started again now."""
         state = LiveState()
         if by_snapshot:
-            state = LiveState.from_snapshot(json.loads(json.dumps(self.controller.state.to_snapshot())))
+            state = from_snapshot(json.loads(json.dumps(to_snapshot(self.controller.state))))
         else:
             for record in self.log:
                 state.apply(record)
-        assert json.dumps(state.to_snapshot()) == json.dumps(self.controller.state.to_snapshot())
+        assert json.dumps(to_snapshot(state)) == json.dumps(to_snapshot(self.controller.state))
         other = Controller(state, MODEL)
         self._configure(other)
         check(other.deciding)
@@ -94,7 +95,7 @@ class Live:
 
 
 def chosen(record: rec.Ticked) -> list[Any]:
-    starts = [(start.job, start.epoch, start.gpus, start.partner) for start in record.orders.starts]
+    starts = [(start.job, start.epoch, start.gpus, start.co_runner) for start in record.orders.starts]
     return [sorted(starts), sorted(stop.job for stop in record.orders.stops)]
 
 

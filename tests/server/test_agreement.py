@@ -16,6 +16,7 @@ from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.live_job import LiveJob
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 ENDS = ("done", "failed", "preempted", "lost", "host-fault")
@@ -43,8 +44,8 @@ def standing(controller: Controller) -> tuple[set[str], dict[str, tuple[int, ...
 
 
 def rebuilt(controller: Controller, now: float) -> Controller:
-    body = json.loads(json.dumps(controller.state.to_snapshot()))
-    again = Controller(LiveState.from_snapshot(body), controller.model)
+    body = json.loads(json.dumps(to_snapshot(controller.state)))
+    again = Controller(from_snapshot(body), controller.model)
     again.rebuild(now)
     return again
 
@@ -94,7 +95,7 @@ class Chance:
         outcome = self.random.choice(ENDS)
         rc = CODES.get(outcome, self.random.choice((1, 85, 137, 143)))
         step = self.random.choice((None, 0.0, 10.0, 1e6))
-        told = f"{job.id} ({job.state}, {job.wish}) ended: {outcome} {rc} {step}"
+        told = f"{job.id} ({job.state}, {job.requested_action}) ended: {outcome} {rc} {step}"
         self.controller.exited(self.now, job.id, job.epoch, outcome, rc, step)
         return told
 
@@ -103,12 +104,15 @@ class Chance:
         if job is None:
             return self.submit()
         verb = self.random.choice(("hold", "release", "hold", "release", "cancel", "timeout"))
-        for_good, over = job.wish in ("cancel", "timeout"), verb == "timeout" and (job.wish or not job.holds_gpus)
+        for_good, over = (
+            job.requested_action in ("cancel", "timeout"),
+            verb == "timeout" and (job.requested_action or not job.holds_gpus),
+        )
         over = over or (verb == "timeout" and job.spec.max_runtime is None)
-        waits = job.state in ("held", "set aside") or job.wish == "hold" or job.not_before_s or job.aside
-        if for_good or over or verb == job.wish or (verb == "release" and not waits):
+        waits = job.state in ("held", "set aside") or job.requested_action == "hold" or job.not_before_s or job.aside
+        if for_good or over or verb == job.requested_action or (verb == "release" and not waits):
             return self.tick()
-        told = f"{verb} {job.id} ({job.state}, {job.wish})"
+        told = f"{verb} {job.id} ({job.state}, {job.requested_action})"
         self.controller.ask(self.now, job.id, verb, "owner")
         return told
 
@@ -142,7 +146,7 @@ def test_an_engine_built_from_the_state_stands_where_the_living_one_stands(polic
         wanted = {
             job.id
             for job in controller.state.live.values()
-            if not (job.state == "held" or job.wish or job.aside or job.not_before_s)
+            if not (job.state == "held" or job.requested_action or job.aside or job.not_before_s)
         }
         assert standing(controller)[0] == wanted, story[-12:]
         held = {job.id: tuple(sorted(job.gpus)) for job in controller.state.holders()}

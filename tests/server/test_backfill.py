@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.server.site import OWNER, Site, run_site, spec
 from trine.engine.quotas import Quotas
 from trine.server.build import Model
-from trine.server.daemon import Options
-from trine.server.service import Caller
+from trine.server.configuration import Options
+from trine.server.interface import Caller
 
 HOUR = 3600.0
 

@@ -204,7 +204,7 @@ def test_a_record_that_cannot_be_applied_is_kept_reported_and_skipped(tmp_path: 
         site.daemon.store.close()
         store = Store.open(tmp_path / "journal.db")
         store.load()
-        store.append([rec.Asked(2_000_000.0, "77", "cancel", "somebody")])
+        store.append([rec.ActionRequested(2_000_000.0, "77", "cancel", "somebody")])
         damaged = rec.Accepted(2_000_000.0, "9", "me", "default", 1.0, JobSpec(run=("true",)))
         store.append([damaged])
         nonsense = rec.Accepted(2_000_000.0, "10", "me", "default", 1.0, spec().model_copy(update={"name": "\n"}))

@@ -13,16 +13,26 @@ import pytest
 from tests.server.site import OWNER, FakeExecutor, FakeWorld, Site, spec
 from trine.core.cluster import Cluster
 from trine.engine.invariants import check
-from trine.executor.base import Event, Exited, Handle, LaunchFailed, NodeDown, NodeInfo, NodeUp, Progress, Started
-from trine.executor.launch import Refused as LaunchRefused
-from trine.executor.nodes import Nodes
+from trine.executor.base import (
+    AttemptExited,
+    AttemptProgress,
+    AttemptStarted,
+    Event,
+    Handle,
+    LaunchFailed,
+    NodeDown,
+    NodeInfo,
+    NodeUp,
+)
+from trine.executor.local.launch import LaunchRefused
+from trine.executor.local.node_states import NodeStates
 from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.interface import Refused
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
-from trine.server.service import Refused
 from trine.server.state import LiveState
 from trine.server.store import Store, StoreError
 
@@ -35,20 +45,28 @@ def decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class GuardedExecutor(FakeExecutor):
-    """Refuses launches on nodes that are cordoned or lost, as the local executor does; the node book is its own."""
+    """Refuses launches on nodes that are cordoned or lost; the node book is that of the local executor."""
 
     def __init__(self, world: FakeWorld, lost: tuple[str, ...] = ()) -> None:
         super().__init__(world)
-        self.book = Nodes(world.nodes, {}, self.put, lambda: world.now)
-        for name in lost:
-            self.book.lose(name, "no answer")
+        self.book = NodeStates(world.nodes, {}, self.put, lambda: world.now)
+        self.lost = set(lost)
 
     def inventory(self) -> list[NodeInfo]:
-        return self.book.inventory()
+        return [
+            replace(node, up=False, reason="no answer") if node.name in self.lost else node
+            for node in self.book.inventory()
+        ]
+
+    def lose(self, node: str) -> None:
+        self.lost.add(node)
+        self.put(NodeDown(node, self.world.now, "no answer"))
 
     def launch(self, lease: Any) -> Handle:
         try:
             self.book.check(lease.placement)
+            if down := self.lost & {node for node, _ in lease.placement}:
+                raise LaunchRefused(f"{min(down)} is down")
         except LaunchRefused as refusal:
             self.put(LaunchFailed(lease.handle, self.world.now, str(refusal)))
             return Handle(lease.job_id, lease.epoch)
@@ -98,10 +116,10 @@ def test_two_exits_of_one_epoch_are_one(tmp_path: Path) -> None:
         await daemon.submit([spec(4), spec(4)], OWNER)
         await site.quiet()
         first = Handle("1", 1)
-        site.world.attempts[first].end = Exited(first, site.now, "lost", 137)
-        await tell(site, Exited(first, site.now, "lost", 137), Exited(first, site.now, "lost", 137))
+        site.world.attempts[first].end = AttemptExited(first, site.now, "lost", 137)
+        await tell(site, AttemptExited(first, site.now, "lost", 137), AttemptExited(first, site.now, "lost", 137))
         assert states(site) == {"1": "running", "2": "waiting"}
-        await tell(site, Exited(first, site.now, "failed", 1), Exited(first, site.now, "done", 0))
+        await tell(site, AttemptExited(first, site.now, "failed", 1), AttemptExited(first, site.now, "done", 0))
         assert states(site) == {"1": "running", "2": "waiting"}, "the second start has nothing to do with it"
         assert daemon.job("1", OWNER).attempt == 2
         assert first in site.world.forgotten
@@ -116,9 +134,9 @@ def test_news_of_unknown_jobs_and_epochs_is_ignored(tmp_path: Path) -> None:
         before = daemon.store.seq
         for handle in (Handle("99", 1), Handle("1", 7), Handle("no-number", 1)):
             news = (
-                Started(handle, site.now),
-                Progress(handle, site.now, 5, 1.0, None, 5),
-                Exited(handle, site.now, "done", 0),
+                AttemptStarted(handle, site.now),
+                AttemptProgress(handle, site.now, 5, 1.0, None, 5),
+                AttemptExited(handle, site.now, "done", 0),
                 LaunchFailed(handle, site.now, "no such thing"),
             )
             await tell(site, *news)
@@ -136,9 +154,9 @@ def test_a_start_confirmed_after_its_end_changes_nothing(tmp_path: Path) -> None
         await site.quiet()
         site.world.end("1")
         site.world.end("2", "lost", 137)
-        await tell(site, Started(Handle("1", 1), site.now), Started(Handle("2", 1), site.now))
+        await tell(site, AttemptStarted(Handle("1", 1), site.now), AttemptStarted(Handle("2", 1), site.now))
         assert states(site) == {"1": "done", "2": "running"}
-        await tell(site, Started(Handle("2", 2), site.now), Started(Handle("2", 2), site.now))
+        await tell(site, AttemptStarted(Handle("2", 2), site.now), AttemptStarted(Handle("2", 2), site.now))
         assert states(site) == {"1": "done", "2": "running"}
 
     run(tmp_path, script)
@@ -178,7 +196,9 @@ def test_a_job_that_comes_back_with_an_older_checkpoint_does_not_end_the_daemon(
             await daemon.submit([spec(4, priority=5.0)], OWNER)
             await site.tick(60)
             assert site.world.running()["1"].asked_to_stop
-            site.world.tell(Progress(site.world.running()["1"].lease.handle, site.now, 50, 1.0, None, checkpoint))
+            site.world.tell(
+                AttemptProgress(site.world.running()["1"].lease.handle, site.now, 50, 1.0, None, checkpoint)
+            )
             site.world.end("1", "preempted", 85)
             await site.quiet()
             assert daemon.controller.state.jobs["1"].safe == checkpoint
@@ -376,7 +396,7 @@ def test_starts_and_outages_told_while_the_journal_failed_are_not_forgotten(tmp_
         store.full = True
         for event in held_back:
             executor.put(event)
-        executor.book.lose("node1", "no answer")
+        executor.lose("node1")
         while daemon.journal.failure is None:
             await asyncio.sleep(0.005)
         store.full = False

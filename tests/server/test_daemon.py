@@ -17,19 +17,23 @@ import pytest
 from tests.server.site import OWNER, Site, spec
 from trine.core.atomic_file import write_private
 from trine.core.errors import InputError
-from trine.executor.base import GpuInfo, NodeInfo
+from trine.executor.accounts import blocking_directory
+from trine.executor.base import NodeGpu, NodeInfo
 from trine.inputs.job_spec import JobSpec
-from trine.profile.load import load_any
-from trine.profile.records import MeasurementRecord
-from trine.profile.variability import build_profile, save_profile
-from trine.server import daemon
-from trine.server.access import Access, Load, Queue, UserLimits, blocking_directory
+from trine.profile.measurements import MeasurementRecord
+from trine.profile.profile_json import save_profile
+from trine.profile.profile_matching import load_any
+from trine.profile.variability_profile import build_profile
+from trine.server import configuration, daemon
+from trine.server.access import Access, Queue, UserLimits, WaitingJobs
 from trine.server.api import serve
 from trine.server.api.serve import bind
 from trine.server.auth import UserToken
-from trine.server.cluster_record import cluster_from_record, cluster_to_record
-from trine.server.daemon import AlreadyUpError, Options, cluster_of, dry_run, quotas_of
-from trine.server.service import Caller, Refused
+from trine.server.configuration import Options, cluster_of, prepare, quotas_of
+from trine.server.daemon import dry_run
+from trine.server.interface import Caller, Refused
+from trine.server.records import cluster_from_record, cluster_to_record
+from trine.server.state_directory import AlreadyUpError
 from trine.server.store import DamagedJournalError
 
 
@@ -103,9 +107,9 @@ def test_root_refuses_a_state_directory_that_jobs_of_others_cannot_reach(
     closed.mkdir(mode=0o700)
     state = closed / "state"
     options = Options(state, "2x2", port=0)
-    daemon.prepare(options)  # root alone may
+    prepare(options)  # root alone may
     if known_by == "token":
-        monkeypatch.setattr(daemon, "user_tokens", lambda _: [UserToken("1", "nobody")])
+        monkeypatch.setattr(configuration, "user_tokens", lambda _: [UserToken("1", "nobody")])
     elif known_by == "config":
         (tmp_path / "config.yaml").write_text("users: {nobody: {max_gpus: 1}}\n")
     told = {"--job-user": {"job_user": "nobody"}, "config": {"config": tmp_path / "config.yaml"}}.get(known_by, {})
@@ -123,11 +127,11 @@ def test_jobs_of_users_who_come_later_are_refused_with_the_reason(
     """Their tokens were made after the daemon had been started in a directory of root's own."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     (tmp_path / "closed").mkdir(mode=0o700)
-    access = daemon.prepare(Options(tmp_path / "closed" / "state", "2x2"))[3]
+    access = prepare(Options(tmp_path / "closed" / "state", "2x2")).access
     with pytest.raises(Refused, match=r"Jobs of nobody cannot run: nobody may not pass through /.* to the daemon's"):
-        access.admit([JobSpec.model_validate({"run": ["true"]})], Caller("nobody"), Load())
+        access.admit([JobSpec.model_validate({"run": ["true"]})], Caller("nobody"), WaitingJobs())
     root = Caller("root", admin=True)
-    assert access.admit([JobSpec.model_validate({"run": ["true"]})], root, Load())[0].user == "root"
+    assert access.admit([JobSpec.model_validate({"run": ["true"]})], root, WaitingJobs())[0].user == "root"
 
 
 def test_who_may_pass_through_a_directory(tmp_path: Path) -> None:
@@ -174,19 +178,19 @@ def test_a_profile_is_taken_as_the_simulator_takes_it(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
     save_profile(build_profile(records), profile)
     options = Options(tmp_path / "state", "2x2", variability=str(profile), placement="pal")
-    _, setup, _, _ = daemon.prepare(options)
+    setup = prepare(options).setup
     table, _ = load_any(profile, setup.cluster)
     assert setup.cluster.scores == {"A": tuple(table.slowdown("A"))}
     assert len(set(setup.cluster.scores["A"])) > 1
     assert "Note: " in dry_run(options)[1] and "GPU 3 is not measured" in dry_run(options)[1]
     csv = tmp_path / "table.csv"
     csv.write_text("gpu,node,slowdown_A\n0,0,1\n1,0,1.5\n2,1,1\n3,1,1\n")
-    assert daemon.prepare(replace(options, variability=str(csv)))[1].cluster.scores == {"A": (1.0, 1.5, 1.0, 1.0)}
+    assert prepare(replace(options, variability=str(csv))).setup.cluster.scores == {"A": (1.0, 1.5, 1.0, 1.0)}
 
 
 @pytest.mark.parametrize(("gpus", "shape"), [("8", [("gpu", 8)]), ("v100=8", [("v100", 8)]), ("2x4", [("gpu", 4)] * 2)])
 def test_a_number_of_gpus_is_one_node(tmp_path: Path, gpus: str, shape: list[tuple[str, int]]) -> None:
-    nodes, setup, _, _ = daemon.prepare(Options(tmp_path, gpus))
+    _, nodes, setup, _, _ = prepare(Options(tmp_path, gpus))
     assert [(node.gpu_type, node.gpus) for node in setup.cluster.nodes] == shape
     assert [len(node.gpus) for node in nodes] == [count for _, count in shape]
 
@@ -194,15 +198,15 @@ def test_a_number_of_gpus_is_one_node(tmp_path: Path, gpus: str, shape: list[tup
 def test_prices_by_type_make_min_cost_possible_and_are_on_record(tmp_path: Path) -> None:
     options = Options(tmp_path, "v100=1x2,k80=1x2", "min-cost")
     with pytest.raises(InputError, match="--prices"):
-        daemon.prepare(options)
-    cluster = daemon.prepare(replace(options, prices="v100=2.5,k80=0.5"))[1].cluster
+        prepare(options)
+    cluster = prepare(replace(options, prices="v100=2.5,k80=0.5")).setup.cluster
     assert cluster_from_record(cluster_to_record(cluster)).prices_per_gpu_h == {"v100": 2.5, "k80": 0.5}
     with pytest.raises(InputError, match="no price for k80"):
-        daemon.prepare(replace(options, prices="v100=2.5"))
+        prepare(replace(options, prices="v100=2.5"))
     changing = tmp_path / "prices.csv"
     changing.write_text("time_s,gpu_type,price_per_h\n0,v100,1\n0,k80,1\n60,v100,2\n")
     with pytest.raises(InputError, match=r"prices of v100 .* change over time; expected one price per type"):
-        daemon.prepare(replace(options, prices=str(changing)))
+        prepare(replace(options, prices=str(changing)))
 
 
 def test_a_dry_run_says_what_would_happen_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -266,12 +270,12 @@ def test_limits_of_queues_and_users_become_quotas() -> None:
 
 
 def test_a_machine_with_gpus_of_two_types_is_not_described_wrongly() -> None:
-    mixed = NodeInfo("box", (GpuInfo(0, "a100"), GpuInfo(1, "v100")))
+    mixed = NodeInfo("box", (NodeGpu(0, "a100"), NodeGpu(1, "v100")))
     with pytest.raises(InputError, match="a100, v100 in one machine"):
         cluster_of([mixed], "")
-    some = cluster_of([NodeInfo("box", (GpuInfo(1, "a100"), GpuInfo(3, "a100")))], "")
+    some = cluster_of([NodeInfo("box", (NodeGpu(1, "a100"), NodeGpu(3, "a100")))], "")
     assert [some.index_of(gpu) for gpu in range(2)] == [1, 3], "as the driver counts, so that jobs get those"
-    plain = NodeInfo("box", (GpuInfo(0, "a100"), GpuInfo(1, "a100")), labels={"rack": "r7"})
+    plain = NodeInfo("box", (NodeGpu(0, "a100"), NodeGpu(1, "a100")), labels={"rack": "r7"})
     assert cluster_of([plain], "").nodes[0].rack == "r7"
 
 

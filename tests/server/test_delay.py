@@ -17,6 +17,7 @@ from trine.placement.delay import Delay
 from trine.server import records as rec
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 CLUSTER = Cluster.uniform(4, 2, nodes_per_rack=2)
@@ -60,7 +61,7 @@ class Live:
     def restarted(self, by_snapshot: bool) -> Controller:
         state = LiveState()
         if by_snapshot:
-            state = LiveState.from_snapshot(json.loads(json.dumps(self.controller.state.to_snapshot())))
+            state = from_snapshot(json.loads(json.dumps(to_snapshot(self.controller.state))))
         else:
             for record in self.log:
                 state.apply(record)
@@ -95,7 +96,7 @@ def test_a_refined_model_keeps_them() -> None:
     for _ in range(30):
         live.step()
     before = timers(live.controller)
-    live.note(live.controller._enter(rec.Refined(live.now)))
+    live.note(live.controller._enter(rec.ModelRefined(live.now)))
     assert before and timers(live.controller) == before
 
 

@@ -14,9 +14,9 @@ from tests.server.api.fake import ADMIN_TOKEN
 from tests.server.site import OWNER, Site, run_site, spec
 from trine.core.cluster import Cluster, Node
 from trine.server import records as rec
+from trine.server.interface import NotFound
 from trine.server.live_job import NodeState, node_after
 from trine.server.replay import redecide
-from trine.server.service import NotFound
 from trine.server.store import Store
 
 __all__ = ["start"]

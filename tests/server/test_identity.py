@@ -10,8 +10,8 @@ import pytest
 
 from trine.core.errors import InputError
 from trine.server import daemon
-from trine.server.daemon import Options
-from trine.server.identity import CopiedStateError, owner_of
+from trine.server.configuration import Options
+from trine.server.state_directory import CopiedStateError, owner_of
 from trine.server.store import StoreInUseError
 
 

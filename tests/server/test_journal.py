@@ -12,8 +12,9 @@ import pytest
 
 from tests.server.site import OWNER, MortalStore, Site, spec
 from trine.server import records as rec
+from trine.server.interface import OutcomeUnknown, Unavailable
 from trine.server.journal import Journal
-from trine.server.service import OutcomeUnknown, Unavailable
+from trine.server.snapshot import to_snapshot
 from trine.server.store import OutcomeUnknownError, Store, StoreError
 
 
@@ -174,13 +175,13 @@ def test_a_snapshot_taken_under_load_holds_what_the_journal_holds(tmp_path: Path
 
         await asyncio.gather(load(), snapshots())
         await site.quiet()
-        expected = daemon.controller.state.to_snapshot()
+        expected = to_snapshot(daemon.controller.state)
         await site.crash()
         store = MortalStore.open(tmp_path / "journal.db")
-        assert store.load().to_snapshot() == expected, "from the last snapshot"
+        assert to_snapshot(store.load()) == expected, "from the last snapshot"
         with store._engine.begin() as connection:
             connection.exec_driver_sql("delete from snapshots")
-        assert store.load().to_snapshot() == expected, "from the beginning"
+        assert to_snapshot(store.load()) == expected, "from the beginning"
         store.close()
 
     asyncio.run(script())
@@ -204,12 +205,12 @@ def test_requests_are_answered_while_a_snapshot_of_many_ended_jobs_is_taken(tmp_
         assert not daemon.controller.state.unsaved
         await daemon.submit([spec(4)], OWNER)
         await site.quiet()
-        expected = daemon.controller.state.to_snapshot()
+        expected = to_snapshot(daemon.controller.state)
         await daemon.stop()  # with another snapshot
         daemon.executor.close()
         daemon.store.close()
         store = Store.open(tmp_path / "journal.db")
-        assert store.load().to_snapshot() == expected
+        assert to_snapshot(store.load()) == expected
         store.close()
 
     asyncio.run(script())

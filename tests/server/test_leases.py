@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import spec
-from trine.executor.base import Handle, Progress
+from trine.executor.base import AttemptProgress, Handle
+from trine.executor.local.storage import LocalStorage
+from trine.server.interface import PlacementView
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
-from trine.server.service import PlacementView
 from trine.server.state import LiveState
 
 
@@ -19,13 +20,15 @@ def job(job_id: str = "1", **values: object) -> LiveJob:
     return made
 
 
-def progress(at_s: float, step: int, epoch: int = 3, job_id: str = "1", checkpoint: int | None = None) -> Progress:
-    return Progress(Handle(job_id, epoch), at_s, step, 2.0, None, checkpoint)
+def progress(
+    at_s: float, step: int, epoch: int = 3, job_id: str = "1", checkpoint: int | None = None
+) -> AttemptProgress:
+    return AttemptProgress(Handle(job_id, epoch), at_s, step, 2.0, None, checkpoint)
 
 
 @pytest.fixture
-def leases(tmp_path: Path) -> Leases:
-    return Leases(tmp_path, 900.0, "http://127.0.0.1:1", lambda user: f"unix-{user}")
+def leases() -> Leases:
+    return Leases(900.0, "http://127.0.0.1:1", lambda user: f"unix-{user}")
 
 
 def test_a_lease_says_all_that_a_start_needs(leases: Leases, tmp_path: Path) -> None:
@@ -33,7 +36,8 @@ def test_a_lease_says_all_that_a_start_needs(leases: Leases, tmp_path: Path) -> 
     assert made.handle == Handle("1", 3)
     assert made.placement == (("node0", (0, 1)),)
     assert (made.run_as, made.lease_s, made.env["TRINE_API"]) == ("unix-ann", 900.0, "http://127.0.0.1:1")
-    assert made.checkpoint_dir == str(tmp_path / "jobs" / "1" / "checkpoints") == made.workdir
+    placed = LocalStorage(tmp_path).with_directories(made)
+    assert placed.checkpoint_dir == str(tmp_path / "jobs" / "1" / "checkpoints") == placed.workdir
 
 
 def test_news_is_used_once_and_covers_the_time_since_the_last(leases: Leases) -> None:

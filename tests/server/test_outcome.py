@@ -11,27 +11,27 @@ import pytest
 
 from tests.server.site import OWNER, Site, run_site, spec
 from tests.server.test_scheduler import states, submit, view
-from trine.executor.base import Handle, LaunchFailed, Lease
+from trine.executor.base import Handle, JobLease, LaunchFailed
 from trine.server import records as rec
 from trine.server.live_job import LiveJob
-from trine.server.outcome import MAX_VAIN, after_exit
+from trine.server.outcome import MAX_VAIN, state_after_exit
 from trine.server.store import StoreError
 
 
-def job(state: Any = "running", wish: str = "", **values: Any) -> LiveJob:
-    made = LiveJob("1", "me", "default", 1.0, spec(1, **values.pop("spec", {})), 0.0, state, 1, (0,), wish)
+def job(state: Any = "running", requested_action: str = "", **values: Any) -> LiveJob:
+    made = LiveJob("1", "me", "default", 1.0, spec(1, **values.pop("spec", {})), 0.0, state, 1, (0,), requested_action)
     made.run_from_s = made.attempt_from_s = 100.0
     for name, value in values.items():
         setattr(made, name, value)
     return made
 
 
-def end(outcome: str, rc: int | None = 1, step: float | None = None, at_s: float = 1_000.0) -> rec.Exited:
-    return rec.Exited(at_s, "1", 1, outcome, rc, step)
+def end(outcome: str, rc: int | None = 1, step: float | None = None, at_s: float = 1_000.0) -> rec.ExitReported:
+    return rec.ExitReported(at_s, "1", 1, outcome, rc, step)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "state", "wish", "vain", "expected"),
+    ("outcome", "state", "requested_action", "vain", "expected"),
     [
         ("done", "running", "", 0, "done"),
         ("done", "stopping", "cancel", 0, "done"),
@@ -49,13 +49,13 @@ def end(outcome: str, rc: int | None = 1, step: float | None = None, at_s: float
     ],
 )
 def test_where_a_job_goes_when_its_processes_are_gone(
-    outcome: str, state: Any, wish: str, vain: int, expected: str
+    outcome: str, state: Any, requested_action: str, vain: int, expected: str
 ) -> None:
-    assert after_exit(job(state, wish, vain=vain), end(outcome)).state == expected
+    assert state_after_exit(job(state, requested_action, vain=vain), end(outcome)).state == expected
 
 
 def test_pauses_grow_and_have_an_end() -> None:
-    pauses = [after_exit(job("starting", vain=vain), end("host-fault", None)).pause_s for vain in range(12)]
+    pauses = [state_after_exit(job("starting", vain=vain), end("host-fault", None)).pause_s for vain in range(12)]
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0] and pauses[-1] == 300.0
     assert pauses == sorted(pauses)
 
@@ -71,7 +71,7 @@ def test_pauses_grow_and_have_an_end() -> None:
     ],
 )
 def test_what_a_stop_cost_is_said(rc: int, step: float | None, said: str, lost_s: float) -> None:
-    after = after_exit(job("stopping", done=70.0, rate=1.0), end("preempted", rc, step))
+    after = state_after_exit(job("stopping", done=70.0, rate=1.0), end("preempted", rc, step))
     assert said in after.sentence
     assert after.lost_s == lost_s
 
@@ -239,7 +239,7 @@ def test_a_launch_that_failed_while_the_journal_was_away_is_not_repeated(tmp_pat
         assert daemon is not None
         executor, append, failures = daemon.executor, daemon.store.append, [1]
 
-        def launch(lease: Lease) -> Handle:
+        def launch(lease: JobLease) -> Handle:
             executor.launch = type(executor).launch.__get__(executor)  # type: ignore[method-assign]
             daemon.store.append = refuse  # type: ignore[method-assign]
             site.world.tell(LaunchFailed(lease.handle, site.now, "no space left on the disk", host_fault=True))
@@ -247,7 +247,7 @@ def test_a_launch_that_failed_while_the_journal_was_away_is_not_repeated(tmp_pat
 
         def refuse(batch: Iterable[rec.Record]) -> int:
             batch = list(batch)
-            if failures and any(isinstance(record, rec.Exited) for record in batch):
+            if failures and any(isinstance(record, rec.ExitReported) for record in batch):
                 failures.clear()
                 raise StoreError("disk full")
             return append(batch)

@@ -13,9 +13,10 @@ from trine.core.cluster import Cluster
 from trine.engine.invariants import check
 from trine.server import records as rec
 from trine.server.build import Model, performance
-from trine.server.cluster_record import cluster_to_record
+from trine.server.records import cluster_to_record
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
+from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 
@@ -100,11 +101,10 @@ def test_without_a_table_nobody_is_paired(tmp_path: Path) -> None:
 def test_an_executor_that_cannot_share_is_given_one_job_per_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
 
     from tests.server.site import FakeExecutor
 
-    monkeypatch.setattr(FakeExecutor, "capabilities", replace(FakeExecutor.capabilities, shared_gpus=False))
+    monkeypatch.setattr(FakeExecutor, "shares_gpus", False)
 
     async def script(site: Site) -> None:
         await daemon_of(site).submit([trains("big"), trains("small")], OWNER)
@@ -134,7 +134,7 @@ def test_what_a_pair_did_is_known_next_time_and_says_nothing_of_the_models_alone
         pair = known.pair_rate("big", "small", 1, "gpu")
         assert pair is not None and TABLE.pair_rate("big", "small", 1, "gpu") == (0.9, 0.8)
         assert pair == pytest.approx((0.52, 0.49), abs=0.01), "half way, in proportion, after the first run"
-        assert not state.observations.paces.by_key and not state.observations.drifts()
+        assert not state.observations.rates.by_key and not state.observations.drifts()
 
     run_site(pair_site(tmp_path), script)
 
@@ -154,12 +154,12 @@ def test_what_was_heard_across_a_change_of_company_is_not_taken_for_a_speed(tmp_
         assert state.co_runner_of(state.jobs["1"]) is state.jobs["2"]
         assert state.jobs["1"].rate == 0.0, "what it did alone is not what it does now"
         assert state.observations is not None
-        runs = sum(pace.runs for pace in state.observations.paces.by_key.values())
+        runs = sum(pace.runs for pace in state.observations.rates.by_key.values())
         site.now += 1
         site.world.now = site.now
         site.world.work("1", 1, rate=0.9)
         await site.tick(0)
-        assert sum(pace.runs for pace in state.observations.paces.by_key.values()) == runs
+        assert sum(pace.runs for pace in state.observations.rates.by_key.values()) == runs
 
     run_site(pair_site(tmp_path), script)
 
@@ -184,7 +184,7 @@ def test_a_policy_without_pairs_takes_over_a_pair(policy: str, runs: int, tmp_pa
 def test_a_journal_from_before_there_were_pairs_is_read() -> None:
     start = {"job": "1", "epoch": 1, "gpus": [0], "why": "placed", "sentence": "so"}
     ticked = rec.from_body("ticked", {"at_s": 1.0, "fill": False, "heard": [], "starts": [start], "stops": []})
-    assert ticked.orders.starts[0].partner == "" and isinstance(ticked, rec.Ticked) and ticked.accounts == {}
+    assert ticked.orders.starts[0].co_runner == "" and isinstance(ticked, rec.Ticked) and ticked.accounts == {}
     cluster = cluster_to_record(Cluster.uniform(1, 1))
     told = {"at_s": 0.0, "version": "0", "cluster": cluster, "policy": "fifo", "placement": "packed", "settings": {}}
     configured = rec.from_body("configured", told)
@@ -231,5 +231,5 @@ def test_a_recorded_run_with_pairs_is_decided_the_same_again(tmp_path: Path) -> 
     store = Store.open(tmp_path / "journal.db")
     agreement, again = redecide(store.records(), PAIRED)
     assert agreement.difference == "" and agreement.decisions > 8
-    assert again.to_snapshot() == store.load().to_snapshot()
-    assert any(start.partner for record in store.records() for start in record.orders.starts)
+    assert to_snapshot(again) == to_snapshot(store.load())
+    assert any(start.co_runner for record in store.records() for start in record.orders.starts)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.server.site import spec
 from trine.core.errors import InputError
-from trine.executor.removal import remove_tree
+from trine.executor.local.removal import remove_tree
+from trine.executor.local.storage import LocalStorage
 from trine.server.live_job import LiveJob
 from trine.server.prune import Pruner, Retention, keep_seconds
 from trine.server.state import LiveState
@@ -31,12 +32,17 @@ def site(tmp_path: Path, retention: Retention, busy: tuple[str, ...] = ()) -> Pr
         (tmp_path / "jobs" / number / "log").write_text("hello\n")
     os.utime(tmp_path / "jobs" / "5", (0, NOW - 50 * DAY_S))
     (tmp_path / "jobs" / "notes").mkdir()
-    return Pruner(tmp_path / "jobs", retention, lambda: LiveState(jobs), lambda: busy, lambda: NOW)
+    return Pruner(LocalStorage(tmp_path), retention, lambda: LiveState(jobs), lambda: busy, lambda: NOW)
+
+
+def jobs_of(pruner: Pruner) -> Path:
+    assert isinstance(pruner.storage, LocalStorage)
+    return pruner.storage.jobs
 
 
 def left(pruner: Pruner) -> list[str]:
     asyncio.run(pruner.once())
-    return sorted(path.name for path in pruner.jobs.iterdir())
+    return sorted(path.name for path in jobs_of(pruner).iterdir())
 
 
 def test_what_ended_long_ago_is_removed_and_live_jobs_stay(tmp_path: Path) -> None:
@@ -46,7 +52,7 @@ def test_what_ended_long_ago_is_removed_and_live_jobs_stay(tmp_path: Path) -> No
 def test_checkpoints_are_removed_only_if_the_operator_said_so(tmp_path: Path) -> None:
     for name, retention, kept in (("a", Retention(), True), ("b", Retention(checkpoints=True), False)):
         pruner = site(tmp_path / name, retention)
-        (pruner.jobs / "1" / "checkpoints" / "step-100").mkdir(parents=True)
+        (jobs_of(pruner) / "1" / "checkpoints" / "step-100").mkdir(parents=True)
         assert ("1" in left(pruner)) == kept
 
 

@@ -7,11 +7,11 @@ import pytest
 from tests.server.site import OWNER, Site, run_site, spec
 from trine.engine.invariants import check
 from trine.engine.quotas import Quotas
-from trine.executor.base import Handle, Lease
+from trine.executor.base import Handle, JobLease
 from trine.server import records as rec
 from trine.server.build import Model
+from trine.server.interface import Caller, JobView, NotFound, Refused
 from trine.server.outcome import MAX_VAIN
-from trine.server.service import Caller, JobView, NotFound, Refused
 
 
 def states(site: Site) -> dict[str, str]:
@@ -289,7 +289,7 @@ def test_observed_speed_refines_the_model_and_flags_a_slow_gpu(tmp_path: Path) -
 
 
 def site_gpu(site: Site, gpu: int) -> object:
-    from trine.server.service import PlacementView
+    from trine.server.interface import PlacementView
 
     node = site.cluster.node_of[gpu]
     return PlacementView(site.cluster.nodes[node].name, (gpu - site.cluster.first_gpu[node],))
@@ -306,7 +306,7 @@ def test_numbers_of_jobs_that_the_journal_has_lost_are_not_given_out_again(tmp_p
 def test_no_job_may_name_a_directory_of_the_daemon(tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         assert site.daemon is not None
-        state = site.daemon.leases.state_dir
+        state = site.home
         for path in (str(state / "jobs" / "1" / "1"), str(state), f"{state}//jobs/./1"):
             for values in ({"workdir": path}, {"checkpoint": {"dir": path}}):
                 with pytest.raises(Refused, match="inside the daemon's own state directory"):
@@ -322,7 +322,7 @@ def test_an_order_that_cannot_be_carried_out_stops_neither_the_others_nor_the_da
         assert site.daemon is not None
         launch, forget = site.daemon.executor.launch, site.daemon.executor.forget
 
-        def fails_for_the_first(lease: Lease) -> Handle:
+        def fails_for_the_first(lease: JobLease) -> Handle:
             if lease.job_id == "1":
                 raise RecursionError("links without end")
             return launch(lease)

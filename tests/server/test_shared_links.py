@@ -10,13 +10,15 @@ import pytest
 from tests.server.site import spec
 from trine.core.cluster import Cluster, Links, Tier
 from trine.core.job import Job
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.observations_json import observations_to_json
 from trine.server import records as rec
 from trine.server import views
 from trine.server.build import Model, performance
-from trine.server.cluster_record import cluster_from_record, cluster_to_record
 from trine.server.controller import Controller
+from trine.server.records import cluster_from_record, cluster_to_record
 from trine.server.replay import redecide
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 MODEL = "LM (batch size 20)"
@@ -69,12 +71,12 @@ def test_what_is_heard_while_links_are_shared_is_marked_and_teaches_nothing() ->
     daemon = Daemon()
     first = daemon.submit(0.0)
     assert not daemon.hear(60.0, first, 60.0).links_shared
-    assert [e.tier for e in daemon.learnt.throughput_estimates()] == [Tier.RACK]
-    alone = daemon.learnt.to_json()
+    assert [key.tier for key in daemon.learnt.rates.by_key] == [Tier.RACK]
+    alone = observations_to_json(daemon.learnt)
     second = daemon.submit(70.0)
     for job in (first, second):
         assert daemon.hear(120.0, job, 50.0, steps_per_s=0.5).links_shared
-    assert daemon.learnt.to_json() == alone
+    assert observations_to_json(daemon.learnt) == alone
 
 
 def test_a_report_that_reaches_back_to_when_links_were_shared_is_marked_and_the_next_is_not() -> None:
@@ -82,9 +84,9 @@ def test_a_report_that_reaches_back_to_when_links_were_shared_is_marked_and_the_
     first, second = daemon.submit(0.0), daemon.submit(10.0)
     daemon.end(100.0, second)
     assert daemon.hear(120.0, first, 60.0).links_shared
-    assert not daemon.learnt.throughput_estimates()
+    assert not daemon.learnt.rates.by_key
     assert not daemon.hear(180.0, first, 60.0).links_shared
-    assert daemon.learnt.throughput_estimates()
+    assert daemon.learnt.rates.by_key
 
 
 def test_a_speed_measured_before_others_came_is_not_taken_for_the_present_one() -> None:
@@ -112,7 +114,7 @@ def test_after_a_restart_the_time_before_it_is_not_believed() -> None:
     """Which links were shared before is not on record."""
     daemon = Daemon()
     first = daemon.submit(0.0)
-    later = Daemon(LiveState.from_snapshot(daemon.controller.state.to_snapshot()), now=100.0)
+    later = Daemon(from_snapshot(to_snapshot(daemon.controller.state)), now=100.0)
     assert later.hear(110.0, first, 60.0).links_shared
     assert not later.hear(170.0, first, 60.0).links_shared
 
@@ -126,7 +128,7 @@ def test_a_replay_decides_and_learns_the_same() -> None:
     daemon.hear(200.0, first, 80.0)
     agreement, state = redecide(daemon.journal, Model())
     assert not agreement.difference and agreement.agreed == 2
-    assert state.to_snapshot() == daemon.controller.state.to_snapshot()
+    assert to_snapshot(state) == to_snapshot(daemon.controller.state)
 
 
 def test_a_journal_of_before_is_read_as_unshared() -> None:
@@ -225,4 +227,4 @@ def test_any_run_with_links_replays_to_the_same_state(seed: int) -> None:
     assert shared
     agreement, state = redecide(daemon.journal, Model())
     assert not agreement.difference
-    assert state.to_snapshot() == daemon.controller.state.to_snapshot()
+    assert to_snapshot(state) == to_snapshot(daemon.controller.state)

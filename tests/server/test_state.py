@@ -21,9 +21,10 @@ from trine.server import records as rec
 from trine.server import scheduler
 from trine.server import state as live_state
 from trine.server.build import Model
-from trine.server.cluster_record import cluster_to_record
 from trine.server.controller import Controller
-from trine.server.service import Refused
+from trine.server.interface import Refused
+from trine.server.records import cluster_to_record
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 
 MODEL = Model()
@@ -59,7 +60,7 @@ def recorded(seed: int) -> list[rec.Record]:
         elif action == 4 and job is not None:
             end = rng.choice(("done", "failed", "lost", "preempted"))
             records += filter(None, [controller.exited(now, job.id, job.epoch, end, 0, rng.choice((None, 7.0)))])
-        elif action == 5 and job is not None and job.wish != "cancel":
+        elif action == 5 and job is not None and job.requested_action != "cancel":
             records.append(controller.ask(now, job.id, rng.choice(("cancel", "hold", "hold", "release")), "me"))
         elif action == 6:
             by, state = rng.choice((("me", "drained"), ("me", "up"), (rec.EXECUTOR, "down"), (rec.EXECUTOR, "up")))
@@ -91,17 +92,17 @@ def test_a_snapshot_taken_anywhere_and_the_records_after_it_give_the_same_state(
         straight.apply(record)
     for record in records[:cut]:
         before.apply(record)
-    restored = LiveState.from_snapshot(json.loads(json.dumps(before.to_snapshot())))
-    assert restored.to_snapshot() == before.to_snapshot()
+    restored = from_snapshot(json.loads(json.dumps(to_snapshot(before))))
+    assert to_snapshot(restored) == to_snapshot(before)
     for record in records[cut:]:
         restored.apply(record)
-    assert restored.to_snapshot() == straight.to_snapshot()
+    assert to_snapshot(restored) == to_snapshot(straight)
     assert list(restored.live) == list(straight.live)
 
 
 def test_a_snapshot_of_another_version_is_refused_in_words() -> None:
     with pytest.raises(rec.JournalError, match=r"format 99; this version reads format \d"):
-        LiveState.from_snapshot({"format": 99})
+        from_snapshot({"format": 99})
 
 
 # -- the cluster changes while the daemon is away -------------------------------------------------------------------
@@ -122,7 +123,7 @@ def running_on_three_nodes() -> tuple[LiveState, dict[str, str]]:
     assert state.cluster is not None
     where = {j.id: state.cluster.nodes[state.cluster.node_of[j.gpus[0]]].name for j in state.holders()}
     assert sorted(where.values()) == ["node0", "node1", "node2"]
-    return LiveState.from_snapshot(json.loads(json.dumps(state.to_snapshot()))), where
+    return from_snapshot(json.loads(json.dumps(to_snapshot(state)))), where
 
 
 def nodes_of(state: LiveState, job_id: str) -> set[str]:
@@ -236,16 +237,16 @@ def test_ended_jobs_are_forgotten_beyond_the_limit_oldest_first(monkeypatch: pyt
     assert 20 <= len(ended) <= 22
     assert ended == list(range(62 - len(ended), 62)), "the newest ones are kept"
     assert first in state.jobs and state.next_id == 62, "live jobs are never forgotten, numbers never used again"
-    restored = LiveState.from_snapshot(state.to_snapshot())
+    restored = from_snapshot(to_snapshot(state))
     assert restored.next_id == 62
 
 
 def test_the_variables_of_a_job_that_has_ended_are_not_kept() -> None:
     controller = configured(LiveState(), Cluster.uniform(1, 1), policy="fifo")
     job = controller.submit(0.0, 1.0, spec(1, env={"API_TOKEN": "secret"})).job
-    assert "secret" in json.dumps(controller.state.to_snapshot()), "a job that waits needs them"
+    assert "secret" in json.dumps(to_snapshot(controller.state)), "a job that waits needs them"
     controller.ask(1.0, job, "cancel", "me")
-    assert "secret" not in json.dumps(controller.state.to_snapshot())
+    assert "secret" not in json.dumps(to_snapshot(controller.state))
 
 
 def test_request_ids_are_bounded_and_outlive_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +255,7 @@ def test_request_ids_are_bounded_and_outlive_a_snapshot(monkeypatch: pytest.Monk
     for i in range(30):
         controller.submit(float(i), 1.0, spec(1), f"request-{i}")
         controller.submit(float(i), 1.0, spec(1), f"request-{i}")
-    restored = LiveState.from_snapshot(json.loads(json.dumps(controller.state.to_snapshot())))
+    restored = from_snapshot(json.loads(json.dumps(to_snapshot(controller.state))))
     assert list(restored.requests) == [f"request-{i}" for i in range(20, 30)]
     assert restored.requests["request-29"] == ["59", "60"]
 
@@ -315,7 +316,7 @@ def test_a_cancelled_job_is_not_brought_back_by_holding_it(tmp_path: Path, monke
 def test_the_cluster_on_record_is_the_cluster(tmp_path: Path) -> None:
     cluster = replace(load_cluster("x=2x2,y=1x2"), scores={"A": (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)})
     controller = configured(LiveState(), cluster)
-    again = LiveState.from_snapshot(json.loads(json.dumps(controller.state.to_snapshot()))).cluster
+    again = from_snapshot(json.loads(json.dumps(to_snapshot(controller.state)))).cluster
     assert again is not None
     assert (again.nodes, again.scores) == (cluster.nodes, cluster.scores)
     assert cluster_to_record(again) == cluster_to_record(cluster)

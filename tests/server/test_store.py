@@ -30,11 +30,11 @@ from trine.server import scheduler
 from trine.server import state as state_module
 from trine.server.build import Model
 from trine.server.controller import Controller
-from trine.server.identity import Owner
+from trine.server.interface import OutcomeUnknown, Unavailable
 from trine.server.replay import redecide
-from trine.server.service import OutcomeUnknown, Unavailable
-from trine.server.snapshot import capture, job_text, saved
+from trine.server.snapshot import capture, job_text, saved, to_snapshot
 from trine.server.state import LiveState
+from trine.server.state_directory import Owner
 from trine.server.store import (
     DamagedJournalError,
     OutcomeUnknownError,
@@ -191,7 +191,7 @@ def test_what_was_written_is_read_back(place: str) -> None:
         state = store.load()
         assert store.seq == len(records)
         assert [job.state for job in state.jobs.values()] == ["starting"] * 3
-        store.snapshot(state.to_snapshot(), store.seq)
+        store.snapshot(to_snapshot(state), store.seq)
         extra = rec.Ticked(10.0, False)
         store.append([extra])
         assert store.load().last_s == 10.0
@@ -218,11 +218,11 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one_and_to_the_journal(place: 
             store.append([record])
             state.apply(record)
             if number in (2, 4):
-                store.snapshot(state.to_snapshot(), number)
-        expected = state.to_snapshot()
+                store.snapshot(to_snapshot(state), number)
+        expected = to_snapshot(state)
         for damaged in (4, 2):
             raw(place, f"update snapshots set body = replace(body, 'waiting', 'running') where seq = {damaged}")
-            assert store.load().to_snapshot() == expected, f"snapshot {damaged} was believed"
+            assert to_snapshot(store.load()) == expected, f"snapshot {damaged} was believed"
             assert store.seq == len(records)
 
 
@@ -232,7 +232,7 @@ def test_only_the_last_snapshots_are_kept(place: str) -> None:
         for record in some_records():
             store.append([record])
             state.apply(record)
-            store.snapshot(state.to_snapshot(), store.seq)
+            store.snapshot(to_snapshot(state), store.seq)
         with store._engine.connect() as connection:
             assert connection.scalar(sa.text("select count(*) from snapshots")) == 2
         with pytest.raises(ValueError, match="the journal is at"):
@@ -365,13 +365,13 @@ def test_a_snapshot_that_was_cut_short_leaves_the_one_before(place: str) -> None
         assert [job.id for job in taken.ended] == ["3"], "the others were written before"
         store.begin_snapshot(store.position)
         store.keep_ended(store.position, [(job.id, job_text(job)) for job in taken.ended])
-        expected = controller.state.to_snapshot()
-        assert store.load().to_snapshot() == expected
+        expected = to_snapshot(controller.state)
+        assert to_snapshot(store.load()) == expected
         snapshot(store, controller.state)
-        assert store.load().to_snapshot() == expected
+        assert to_snapshot(store.load()) == expected
         raw(place, "update ended set body = replace(body, 'cancelled', 'done') where job = 3")
         after = store.load()
-        assert after.to_snapshot() == expected
+        assert to_snapshot(after) == expected
         assert list(after.unsaved) == ["3"], "from the snapshot before, which did not hold job 3"
 
 
@@ -386,7 +386,7 @@ def test_ended_jobs_that_are_forgotten_leave_the_database(place: str, monkeypatc
             job = controller.submit(1.0, 1.0, spec(1))
             store.append([job, controller.ask(2.0, job.job, "cancel", "test")])
             snapshot(store, controller.state)
-            assert store.load().to_snapshot() == controller.state.to_snapshot()
+            assert to_snapshot(store.load()) == to_snapshot(controller.state)
         with store._engine.connect() as connection:
             assert connection.scalar(sa.text("select count(*) from ended")) <= 13
 

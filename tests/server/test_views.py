@@ -10,8 +10,8 @@ import pytest
 
 from tests.server.site import OWNER, Site, spec
 from trine.server import scheduler
+from trine.server.interface import LIVE_STATES, Caller, NotFound, PlacementView
 from trine.server.scheduler import Scheduler
-from trine.server.service import LIVE_STATES, Caller, NotFound, PlacementView
 
 ALL = frozenset({*LIVE_STATES, "done", "failed", "cancelled"})
 
@@ -90,9 +90,16 @@ def test_a_job_tells_since_when_it_holds_its_gpus_and_how_long_it_may(tmp_path: 
 def test_every_rank_a_job_can_have_has_a_log(tmp_path: Path) -> None:
     async def script(site: Site, daemon: Scheduler) -> None:
         await daemon.submit([spec(2)], OWNER)
-        assert [Path(daemon.log_path("1", OWNER, rank)).name for rank in (0, 1)] == ["log", "log.1"]
+        (tmp_path / "jobs" / "1").mkdir(parents=True)
+        for name in ("log", "log.1"):
+            (tmp_path / "jobs" / "1" / name).write_text(name)
+        logs = [daemon.job_log("1", OWNER, rank)() for rank in (0, 1)]
+        assert [log.read(0, 9) for log in logs if log is not None] == [b"log", b"log.1"]
+        for log in logs:
+            assert log is not None
+            log.close()
         with pytest.raises(NotFound, match="no rank 2"):
-            daemon.log_path("1", OWNER, 2)
+            daemon.job_log("1", OWNER, 2)
 
     run(Site(tmp_path), script)
 

@@ -13,7 +13,7 @@ from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.result import RunResult
-from trine.perf.estimate import References
+from trine.perf.pair_estimates import References
 from trine.perf.throughput import ThroughputTable
 from trine.sim.scenario import Scenario, run
 

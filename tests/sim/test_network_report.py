@@ -13,7 +13,7 @@ from trine.core.cluster import Cluster, Links, Tier
 from trine.core.job import Job
 from trine.core.result import RunResult
 from trine.report.run_page import run_page
-from trine.sim import link_loads, metrics
+from trine.sim import metrics, recorder
 from trine.sim.scenario import Scenario, run
 
 MODEL = "LM (batch size 20)"
@@ -84,7 +84,7 @@ def test_gpu_time_by_tier_adds_up() -> None:
 
 
 def test_links_are_looked_at_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_loads, "MOST", 10)
+    monkeypatch.setattr(recorder, "MAX_LINK_SAMPLES", 10)
     cluster = Cluster(Cluster.uniform(2, 2, "v100").nodes, links=LINKS)
     jobs = [Job(f"j{i}", 0, 3, 900, model=MODEL) for i in range(100)]
     out = simulate(jobs, cluster, round_s=300.0)

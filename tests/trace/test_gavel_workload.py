@@ -126,7 +126,7 @@ def test_the_command_writes_the_workload(tmp_path: Path) -> None:
     import typer
     from typer.testing import CliRunner
 
-    from trine.cli.generate import generate as command
+    from trine.cli.trace import generate as command
     from trine.trace import load
 
     app, path = typer.Typer(), tmp_path / "jobs.csv"

@@ -15,12 +15,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trine.cli.generate import generate as generate_command
+from trine.cli.trace import generate as generate_command
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.trace.duration import fit_durations
 from trine.trace.generate import ARRIVALS, DAY_S, HOUR_S, every_workload, generate, offered_load
-from trine.trace.workload import TABLES, Curve, Workload, load_workload, read_workload, workload_names
+from trine.trace.workload import TABLES, Cdf, Workload, load_workload, read_workload, workload_names
 
 JOBS = 20_000
 # 99.9 % of samples of 20,000 lie within 1.95 / sqrt(20,000) = 0.014 of the law they are drawn from.
@@ -46,7 +46,7 @@ def distance(values: list[float], points: dict[float, float]) -> float:
     return float(np.max(np.abs(below - np.array(list(points.values())))))
 
 
-def points(curve: Curve) -> dict[float, float]:
+def points(curve: Cdf) -> dict[float, float]:
     return dict(zip(curve.x, curve.cdf, strict=True))
 
 
@@ -237,7 +237,7 @@ def test_one_job() -> None:
         ({"max_gpus": 0}, ["max_gpus", "smallest job of philly"]),
         ({"start_hour": 24.0}, ["start_hour", "24"]),
         ({"workload": "phily"}, ["did you mean 'philly'?", "helios"]),
-        ({"workload": "nowhere.yaml"}, ["nowhere.yaml", "cannot be read"]),
+        ({"workload": "nowhere.yaml"}, ["nowhere.yaml", "no such file"]),
     ],
 )
 def test_bad_arguments_are_named(changes: dict[str, Any], words: list[str]) -> None:
@@ -257,7 +257,7 @@ def test_bad_arguments_are_named(changes: dict[str, Any], words: list[str]) -> N
         ("count: 300", "count: 0", ["users.count", "at least 1"]),
         ("2588]", "0]", ["hours.weights", "above 0"]),
         (", 2588]", "]", ["hours.weights", "24"]),
-        ("title:", "title: [", ["not YAML"]),
+        ("title:", "title: [", ["not valid YAML"]),
         ("64: 100}", "128: 100}", ["sizes.", "largest"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Puts the parts of a scheduler together: performance model, costs of stops, engine, quirks of published simulators.
+"""Puts the parts of a scheduler together: performance model, costs of stops, engine.
 
 The simulator, the daemon and replays build theirs here; what differs between them is passed in.
 """
@@ -9,7 +9,6 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trine.assembly.settings import RunSettings, Settings
 from trine.core.cluster import Cluster, Links, Tier
@@ -24,9 +23,6 @@ from trine.perf.model_traffic import TrafficTable, shipped_table
 from trine.perf.network import Network
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
-
-if TYPE_CHECKING:
-    from trine.parity.gavel_clock import SliceClock
 
 
 def make_engine(
@@ -56,23 +52,6 @@ def make_engine(
         rules=pal.planner_rules(settings.compat),
         remaining_time=pal.remaining_time(settings.compat),
     )
-
-
-def slice_clock(settings: Settings, perf: PerfModel) -> SliceClock | None:
-    """Rounds that end with their last slice, as a published simulator has them; ``None``: rounds on a grid."""
-    compat = settings.compat
-    if not compat.round_ends_early:
-        return None
-    from trine.parity.gavel_clock import SliceClock
-
-    return SliceClock(
-        perf, settings.run.round_s, charge_gap=compat.charge_gap, remainder_failure=compat.remainder_failure
-    )
-
-
-def pair_cost_part(settings: Settings) -> float:
-    """Part of the price of shared GPUs that each of the two jobs on them pays."""
-    return 1.0 if settings.compat.pair_cost_twice else 0.5
 
 
 def performance_model(
@@ -114,7 +93,7 @@ def _network(run: RunSettings, cluster: Cluster, traffic: TrafficTable | None) -
 
 
 def _refuse_knobs(run: RunSettings) -> None:
-    """Knobs of links that nothing would turn are mistakes."""
+    """Settings of links are mistakes where no links are modelled."""
     if run.oversubscription is not None or run.congestion != 1.0:
         name = "congestion" if run.congestion != 1.0 else "oversubscription"
         raise InputError("--set", f"{name} without links", "network=PRESET, or a cluster file with links", name)
@@ -145,8 +124,8 @@ def class_penalties(parts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """``("A=1.2", "D=1.1/1.5")``: penalties across nodes and across racks by class; one number stands for both."""
     found: dict[str, tuple[float, float]] = {}
     for part in parts:
-        name, _, told = part.partition("=")
-        words = told.split("/")
+        name, _, stated = part.partition("=")
+        words = stated.split("/")
         try:
             numbers = [float(word) for word in words]
         except ValueError:

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trine.core.compat import Compat
 from trine.core.errors import unknown_name
 from trine.core.params import Param, build, params_of
 from trine.core.plugins import discover, find
+from trine.parity.flags import Compat
 from trine.placement.base import Placement
 from trine.placement.wrapper import Sticky
 from trine.policy.base import Policy

@@ -19,12 +19,12 @@ from trine.assembly.registry import (
     make_policy,
     parameters_called,
 )
-from trine.core.compat import Compat
 from trine.core.costs import StopCosts
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, convert, param, params_of
 from trine.inputs.text_file import read_numbers
 from trine.parity import pal
+from trine.parity.flags import Compat
 from trine.placement.base import Placement
 from trine.placement.wrapper import Sticky
 from trine.policy.base import Policy
@@ -107,7 +107,7 @@ class RunSettings(WorldSettings):
 
 @dataclass(frozen=True)
 class WorkloadSettings:
-    """What the workload generator is told (``workload.NAME``)."""
+    """What the workload generator draws (``workload.NAME``)."""
 
     jobs: int = param(500, "number of jobs", minimum=1)
     load: float | None = param(None, "offered GPU-seconds per second, as a fraction of the cluster", minimum=1e-9)
@@ -122,7 +122,7 @@ class WorkloadSettings:
 
 @dataclass(frozen=True)
 class TraceSettings:
-    """What an importer is told: which jobs to keep, and values that the file lacks (``trace.NAME``)."""
+    """How a trace is read: which jobs to keep, and values that the file lacks (``trace.NAME``)."""
 
     jobs_per_h: float = param(10.0, "Poisson rate for traces without arrival times", minimum=1e-9)
     duration_s: float | None = param(None, "run time for traces without one", minimum=1e-9)

@@ -31,7 +31,7 @@ def allocate(
     from time import process_time
 
     from trine.policy.shares.base import Memory
-    from trine.policy.shares.document import problem_from
+    from trine.policy.shares.problem_json import problem_from
 
     chosen = _policy(policy, sets or [])
     problem, notes = problem_from(_document(path), path)

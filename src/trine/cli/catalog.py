@@ -51,8 +51,8 @@ def presets(as_json: AsJson = False) -> None:
 def settings(as_json: AsJson = False) -> None:
     """List what --set changes besides policies and placements."""
     from trine.assembly.settings import GROUPS
-    from trine.core.compat import Compat
     from trine.core.params import params_of
+    from trine.parity.flags import Compat
 
     prefixes = {group: "" if group == "run" else f"{group}." for group in GROUPS}
     found = {prefixes[group] + name: p for group, owner in GROUPS.items() for name, p in params_of(owner).items()}

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trine.cli import profile_estimate, profile_measure, profile_network
+from trine.cli import profile_measure, profile_models
 from trine.core.errors import InputError
 
 if TYPE_CHECKING:
     from trine.core.cluster import Cluster
     from trine.profile.features import AppFeatures
-    from trine.profile.records import Measurements
-    from trine.profile.variability import ProfiledGpu, VariabilityProfile
+    from trine.profile.measurements import Measurements
+    from trine.profile.variability_profile import ProfiledGpu, VariabilityProfile
 
 app = typer.Typer(no_args_is_help=True, help="Measure GPUs and applications; make profiles of them.")
 app.command("gpus")(profile_measure.gpus)
 app.command("app")(profile_measure.app)
-app.command("estimate")(profile_estimate.estimate)
-app.command("network")(profile_network.network)
+app.command("estimate")(profile_models.estimate)
+app.command("network")(profile_models.network)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 ClassFiles = Annotated[
@@ -39,8 +39,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the GPUs of a profile: slowdown per class, runs, spread, flags."""
-    from trine.profile.profile_json import profile_text
-    from trine.profile.variability import load_profile
+    from trine.profile.profile_json import load_profile, profile_text
 
     profile = load_profile(path)
     if as_json:
@@ -61,7 +60,8 @@ def build(
     seed: Seed = 42,
 ) -> None:
     """Build a variability profile from measurements."""
-    from trine.profile.variability import COLUMN, build_profile, save_profile
+    from trine.profile.profile_json import save_profile
+    from trine.profile.variability_profile import COLUMN, build_profile
 
     way = how.replace("-", "_")
     if (way == COLUMN) != bool(column):
@@ -125,15 +125,14 @@ def classes(
     as_json: AsJson = False,
 ) -> None:
     """Group applications into classes by their features, and say why."""
-    from trine.profile.class_words import explained
-    from trine.profile.classes import classify
+    from trine.profile.app_classes import classify, describe
 
     rows = _features(features or [], shipped)
     table = classify(_with_spreads(rows, records or []), _overrides(override or []), k)
     if as_json:
         _echo_json(table.as_dict())
         return
-    for line in explained(table):
+    for line in describe(table):
         typer.echo(line)
     for note in table.notes:
         typer.echo(f"note: {note}", err=True)
@@ -151,7 +150,7 @@ def _pairs(option: str, texts: Sequence[str], expected: str) -> list[tuple[str, 
 
 
 def _measurements(paths: Sequence[Path], class_files: Sequence[str], column: str) -> list[Measurements]:
-    from trine.profile.records import read_records
+    from trine.profile.measurements import read_records
 
     pairs = _pairs("--class", class_files, "CLASS=FILE, as in A=resnet.csv.gz")
     if not paths and not pairs:
@@ -183,8 +182,8 @@ def _with_spreads(rows: list[AppFeatures], records: Sequence[str]) -> list[AppFe
     from dataclasses import replace
 
     from trine.core.errors import unknown_name
-    from trine.profile.records import read_records
-    from trine.profile.variability import build_profile
+    from trine.profile.measurements import read_records
+    from trine.profile.variability_profile import build_profile
 
     files = dict(_pairs("--records", records, "MODEL=FILE, as in resnet50=resnet.csv.gz"))
     for model in files:

@@ -1,6 +1,7 @@
 """``trine profile gpus`` and ``trine profile app``: measure this machine, measure a job.
 
-Data on stdout, talk on stderr; the job's own output counts as talk."""
+Data on stdout, messages on stderr, and the job's own output with them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,8 @@ import typer
 
 if TYPE_CHECKING:
     from trine.profile.app_run import AppRun
-    from trine.profile.devices import Found
-    from trine.profile.measure import Session
-    from trine.profile.session import Measuring, SessionResult
+    from trine.profile.devices import DeviceChoice
+    from trine.profile.gpu_session import OpenSession, SessionResult, SessionState
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
@@ -44,15 +44,13 @@ def gpus(
     import socket
 
     from trine.profile.devices import find_devices
-    from trine.profile.journal import SessionFiles
-    from trine.profile.measure import RUN_S, Plan
-    from trine.profile.plot import require_page
-    from trine.profile.session import open_session
+    from trine.profile.gpu_session import RUN_S, MeasurementPlan, SessionFiles, open_session
+    from trine.profile.session_page import require_page
 
     require_page()
     found = find_devices(node or socket.gethostname(), devices)
-    _tell(found)
-    plan = Plan(found.devices, repeats, seconds or RUN_S[found.devices[0].kind], seed)
+    _print_notes(found)
+    plan = MeasurementPlan(found.devices, repeats, seconds or RUN_S[found.devices[0].kind], seed)
     measuring = open_session(plan, SessionFiles.at(out), resume)
     session = _measure(measuring)
     if not session.complete:
@@ -62,15 +60,15 @@ def gpus(
     _report(measuring.finish(session), as_json)
 
 
-def _tell(found: Found) -> None:
+def _print_notes(found: DeviceChoice) -> None:
     for note in found.notes:
         typer.echo(note, err=True)
 
 
-def _measure(measuring: Measuring) -> Session:
+def _measure(measuring: OpenSession) -> SessionState:
     import time
 
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.profile.pool import WorkerPool
 
     with (
@@ -113,15 +111,15 @@ def _report(result: SessionResult, as_json: bool) -> None:
 
 
 def _rows(result: SessionResult) -> list[list[str]]:
-    """A row per device: slowdown and interval by class, with a word where it stands out."""
+    """A row per device: slowdown and interval by class, with its verdict where it stands out."""
     kernels = {kernel.app_class: kernel.name for kernel in result.plan.kernels}
     header = ["device", *(f"{e.app_class} {kernels[e.app_class]}" for e in result.estimates), "runs"]
     cells: dict[str, dict[str, str]] = {device.id: {} for device in result.plan.devices}
     runs: dict[str, int] = dict.fromkeys(cells, 0)
     for e in result.estimates:
         for device in e.devices:
-            word = "" if device.verdict == "same" else f" {device.verdict}"
-            cells[device.gpu][e.app_class] = f"{device.slowdown:.3f} ±{device.high / device.slowdown - 1:.1%}{word}"
+            verdict = "" if device.verdict == "same" else f" {device.verdict}"
+            cells[device.gpu][e.app_class] = f"{device.slowdown:.3f} ±{device.high / device.slowdown - 1:.1%}{verdict}"
             runs[device.gpu] = max(runs[device.gpu], device.runs)
     return [header] + [
         [gpu, *(row.get(e.app_class, "-") for e in result.estimates), str(runs[gpu])] for gpu, row in cells.items()
@@ -200,7 +198,7 @@ def _writable(path: Path) -> Iterator[BinaryIO]:
 def _feature_lines(result: AppRun) -> list[str]:
     """One number a line."""
     usage = result.usage
-    step = "not told by the job" if result.step_s is None else f"{result.step_s:.4g} (median of {result.steps})"
+    step = "not reported by the job" if result.step_s is None else f"{result.step_s:.4g} (median of {result.steps})"
     values = {
         "name": result.name,
         "source": usage.source,

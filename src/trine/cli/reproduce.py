@@ -34,7 +34,7 @@ def pal(
     data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
 ) -> None:
     """PAL (SC'24): 64 GPUs, locality sweep, 256 GPUs under load, and where the gain comes from."""
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.page import require_page
     from trine.reproduce.page import write_page
     from trine.reproduce.pal import reproduce
@@ -45,14 +45,14 @@ def pal(
         found = reproduce(data, quick=quick, workers=workers, done=bar.advance)
     if out:
         write_page(found, out)
-    _tell(found, as_json, out)
+    _print_results(found, as_json, out)
 
 
 def _run_plotted(run: Callable[[Bar], PlottedReproduction], out: Path | None) -> PlottedReproduction:
     """Carry out ``run``, which makes a progress bar for a number of simulations, and write the page if asked for."""
     from contextlib import ExitStack
 
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.page import require_page
     from trine.reproduce.panels import write_page
 
@@ -73,7 +73,7 @@ def gavel(
     from trine.reproduce.gavel import reproduce
 
     found = _run_plotted(lambda progress: reproduce(data, quick=quick, workers=workers, progress=progress), out)
-    _tell(found, as_json, out, by_experiment=True)
+    _print_results(found, as_json, out, by_experiment=True)
 
 
 @app.command()
@@ -92,7 +92,7 @@ def dally(
     found = _run_plotted(lambda progress: reproduce(data, quick=quick, workers=workers, progress=progress), out)
     if not as_json:
         _print_tables(found)
-    _tell(found, as_json, out, by_experiment=True)
+    _print_results(found, as_json, out, by_experiment=True)
 
 
 def _print_tables(found: PlottedReproduction) -> None:
@@ -103,7 +103,7 @@ def _print_tables(found: PlottedReproduction) -> None:
         print_table([table.header, *table.rows], numbers_from=1)
 
 
-def _tell(found: Reproduction, as_json: bool, out: Path | None, *, by_experiment: bool = False) -> None:
+def _print_results(found: Reproduction, as_json: bool, out: Path | None, *, by_experiment: bool = False) -> None:
     """Print what came out; a figure outside its band makes the command fail."""
     if out:
         typer.echo(f"report: {out / 'report.html'}", err=True)

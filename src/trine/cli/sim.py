@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from trine.core.result import RunResult
     from trine.inputs.preset import Preset
     from trine.report.compare import Comparison
-    from trine.sim.scenario import Scenario
-    from trine.sim.sweep import Sweep
+    from trine.sim.scenario import Scenario, Sweep
 
 app = typer.Typer(help="Simulate a trace or a generated workload on a cluster.", no_args_is_help=True)
 
@@ -104,7 +103,7 @@ def run_one(
 ) -> None:
     """Simulate one policy with one placement."""
     from trine.cli.decisions import decision_log
-    from trine.cli.progress import ProgressBar
+    from trine.cli.progress_bar import ProgressBar
     from trine.report.files import require_files, write_run
     from trine.report.staging import check_target
     from trine.sim.scenario import run
@@ -148,11 +147,12 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
-    from trine.cli.progress import ProgressBar
-    from trine.report.compare import Comparison, write_comparison
+    from trine.cli.progress_bar import ProgressBar
+    from trine.report.compare import Comparison
+    from trine.report.files import write_comparison
     from trine.report.page import require_page
     from trine.report.staging import check_target
-    from trine.sim.sweep import Sweep, run_all
+    from trine.sim.scenario import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     chosen = _preset(preset)
@@ -178,10 +178,10 @@ def compare(
 
 def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
     """What all runs of the sweep share, and what it went through."""
-    told = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
+    given = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
     shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
     swept = {"policies": list(sweep.policies), "placements": list(sweep.placements), "seeds": list(sweep.seeds)}
-    return told | swept | {"settings": shared}
+    return given | swept | {"settings": shared}
 
 
 def _seeds_change_nothing(comparison: Comparison) -> bool:
@@ -240,15 +240,15 @@ def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, p
         flags["event_driven"] = True
     if penalty is not None:
         flags["locality_penalty"] = penalty
-    told = parse_pairs(sets or [])
+    pairs = parse_pairs(sets or [])
     for name, flag in (
         ("round_s", "--round"),
         ("event_driven", "--event-driven"),
         ("locality_penalty", "--locality-penalty"),
     ):
-        if name in flags and name in told:
+        if name in flags and name in pairs:
             raise InputError("--set", f"{name} beside {flag}", "one of the two", name)
-    return flags | told
+    return flags | pairs
 
 
 def _scenario(
@@ -268,8 +268,8 @@ def _scenario(
     from trine.sim.scenario import Scenario
 
     if world:
-        told = Scenario(cluster, trace=trace, format=fmt, workload=workload, world=world, throughputs=throughputs)
-        return _in_world(told, preset, values, variability, prices)
+        base = Scenario(cluster, trace=trace, format=fmt, workload=workload, world=world, throughputs=throughputs)
+        return _in_world(base, preset, values, variability, prices)
     spec = cluster or preset.cluster
     if not spec:
         raise InputError(
@@ -293,13 +293,13 @@ def _scenario(
     )
 
 
-def _in_world(told: Scenario, preset: Preset, values: dict[str, Any], variability: str, prices: str) -> Scenario:
+def _in_world(base: Scenario, preset: Preset, values: dict[str, Any], variability: str, prices: str) -> Scenario:
     """The world in place of the preset's jobs and cluster; settings of those jobs are left out with them."""
     from dataclasses import replace
 
     settings = {k: v for k, v in preset.settings.items() if not k.startswith(("trace.", "workload."))}
     return replace(
-        told,
+        base,
         variability=variability,
         prices=prices or preset.prices,
         authors=preset.authors,

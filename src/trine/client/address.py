@@ -1,4 +1,4 @@
-"""Where the daemon is and how to show who we are: arguments, then the environment, then the state directory."""
+"""Where the daemon is and how to prove an identity: arguments, then the environment, then the state directory."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _token_of(environ: Mapping[str, str]) -> str:
 
 
 def _of_state(state: Path, token: str | None, environ: Mapping[str, str]) -> Address:
-    """The daemon of a state directory: by its unix socket, which nobody else can be behind, if it has one."""
+    """The daemon of a state directory: by its unix socket, which no other program can be behind, if it has one."""
     state = state.absolute()
     entry = _read_entry(state)
     if entry is None:
@@ -102,7 +102,7 @@ def _of_state(state: Path, token: str | None, environ: Mapping[str, str]) -> Add
     if entry.get("socket"):
         url = f"{_UNIX}{state / str(entry['socket'])}"
     pid = entry.get("pid")
-    # Looked at before anything is sent: another program may have taken the port, and would be told the token.
+    # Looked at before anything is sent: another program may have taken the port, and would get the token.
     if isinstance(pid, int) and not _alive(pid):
         raise NoDaemonError(
             f"the daemon of {state} is gone (process {pid} does not exist, {state / 'api.json'} is stale); "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import time
@@ -15,7 +16,6 @@ from urllib.parse import quote
 from trine.client.address import find_address
 from trine.client.answers import DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer, has_ended
 from trine.client.errors import ConnectionBrokenError, NoDaemonError, WaitTimeoutError
-from trine.client.log_lines import lines
 from trine.client.transport import Transport
 from trine.core.errors import InputError
 
@@ -141,7 +141,7 @@ class Client:
 
         ``tail`` begins with so many of the lines that are there already.
         """
-        return lines(self.log_bytes(job_id, follow=follow, rank=rank, tail=tail))
+        return log_lines(self.log_bytes(job_id, follow=follow, rank=rank, tail=tail))
 
     def log_bytes(
         self, job_id: str, offset: int = 0, follow: bool = False, *, rank: int = 0, tail: int | None = None
@@ -220,3 +220,15 @@ def _job(job_id: str, verb: str = "") -> str:
 
 def _node(name: str, verb: str) -> str:
     return f"/v1/nodes/{quote(name, safe='')}/{verb}"
+
+
+def log_lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Bytes of a log as they arrive, as whole lines without their ends; what is no UTF-8 is replaced."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest = ""
+    for piece in pieces:
+        *whole, rest = (rest + decoder.decode(piece)).split("\n")
+        yield from (line.removesuffix("\r") for line in whole)
+    rest += decoder.decode(b"", final=True)
+    if rest:
+        yield rest

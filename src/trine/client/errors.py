@@ -17,11 +17,11 @@ class DaemonError(TrineError):
 
 
 class NoDaemonError(DaemonError):
-    """Nobody answers where the daemon should be."""
+    """No program answers where the daemon should be."""
 
 
 class UntrustedDaemonError(DaemonError):
-    """Whoever answers has not shown to be the daemon (certificate, owner of the socket): it was told nothing."""
+    """What answers has not shown to be the daemon (certificate, owner of the socket): nothing was sent to it."""
 
 
 class ConnectionBrokenError(DaemonError):

@@ -183,7 +183,7 @@ class Transport:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket, after a look at who listens there."""
+    """HTTP over a unix socket, after a check of the process that listens there."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)

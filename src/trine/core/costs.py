@@ -28,8 +28,8 @@ class StopCosts:
 
     def migration(self, job: Job) -> float:
         """Seconds before work goes on after a move."""
-        told = self.migration_s if job.migration_s is None else job.migration_s
-        return self.restore(job) if told is None else told
+        migration_s = self.migration_s if job.migration_s is None else job.migration_s
+        return self.restore(job) if migration_s is None else migration_s
 
     def interval(self, job: Job) -> float:
         """Seconds of work between checkpoints, 0 if one is taken at the stop."""

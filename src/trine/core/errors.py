@@ -1,4 +1,4 @@
-"""The errors a person can mend. Everything else that is raised is a bug and may show a traceback."""
+"""Errors that a user can correct. Everything else that is raised is a bug and may show a traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class TrineError(Exception):
-    """Base of all errors whose message is meant for the person at the terminal."""
+    """Base of all errors whose message is meant for the user."""
 
 
 class InputError(TrineError):
@@ -26,7 +26,7 @@ class InputError(TrineError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What a person who typed ``word`` may have meant, as ``" (did you mean 'x'?)"`` or nothing."""
+    """The known name closest to ``word``, as ``" (did you mean 'x'?)"`` or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

@@ -67,7 +67,7 @@ class Job:
     sharing_domain: str = ""
     """Two jobs share GPUs only if this is the same for both."""
     open_ended: bool = False
-    """Nobody said how long it takes: ``steps`` is a guess."""
+    """Its duration was not stated: ``steps`` is a guess."""
     line: int = 0
     """Line of the input file, for error messages; 0 when there is none."""
 

@@ -20,8 +20,8 @@ def param(
     maximum: float | None = None,
 ) -> Any:
     """A dataclass field with a sentence for people, and optionally the values it may take."""
-    told = {"doc": doc, "choices": choices, "minimum": minimum, "maximum": maximum}
-    return field(default=default, metadata=told)
+    metadata = {"doc": doc, "choices": choices, "minimum": minimum, "maximum": maximum}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a GPU costs per hour, by type and time, and what a stretch of time costs. Files are read in ``config.prices``.
+"""What a GPU costs per hour, by type and time, and what a stretch of time costs. Files are read in ``inputs.prices``.
 
 No currency in here: a price is a number per GPU and hour, whatever it is counted in.
 """

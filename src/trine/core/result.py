@@ -120,7 +120,7 @@ class Summary:
     finished: int = field(metadata=_metric("tracked jobs that finished", "count"))
     jct_mean_s: float = field(
         metadata=_metric(
-            "mean completion time, finish less submission",
+            "mean completion time, finish minus submission",
             title="Mean completion time",
             column="JCT mean",
             card="mean completion time",

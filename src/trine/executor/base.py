@@ -1,7 +1,7 @@
 """What every executor takes and gives: leases in, handles and events out. No process is started here.
 
 Times are unix seconds, durations seconds. An executor never raises for what a cluster does wrong: a launch that fails
-is an event, so that whoever drives it has one place to look."""
+is an event, so that the caller has one place to look."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Placement = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class JobLease:
     """The right of a job to run a command on some GPUs. ``epoch`` grows with every attempt at the same job."""
 
     job_id: str
@@ -40,7 +40,9 @@ class Lease:
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str = "/"
+    """Empty: its checkpoint directory."""
     checkpoint_dir: str = ""
+    """Empty: one that the executor keeps for the job, in its own storage."""
     run_as: str | None = None
     """The user whose job it is; ``None`` is the user that runs the executor."""
     ranks: Ranks = "gpu"
@@ -51,7 +53,7 @@ class Lease:
 
     A duration and not a moment, so that a clock that is set does not end it."""
     shares_with: str = ""
-    """The job that may hold the same GPUs at the same time, if that names this one; empty: nobody."""
+    """The job that may hold the same GPUs at the same time, if that names this one; empty: none."""
 
     @property
     def handle(self) -> Handle:
@@ -59,7 +61,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuInfo:
+class NodeGpu:
     """A GPU of a node. ``index`` counts in PCI bus order."""
 
     index: int
@@ -74,7 +76,7 @@ class NodeInfo:
     """A node as the executor sees it now; ``reason`` says why it is down or takes no jobs."""
 
     name: str
-    gpus: tuple[GpuInfo, ...]
+    gpus: tuple[NodeGpu, ...]
     cpus: int = 1
     memory_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -82,18 +84,6 @@ class NodeInfo:
     schedulable: bool = True
     reason: str = ""
     virtual: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What an executor can do, so that nobody plans what it cannot."""
-
-    exact_gpu: bool
-    suspend: bool
-    per_node_gpu_sets: bool
-    native_grace: bool
-    shared_gpus: bool = False
-    """Two jobs that name each other may hold the same GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +98,7 @@ class LaunchFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class AttemptStarted:
     """All ranks run."""
 
     handle: Handle
@@ -116,8 +106,8 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What rank 0 last told; ``total`` steps and ``checkpoint_step`` where it told them."""
+class AttemptProgress:
+    """What rank 0 last reported; ``total`` steps and ``checkpoint_step`` where it reported them."""
 
     handle: Handle
     at_s: float
@@ -128,11 +118,11 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class AttemptExited:
     """No process of the attempt is left, its GPUs are free. Nothing follows.
 
     ``rc`` is the exit code of the first rank that failed, 128 + n for one ended by signal n; ``step`` what rank 0 last
-    told. A job that was asked to stop has saved its work if ``rc`` is that of a checkpoint, and not otherwise."""
+    reported. A job that was asked to stop has saved its work if ``rc`` is that of a checkpoint, and not otherwise."""
 
     handle: Handle
     at_s: float
@@ -172,8 +162,47 @@ class NodeDrained:
     reason: str
 
 
-JobEvent = LaunchFailed | Started | Progress | Exited
+JobEvent = LaunchFailed | AttemptStarted | AttemptProgress | AttemptExited
 Event = JobEvent | NodeDown | NodeUp | NodeDrained
+
+
+class JobLog(Protocol):
+    """The output of one rank over all attempts at its job, open for reading. Calls may block."""
+
+    def size(self) -> int:
+        """Bytes that are there now."""
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to ``count`` bytes from ``offset`` on; none at the end."""
+
+    def close(self) -> None: ...
+
+
+class JobStorage(Protocol):
+    """What jobs leave behind where they ran: logs, and checkpoints of those that name no directory of their own.
+
+    Apart from the executor proper, since it is used long after a job has ended. Safe to call from any thread."""
+
+    def open_log(self, job_id: str, rank: int = 0) -> JobLog | None:
+        """The log of one rank; ``None`` if there is none yet, or no longer."""
+
+    def is_reserved(self, path: str) -> bool:
+        """A path where only the executor itself keeps files: no job may name one."""
+
+    def newest_epoch(self, job_id: str) -> int:
+        """The highest epoch ever launched of a job, -1 if none is known. OSError if that cannot be known."""
+
+    def job_ids(self) -> list[str]:
+        """Jobs of which anything is left; names that are no ids may be among them."""
+
+    def changed_s(self) -> dict[str, float]:
+        """The same, ids only, with the Unix time at which the storage of each was last changed."""
+
+    def has_checkpoints(self, job_id: str) -> bool:
+        """Checkpoints are kept for the job, or may be."""
+
+    def remove(self, job_id: str) -> None:
+        """Remove all that is left of a job that has ended; may take long. OSError if it cannot be removed."""
 
 
 class Executor(Protocol):
@@ -183,15 +212,19 @@ class Executor(Protocol):
     every attempt that was not forgotten comes again after a restart: at least once, never lost."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def shares_gpus(self) -> bool:
+        """Two jobs that name each other may hold the same GPUs."""
+
+    @property
+    def storage(self) -> JobStorage: ...
 
     def inventory(self) -> list[NodeInfo]: ...
 
     def trouble(self) -> str:
         """Why nothing can be started on this host now (a sentence), empty if it can."""
 
-    def launch(self, lease: Lease) -> Handle:
-        """Start it; idempotent on (job, epoch), also over restarts: what runs or ended already is only told again.
+    def launch(self, lease: JobLease) -> Handle:
+        """Start it; idempotent on (job, epoch), also over restarts: what runs or ended already is only reported again.
 
         An epoch older than the newest seen fails."""
 
@@ -199,7 +232,7 @@ class Executor(Protocol):
         """Let a lease hold for another ``lease_s`` seconds from when the job sees this, without a restart."""
 
     def pair(self, handle: Handle, co_runner: str) -> None:
-        """Let the job ``partner``, launched next, onto the GPUs of a running attempt; not while another is there."""
+        """Let the job ``co_runner``, launched next, onto the GPUs of a running attempt; not while another is there."""
 
     def preempt(self, handle: Handle, grace_s: float) -> None:
         """Ask every rank to save its work and leave; what is left after the grace is killed."""
@@ -223,10 +256,10 @@ class Executor(Protocol):
         """The GPUs of an attempt that still runs; empty if it ended or is not known."""
 
     def recall(self, handle: Handle) -> bool:
-        """Tell the end of an attempt again although it was forgotten; False if nothing is known of it any more."""
+        """Report the end of an attempt again although it was forgotten; False if nothing is known of it any more."""
 
     def forget(self, handle: Handle) -> None:
-        """The end of this attempt is on record elsewhere and need not be told again."""
+        """The end of this attempt is on record elsewhere and need not be reported again."""
 
     def cordon(self, node: str, reason: str) -> None: ...
 

@@ -29,7 +29,7 @@ def is_host_fault(error: BaseException, own_dir: str = "") -> bool:
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Out of descriptors or memory: whoever looked has seen nothing, which does not mean that nothing is there."""
+    """Out of descriptors or memory: a look has shown nothing, which does not mean that nothing is there."""
     return error.errno in _EXHAUSTED
 
 

@@ -1,4 +1,4 @@
-"""``load_cluster``: a word, a YAML file or a public shape file, told apart by content. The schemas live beside it."""
+"""``load_cluster``: a shape such as 16x4, a YAML file or a public node list, distinguished by content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
-from trine.inputs.cluster_csv import FORMATS, Asked, detect, header, read_shape
+from trine.inputs.cluster_csv import FORMATS, ShapeOptions, detect, header, read_shape
 from trine.inputs.cluster_shape import EXAMPLES, is_shape, parse_shape, resembles_shape
 from trine.inputs.cluster_yaml import dump_cluster, parse_cluster
 from trine.inputs.text_file import read_text
@@ -52,7 +52,7 @@ def _from_file(path: str) -> Cluster:
     text = read_text(path, "a cluster file")
     kind = detect(text)
     if kind is not None:
-        return read_shape(kind, text, path, Asked())
+        return read_shape(kind, text, path, ShapeOptions())
     _refuse_trace(text, path)
     if _is_table(text, path):
         known = "; ".join(f"{f.name} ({','.join(f.columns)})" for f in FORMATS)

@@ -18,7 +18,7 @@ LINGJUN_GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ShapeOptions:
     """What the caller states beside the file; ``None`` and empty leave it to the file or the default."""
 
     gpus_per_node: int | None = None
@@ -31,7 +31,7 @@ class ShapeFormat:
 
     name: str
     columns: tuple[str, ...]
-    read: Callable[[list[Row], Asked], Cluster]
+    read: Callable[[list[Row], ShapeOptions], Cluster]
     sample: str
     """A few lines of that format, for documentation and tests."""
     node_column: str = ""
@@ -40,20 +40,20 @@ class ShapeFormat:
     """Whether the file itself says how many GPUs a node has."""
 
 
-def _lingjun(rows: list[Row], asked: Asked) -> Cluster:
+def _lingjun(rows: list[Row], options: ShapeOptions) -> Cluster:
     """Rack = ASW, the top-of-rack switch. Nodes are grouped by rack, racks in order of appearance."""
-    gpus = asked.gpus_per_node or LINGJUN_GPUS_PER_NODE
+    gpus = options.gpus_per_node or LINGJUN_GPUS_PER_NODE
     racks: dict[str, list[Node]] = {}
     for row in rows:
         rack = _name(row, "ASW")
-        racks.setdefault(rack, []).append(Node(_name(row, "ip"), gpus, asked.gpu_type or "gpu", rack))
+        racks.setdefault(rack, []).append(Node(_name(row, "ip"), gpus, options.gpu_type or "gpu", rack))
     notes: tuple[str, ...] = ()
-    if asked.gpus_per_node is None:
+    if options.gpus_per_node is None:
         notes = (f"the topology file states no GPUs: {gpus} per host assumed (topology.gpus_per_node changes it)",)
     return Cluster(tuple(node for nodes in racks.values() for node in nodes), notes=notes)
 
 
-def _tiresias(rows: list[Row], asked: Asked) -> Cluster:
+def _tiresias(rows: list[Row], options: ShapeOptions) -> Cluster:
     """One line per kind of rack: switches, nodes per switch, GPUs per node. A switch is a rack."""
     nodes: list[Node] = []
     racks = total = 0
@@ -64,21 +64,21 @@ def _tiresias(rows: list[Row], asked: Asked) -> Cluster:
         check_size(total, row.where)
         for i in range(switches * per_rack):
             name, rack = f"node{len(nodes)}", f"rack{racks + i // per_rack}"
-            nodes.append(Node(name, gpus, asked.gpu_type or "gpu", rack))
+            nodes.append(Node(name, gpus, options.gpu_type or "gpu", rack))
         racks += switches
     return Cluster(tuple(nodes))
 
 
-def _philly(rows: list[Row], asked: Asked) -> Cluster:
-    gpu_type = asked.gpu_type or "gpu"
+def _philly(rows: list[Row], options: ShapeOptions) -> Cluster:
+    gpu_type = options.gpu_type or "gpu"
     return _machine_list([Node(_name(r, "machineId"), r.integer("number of GPUs"), gpu_type) for r in rows])
 
 
-def _openb(rows: list[Row], asked: Asked) -> Cluster:
+def _openb(rows: list[Row], options: ShapeOptions) -> Cluster:
     nodes = []
     for row in rows:
         gpus = row.integer("gpu")
-        gpu_type = asked.gpu_type or (_name(row, "model") if gpus else "")
+        gpu_type = options.gpu_type or (_name(row, "model") if gpus else "")
         nodes.append(Node(_name(row, "sn"), gpus, gpu_type))
     return _machine_list(nodes)
 
@@ -135,16 +135,16 @@ def header(text: str) -> list[str]:
     return [cell.strip() for cell in text[:10_000].partition("\n")[0].split(",")]
 
 
-def read_shape(kind: ShapeFormat, text: str, where: str, asked: Asked) -> Cluster:
+def read_shape(kind: ShapeFormat, text: str, where: str, options: ShapeOptions) -> Cluster:
     """The cluster that ``text`` describes."""
-    if asked.gpus_per_node is not None and kind.states_gpus:
+    if options.gpus_per_node is not None and kind.states_gpus:
         raise InputError(where, f"this {kind.name} states the GPUs of each node itself", "no gpus_per_node beside it")
     ragged = Ragged(expected=f"{{width}} columns, as in the header of a {kind.name}")
     rows = list(CsvTable(where, text, ragged=ragged))
     if not rows:
         raise InputError(where, "no line below the header", f"a {kind.name} with at least one line")
     _check_names(kind, rows)
-    cluster = kind.read(rows, asked)
+    cluster = kind.read(rows, options)
     if not cluster.nodes:
         raise InputError(where, "no node has a GPU", "at least one GPU")
     check_size(cluster.gpu_count, where)

@@ -36,7 +36,7 @@ def is_shape(spec: str) -> bool:
 
 
 def resembles_shape(spec: str) -> bool:
-    """Whether a person who wrote ``spec`` probably meant a shape rather than a file."""
+    """Whether ``spec`` was probably meant as a shape rather than a file."""
     return _SHAPE.fullmatch(spec.strip()) is not None
 
 

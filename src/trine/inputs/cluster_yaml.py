@@ -14,7 +14,7 @@ import yaml
 
 from trine.core.cluster import Cluster, Links, Node
 from trine.core.errors import InputError
-from trine.inputs.cluster_csv import FORMATS, Asked, detect, read_shape
+from trine.inputs.cluster_csv import FORMATS, ShapeOptions, detect, read_shape
 from trine.inputs.cluster_shape import MAX_GPUS, check_size, parse_shape
 from trine.inputs.links import links_tree, read_links, read_type_links
 from trine.inputs.text_file import read_text
@@ -46,11 +46,9 @@ def parse_cluster(text: str, where: str) -> Cluster:
 
 
 def _with_nodes(top: Mapping, base: Path) -> Cluster:
-    for key in ("name", "links", "prices_per_gpu_hour", "slowdowns"):
-        top.get(key)  # known keys, so that an unknown one is named before a missing one
+    top.only("name", "links", "prices_per_gpu_hour", "slowdowns", *WAYS)
     ways = [way for way in WAYS if way in top]
     if not ways:
-        top.finish()
         raise top.error("says nothing of nodes", f"one of the keys {', '.join(WAYS)}")
     if len(ways) > 1:
         raise top.error(f"found beside {ways[0]!r}", f"only one of the keys {', '.join(WAYS)}", ways[1])
@@ -80,7 +78,7 @@ def _topology(section: Mapping, base: Path) -> Cluster:
     if kind is None:
         known = "; ".join(f"{f.name} ({','.join(f.columns)})" for f in FORMATS)
         raise InputError(f"{path}:1", "columns of no known topology file", known)
-    return read_shape(kind, text, str(path), Asked(gpus, section.text("type", "")))
+    return read_shape(kind, text, str(path), ShapeOptions(gpus, section.text("type", "")))
 
 
 @dataclass(frozen=True, slots=True)

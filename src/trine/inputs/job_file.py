@@ -70,17 +70,12 @@ def _plain(keys: Mapping, path: str) -> dict[str, Any]:
 
 def _value(value: Value, path: str) -> Any:
     if path == "env" and value.is_mapping:
-        return {name: _word(entry) for name, entry in value.mapping().values()}
+        return {name: entry.text(empty=True) for name, entry in value.mapping().values()}
     if path in ("run", "gpus.types") and not value.is_scalar and not value.is_mapping:
-        return [_word(entry) for entry in value.list()[: MAX_ARGUMENTS + 1]]
+        return [entry.text(empty=True) for entry in value.list()[: MAX_ARGUMENTS + 1]]
     if not value.is_scalar or path in ("checkpoint", "topology", "env"):
         raise value.wrong(EXPECTED[path])
     return value.text() if _TEXTS.fullmatch(path) else value.plain()
-
-
-def _word(value: Value) -> str:
-    """Text as written; numbers need no quotes, and text may be empty."""
-    return "" if value.is_scalar and value.plain() == "" else value.text()
 
 
 def _line_of(top: Mapping, error: InputError) -> str:

@@ -125,7 +125,7 @@ def is_env_name(name: str) -> bool:
 
 
 def is_set_by_trine(name: str) -> bool:
-    """Whether trine sets the variable in every process of a job, so that nobody else can."""
+    """Whether trine sets the variable in every process of a job, so that a user cannot."""
     return _SET_BY_TRINE.fullmatch(name) is not None
 
 
@@ -173,7 +173,7 @@ def _begins_name(letter: str) -> bool:
 
 
 def named_after(command: Sequence[str]) -> str:
-    """The program, or the script that it runs: a queue in which every job is called python helps nobody."""
+    """The program, or the script that it runs: a queue in which every job is called python says nothing."""
     program = command[0].rpartition("/")[2]
     if not re.fullmatch(_RUNS_SCRIPTS, program):
         return command[0]

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from trine.core.errors import InputError
-from trine.inputs.throughput_rows import MOST_GPUS, NOT_A_RATE, Place, RateRows, is_rate
+from trine.inputs.throughput_rows import MOST_GPUS, NOT_A_RATE, RatePlace, RateRows, is_rate
 
 WHAT = 'a JSON object of GPU types, each with entries like "(\'ResNet-18 (batch size 16)\', 1)": {"null": 32.4}'
 _SPREAD = "_unconsolidated"
@@ -51,7 +51,7 @@ def _read_type(rows: RateRows, names: _Names, path: str, written: str, entries: 
     for key, entry in entries.items():
         field = f"{written}.{key}"
         model, gang = names.of(key, written)
-        place = Place(gpu_type.removesuffix(_SPREAD), gang, spread)
+        place = RatePlace(gpu_type.removesuffix(_SPREAD), gang, spread)
         alone = entry.get(_ALONE) if isinstance(entry, dict) else None
         if not is_rate(alone):
             raise InputError(path, f"throughput {alone!r}", f'{NOT_A_RATE}, under the key "{_ALONE}"', field)
@@ -62,7 +62,7 @@ def _read_type(rows: RateRows, names: _Names, path: str, written: str, entries: 
 
 
 def _read_pair(
-    rows: RateRows, names: _Names, path: str, field: str, one: tuple[str, Place], entry: tuple[str, Any]
+    rows: RateRows, names: _Names, path: str, field: str, one: tuple[str, RatePlace], entry: tuple[str, Any]
 ) -> None:
     (model, place), (other_key, rates) = one, entry
     other, gang = names.of(other_key, field)

@@ -13,7 +13,7 @@ NOT_A_RATE = "steps per second, 0 or more"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RatePlace:
     """Where a rate was measured."""
 
     gpu_type: str
@@ -31,18 +31,18 @@ class Place:
 class RateRows:
     """A throughput table in the making. ``where`` names file and line or key in every error."""
 
-    alone: dict[tuple[str, Place], tuple[float, str]] = field(default_factory=dict)
-    pairs: dict[tuple[str, str, Place], tuple[tuple[float, float], str]] = field(default_factory=dict)
+    alone: dict[tuple[str, RatePlace], tuple[float, str]] = field(default_factory=dict)
+    pairs: dict[tuple[str, str, RatePlace], tuple[tuple[float, float], str]] = field(default_factory=dict)
 
-    def add(self, where: str, model: str, place: Place, rate: float, name: str = "") -> None:
+    def add(self, where: str, model: str, place: RatePlace, rate: float, name: str = "") -> None:
         """A job alone; ``name`` is the field of the file."""
         known = self.alone.setdefault((model, place), (rate, where))
         if known[1] != where:
             found = f"{model!r} on {place} a second time (first: {known[1]})"
             raise InputError(where, found, "every model once for each GPU type, gang and placement", name)
 
-    def add_pair(self, where: str, one: str, other: str, place: Place, rates: tuple[float, float]) -> None:
-        """Two jobs on the same GPUs. The same pair may be told again the other way round, with the same rates."""
+    def add_pair(self, where: str, one: str, other: str, place: RatePlace, rates: tuple[float, float]) -> None:
+        """Two jobs on the same GPUs. The same pair may be listed again the other way round, with the same rates."""
         known = self.pairs.setdefault((one, other, place), (rates, where))
         pair = f"the pair of {one!r} and {other!r} on {place}"
         if known[1] != where:

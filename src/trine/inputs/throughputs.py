@@ -17,7 +17,7 @@ from trine.core.job import Job
 from trine.inputs.csv_table import CELLS, CsvTable, Row
 from trine.inputs.text_file import read_text
 from trine.inputs.throughput_json import read_json
-from trine.inputs.throughput_rows import MOST_GPUS, NOT_A_RATE, Place, RateRows
+from trine.inputs.throughput_rows import MOST_GPUS, NOT_A_RATE, RatePlace, RateRows
 from trine.perf.throughput import ThroughputTable
 
 SHIPPED = Path(__file__).parent / "tables"
@@ -73,13 +73,13 @@ def read_csv(path: str, text: str) -> RateRows:
     return rows
 
 
-def _place(row: Row) -> Place:
+def _place(row: Row) -> RatePlace:
     placement = row.text("placement") or PLACEMENTS[0]
     if placement not in PLACEMENTS:
         raise unknown_name(row.where, "placement", placement, PLACEMENTS, "placement")
     gpu_type = row.filled("gpu_type").lower()
     row.filled("gpus")
-    return Place(gpu_type, row.integer("gpus", 1, MOST_GPUS), placement == PLACEMENTS[1])
+    return RatePlace(gpu_type, row.integer("gpus", 1, MOST_GPUS), placement == PLACEMENTS[1])
 
 
 def _rate(row: Row, column: str) -> float:
@@ -103,7 +103,7 @@ def table_csv(table: ThroughputTable, source: str = "") -> str:
 
 
 def check_jobs(jobs: Iterable[Job], table: ThroughputTable, types: Sequence[str], source: str) -> None:
-    """Raises ``InputError`` for a model that nobody knows, one that runs on none of ``types``, a deadline gone by.
+    """Raises ``InputError`` for an unknown model, one that runs on none of ``types``, or a deadline in the past.
 
     Jobs that bring a step time of their own need no entry in the table, if they name no model or there is one GPU type
     only: on several types a model that the table lacks would run equally fast on all of them.

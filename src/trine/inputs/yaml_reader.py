@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ _NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
 _TRUE = ("true", "yes", "on")
 
 D = TypeVar("D")
+T = TypeVar("T")
 
 
 class Missing(Enum):
@@ -88,11 +89,11 @@ class Value:
         """An error that shows the value itself."""
         return self.error(f"found {self._shown()}", expected)
 
-    def text(self) -> str:
-        """Any scalar but true, false and null, as written: ``type: 3090`` is the text ``3090``."""
+    def text(self, *, empty: bool = False) -> str:
+        """Any scalar but true, false and null, as written: ``type: 3090`` is the text ``3090``. ``empty`` allows ''."""
         if not self.is_scalar or self._plain_tag() in (_NULL, _BOOL):
             raise self.wrong("text (in quotes if it reads like true, false or null)")
-        if not self._node.value.strip():
+        if not self._node.value.strip() and (self._node.value or not empty):
             raise self.wrong("text that is not empty")
         return str(self._node.value)
 
@@ -178,12 +179,14 @@ class Value:
 
 
 Values = list[Value]
+Mappings = list["Mapping"]
+"""Under names of their own, since ``list`` is a method below."""
 
 
 class Mapping:
     """The keys of one YAML mapping. A key without a default must be there; null counts as absent.
 
-    ``finish`` refuses the keys that nobody asked for, here and in every mapping below that was opened.
+    A loader asks for the keys it knows, and ``finish`` refuses those that are left: the schema is written once.
     """
 
     def __init__(self, value: Value, node: MappingNode, file: str, opened: dict[str, Mapping]) -> None:
@@ -236,8 +239,8 @@ class Mapping:
         line = self._lines.get(key)
         return InputError(f"{self._file}:{line}" if line else self.where, found, expected, self._full(key))
 
-    def text(self, key: str, default: D | Missing = MISSING) -> str | D:
-        return default if self._absent(key, default) else self.value(key).text()  # type: ignore[return-value]
+    def text(self, key: str, default: D | Missing = MISSING, *, empty: bool = False) -> str | D:
+        return self._read(key, default, lambda v: v.text(empty=empty))
 
     def number(
         self,
@@ -248,54 +251,58 @@ class Mapping:
         above: float | None = None,
         maximum: float | None = None,
     ) -> float | D:
-        if self._absent(key, default):
-            return default  # type: ignore[return-value]
-        return self.value(key).number(minimum=minimum, above=above, maximum=maximum)
+        return self._read(key, default, lambda v: v.number(minimum=minimum, above=above, maximum=maximum))
 
     def integer(
         self, key: str, default: D | Missing = MISSING, *, minimum: int | None = None, maximum: int | None = None
     ) -> int | D:
-        if self._absent(key, default):
-            return default  # type: ignore[return-value]
-        return self.value(key).integer(minimum=minimum, maximum=maximum)
+        return self._read(key, default, lambda v: v.integer(minimum=minimum, maximum=maximum))
 
     def flag(self, key: str, default: D | Missing = MISSING) -> bool | D:
-        return default if self._absent(key, default) else self.value(key).flag()  # type: ignore[return-value]
+        return self._read(key, default, Value.flag)
 
     def choice(
         self, key: str, options: Collection[str], default: D | Missing = MISSING, what: str = "value"
     ) -> str | D:
-        if self._absent(key, default):
-            return default  # type: ignore[return-value]
-        return self.value(key).choice(options, what)
+        return self._read(key, default, lambda v: v.choice(options, what))
 
     def mapping(self, key: str, default: D | Missing = MISSING) -> Mapping | D:
-        return default if self._absent(key, default) else self.value(key).mapping()  # type: ignore[return-value]
+        return self._read(key, default, Value.mapping)
 
     def texts(self, key: str, default: D | Missing = MISSING) -> tuple[str, ...] | D:
         """A list of texts."""
-        if self._absent(key, default):
-            return default  # type: ignore[return-value]
-        return tuple(value.text() for value in self.value(key).list())
+        return self._read(key, default, lambda v: tuple(entry.text() for entry in v.list()))
 
     def list(self, key: str, default: D | Missing = MISSING) -> Values | D:
-        return default if self._absent(key, default) else self.value(key).list()  # type: ignore[return-value]
+        return self._read(key, default, Value.list)
 
     def plain(self) -> dict[str, Any]:
         """Plain Python values; all keys count as read."""
         return {key: value.plain() for key, value in self.values()}
 
+    def only(self, *keys: str) -> None:
+        """Refuse other keys than these now, so that a misspelt key is named before one that is missing."""
+        self._asked.update(keys)
+        self._refuse_unknown([self])
+
     def finish(self) -> None:
-        """Refuse unknown keys, here and below; the first in the file is named, with the nearest known key."""
+        """Refuse the keys that were not read, here and in all mappings below; the first in the file is named."""
         below = (f"{self.path}.", f"{self.path}[")
-        mappings = [m for m in self._opened.values() if not self.path or m is self or m.path.startswith(below)]
+        self._refuse_unknown(
+            [m for m in self._opened.values() if not self.path or m is self or m.path.startswith(below)]
+        )
+
+    def _refuse_unknown(self, mappings: Mappings) -> None:
         unknown = [(line, key, m) for m in mappings for key, line in m._lines.items() if key not in m._asked]
         if unknown:
             line, key, mapping = min(unknown, key=lambda entry: entry[0])
             raise unknown_name(f"{self._file}:{line}", "key", key, mapping._asked, mapping.path)
 
-    def _absent(self, key: str, default: object) -> bool:
-        return default is not MISSING and key not in self
+    def _read(self, key: str, default: D | Missing, read: Callable[[Value], T]) -> T | D:
+        """What ``read`` makes of the value of ``key``; ``default`` if there is one and the key is absent."""
+        if not isinstance(default, Missing) and key not in self:
+            return default
+        return read(self.value(key))
 
     def _full(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path and key else key or self.path

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trine.parity.hsd_ipm import ConeProgram, walk
 from trine.policy.shares.allocation import Allocation, Certificate, allocation
-from trine.policy.shares.packed import Space
 from trine.policy.shares.problem import Problem
+from trine.policy.shares.solver.polytope import Polytope
 from trine.policy.view import Floats, Ints
 
 PROVEN = 1e-6
@@ -33,35 +34,29 @@ class Centre:
 
 def of_level(problem: Problem, rates: Floats, demand: Floats, sharing: bool) -> tuple[Centre, float]:
     """Shares with the highest level, and that level: throughput over ``demand`` of the worst-off job."""
-    from trine.policy.shares.solver.columns import Columns
-    from trine.policy.shares.solver.embedding import walk
-
     space = _stated(problem, rates, sharing).divided(demand)
-    found = walk(Columns.raising(space.rates, space.gang, space.capacity, space.jobs, space.pair_rates)).shares
+    found = walk(ConeProgram.raising(space.rates, space.gang, space.capacity, space.pairs, space.pair_rates)).shares
     return _listed(problem, space, found, sharing), _reached(space, found)
 
 
 def of_need(problem: Problem, rates: Floats, need: Floats, sharing: bool) -> Centre | None:
     """Shares that give every job the throughput it needs, and aim at nothing else; nothing if they were not found."""
-    from trine.policy.shares.solver.columns import Columns
-    from trine.policy.shares.solver.embedding import walk
-
     space = _stated(problem, rates, sharing)
-    found = walk(Columns.of(space.rates, space.gang, space.capacity, space.jobs, space.pair_rates, need)).shares
+    found = walk(ConeProgram.of(space.rates, space.gang, space.capacity, space.pairs, space.pair_rates, need)).shares
     if _reached(space.divided(need), found) < 1 - PROVEN:
         return None
     return _listed(problem, space, found, sharing)
 
 
-def _stated(problem: Problem, rates: Floats, sharing: bool) -> Space:
+def _stated(problem: Problem, rates: Floats, sharing: bool) -> Polytope:
     gang = problem.gang.astype(np.float64)
     if not sharing:
-        return Space(rates, gang, problem.capacity)
+        return Polytope(rates, gang, problem.capacity)
     jobs = _partners(problem)
     pair_rates = np.zeros((len(jobs), 2, rates.shape[1]))
     pair_rates[_rows(problem, jobs)] = problem.pair_rows.rates
     # The published arrays of pairs have single precision.
-    return Space(_single(rates), gang, problem.capacity, jobs, _single(pair_rates))
+    return Polytope(_single(rates), gang, problem.capacity, jobs, _single(pair_rates))
 
 
 def _partners(problem: Problem) -> Ints:
@@ -81,17 +76,17 @@ def _single(rates: Floats) -> Floats:
     return rates.astype(np.float32).astype(np.float64)
 
 
-def _reached(space: Space, shares: Floats) -> float:
+def _reached(space: Polytope, shares: Floats) -> float:
     """The smallest throughput; nothing if the shares are more than there is."""
     alone, pairs = np.split(np.clip(shares, 0.0, 1.0), [len(space.rates)])
-    used = space.gang @ alone + space.gang[space.jobs[:, 0]] @ pairs
+    used = space.gang @ alone + space.gang[space.pairs[:, 0]] @ pairs
     time = alone.sum(axis=1)
-    np.add.at(time, space.jobs.ravel(), np.repeat(pairs.sum(axis=1), 2))
+    np.add.at(time, space.pairs.ravel(), np.repeat(pairs.sum(axis=1), 2))
     if not ((used <= space.capacity * (1 + PROVEN)).all() and (time <= 1 + PROVEN).all()):
         return 0.0
     return float(space.throughput(alone, pairs).min())
 
 
-def _listed(problem: Problem, space: Space, shares: Floats, sharing: bool) -> Centre:
+def _listed(problem: Problem, space: Polytope, shares: Floats, sharing: bool) -> Centre:
     alone, pairs = np.split(np.clip(shares, 0.0, 1.0), [len(problem)])
-    return Centre(alone, pairs[_rows(problem, space.jobs)] if sharing else pairs)
+    return Centre(alone, pairs[_rows(problem, space.pairs)] if sharing else pairs)

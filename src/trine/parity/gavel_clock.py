@@ -12,10 +12,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trine.core.job import Job
+from trine.parity.flags import Compat
 from trine.perf.model import PerfModel, Speed
 
 LAST_FAILURE = 5
 """A job whose slices fail so many times in a row is given up."""
+
+
+def slice_clock(compat: Compat, perf: PerfModel, round_s: float) -> SliceClock | None:
+    """The clock that the flags ask for; ``None``: rounds on the grid."""
+    if not compat.round_ends_early:
+        return None
+    return SliceClock(perf, round_s, charge_gap=compat.charge_gap, remainder_failure=compat.remainder_failure)
+
+
+def pair_cost_part(compat: Compat) -> float:
+    """Part of the price of shared GPUs that each of the two jobs on them pays: a half, or all of it."""
+    return 1.0 if compat.pair_cost_twice else 0.5
 
 
 class RunningJob(NamedTuple):

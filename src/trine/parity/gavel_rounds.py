@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from trine.core.compat import Compat
+from trine.parity.flags import Compat
+from trine.policy.shares.allocation import Allocation
 from trine.policy.shares.rounds.priority_rounds import Line, RoundConventions
 from trine.policy.shares.rounds.round_selection import Candidates, Chosen, select
 from trine.policy.shares.rounds.share_ledger import UNSERVED, PairRates, ShareLedger
@@ -52,6 +53,10 @@ class GavelConventions(RoundConventions):
 
     def may_reset(self, now: float, last_s: float, gap_s: float) -> bool:
         return (self.reset_at_zero and last_s == 0) or super().may_reset(now, last_s, gap_s)
+
+    def noise(self, found: Allocation) -> float:
+        """The published code rounds nothing: shares of its interior point stay as they are."""
+        return 0.0 if found.solver == "embedding" else super().noise(found)
 
     def type_order(self, order: list[int]) -> list[int]:
         if self._shuffle is None:

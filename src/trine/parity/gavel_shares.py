@@ -6,16 +6,16 @@ Each variant stands for a policy under its name and belongs to one flag of ``--s
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import numpy as np
 
-from trine.core.compat import Compat
 from trine.parity.centre_of_optima import PROVEN, Centre, of_level, of_need
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.parity.flags import Compat
+from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, PolicyVariant, SharePolicy, equal_rates, reference_rates, shares_space
 from trine.policy.shares.fifo import Fifo
 from trine.policy.shares.gandiva import Gandiva, draw, equal_time, fits_at_once, forget, pair_numbers, relative_rates
-from trine.policy.shares.greedy import whole_shares
 from trine.policy.shares.hierarchical import Hierarchical
 from trine.policy.shares.makespan import Makespan
 from trine.policy.shares.max_min_fairness import MaxMinFairness
@@ -35,7 +35,7 @@ def for_rounds(policy: SharePolicy, compat: Compat) -> SharePolicy:
         last_type = compat.fifo_last_type and policy.form == "greedy" and not policy.aware
         return LastTypeFifo(policy) if last_type else fifo_rounds.for_rounds(policy)
     found = _program(policy, compat)
-    # Policies that never use speeds give time on all types anyway: only those told not to use them change.
+    # Policies that never use speeds give time on all types anyway: only those set not to use them change.
     can_be_aware = "aware" in {f.name for f in fields(policy)}  # type: ignore[arg-type]
     return AnyType(found) if compat.any_type and can_be_aware and not policy.aware else found
 
@@ -140,6 +140,8 @@ class AnyType(PolicyVariant):
 @dataclass
 class CentredMaxMin(PolicyVariant):
     """Of the shares with the highest level those that an interior point ends at."""
+
+    takes_classes: ClassVar[bool] = True
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         policy = self.meant

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trine.core.compat import Compat
 from trine.engine.planner import PlannerRules
+from trine.parity.flags import Compat
 from trine.perf.bins import Bins, kmeans, outliers
 from trine.placement.base import Placement
 from trine.placement.pm_first import PmFirst

@@ -1,6 +1,8 @@
 """PM scores: GPUs of similar slowdown share a bin. One-dimensional K-means, solved exactly.
 
-Scores only order GPUs; how fast a job runs is always computed from the raw slowdowns.
+Bins are what PM-First and PAL (SC'24) choose by: GPUs whose slowdowns differ by less than the noise of measuring them
+count as equal, so that placements pack gangs instead of chasing the last per mille. Scores only order GPUs; how fast a
+job runs is always computed from the raw slowdowns.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ Ints = NDArray[np.int64]
 MOST_BINS = 10
 OUTLIER_SD = 3.0
 _DENSE = 512
+"""Distinct values up to which a table of all costs (n x n) is quicker than the divided search."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,11 @@ class Bins:
 
 
 def pm_bins(slowdowns: Sequence[float]) -> Bins:
-    """Bulk and outliers in bins apart, the number of each by silhouette; the score is the mean slowdown of the bin."""
+    """Bulk and outliers in bins apart, the number of each by silhouette; the score is the mean slowdown of the bin.
+
+    Apart, because a few GPUs twice as slow would otherwise take all centres: squared errors of the bulk are small
+    beside theirs, and K-means would leave the bulk, on which most placements decide, in one bin.
+    """
     values = np.asarray(slowdowns, dtype=np.float64)
     outlier = outliers(values)
     labels = np.zeros(len(values), dtype=np.int64)
@@ -74,7 +81,12 @@ def kmeans(values: Floats, clusters: int) -> Ints:
 
 
 def _kmeans_up_to(values: Floats, most: int) -> list[Ints]:
-    """Optimal labels for 1, 2 ... ``most`` clusters by dynamic programming over the distinct values."""
+    """Optimal labels for 1, 2 ... ``most`` clusters by dynamic programming over the distinct values.
+
+    On a line, clusters of an optimal K-means are intervals. So the best k clusters of the first j points are the best
+    k - 1 clusters of the first i points and one cluster of the rest, for the best i: exact, and without the seeds and
+    local optima of Lloyd's iteration (Wang and Song, Ckmeans.1d.dp, The R Journal 3/2, 2011).
+    """
     points, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     prefix = _Prefix(points, counts)
     n = len(points)
@@ -93,6 +105,7 @@ class _Prefix:
     """Sums that give the squared error of any run of the sorted points in constant time."""
 
     def __init__(self, points: Floats, counts: Ints) -> None:
+        # Squared error = sum of squares - (sum)^2 / n: around the mean, where the two terms do not cancel badly.
         shifted = points - points.mean()
         self.weight = np.concatenate(([0], np.cumsum(counts))).astype(np.float64)
         self.first = np.concatenate(([0.0], np.cumsum(shifted * counts)))
@@ -122,7 +135,12 @@ def _next_layer_dense(best: Floats, one_cluster: Floats) -> tuple[Floats, Ints]:
 
 
 def _next_layer(best: Floats, prefix: _Prefix) -> tuple[Floats, Ints]:
-    """One more cluster. The best start of the last cluster grows with the end: halving the ends halves the search."""
+    """One more cluster. The best start of the last cluster grows with the end: halving the ends halves the search.
+
+    Costs of intervals satisfy the quadrangle inequality, which makes the best start monotone in the end. Solving the
+    middle end first therefore splits the candidates of the others in two: n log n instead of n^2. All tasks of one
+    depth are solved together, to keep the work inside numpy.
+    """
     n = len(best)
     cost, start = np.full(n, np.inf), np.zeros(n, dtype=np.int64)
     # Each task: ends from lo to hi (excluded), whose best starts lie between first and last (included).
@@ -168,7 +186,11 @@ def _labels(starts: list[Ints], n: int) -> Ints:
 
 
 def silhouette(values: Floats, labels: Ints) -> float:
-    """Mean silhouette of clusters that are intervals on a line; 0 for clusters of one point, as is the custom."""
+    """Mean silhouette of clusters that are intervals on a line; 0 for clusters of one point, as is the custom.
+
+    Rousseeuw 1987: (b - a) / max(a, b), a the mean distance to the point's own cluster, b to the nearest other one. On
+    a line the distances to all points of a cluster follow from sums, and the nearest other cluster is a neighbour.
+    """
     order = np.argsort(values, kind="stable")
     x, cluster = values[order], labels[order]
     count = np.bincount(cluster).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Costs of collectives in the alpha-beta model: latency per step, and bytes over bandwidth.
+"""Costs of collectives in the alpha-beta model: latency per step, and bytes over bandwidth (Thakur et al. 2005).
 
 Nothing here knows clusters: bandwidths are effective bytes per second, latencies seconds per step of the algorithm.
 """
@@ -39,9 +39,12 @@ def all_reduce(
 ) -> CommCost:
     """The cost of adding up ``size`` bytes of each of ``members``.
 
-    A ring takes 2(p - 1) steps with 1/p of the bytes each; a binary tree goes up and down in fewer steps, with all
-    bytes in each direction. ``auto`` takes what is faster at ``bytes_per_s``, the bandwidth without other jobs:
-    libraries choose by size and topology, not by the load of the moment.
+    A ring takes 2(p - 1) steps with 1/p of the bytes each (reduce-scatter, then all-gather): it sends the least that is
+    possible, 2(p - 1)/p of the bytes, but its latency grows with p. A binary tree goes up and down in 2 log2(p) steps,
+    with all bytes in each direction: better for small gradients on many members.
+
+    ``auto`` takes what is faster at ``bytes_per_s``, the bandwidth without other jobs: libraries choose by size and
+    topology, not by the load of the moment.
     """
     if members < 2 or size <= 0:
         return FREE
@@ -56,11 +59,16 @@ def all_reduce(
 
 
 def p_norm(compute_s: float, comm_s: float, overlap: float) -> float:
-    """Seconds of an iteration: the sum of both if nothing overlaps (1), towards the longer of both for large values."""
+    """Seconds of an iteration: the sum of both if nothing overlaps (1), towards the longer of both for large values.
+
+    Gradients of late layers are sent while earlier ones are computed, so that a step is shorter than the sum; one
+    exponent per model covers what lies between no overlap and full overlap (Pollux, OSDI'21, section 3.2).
+    """
     if comm_s <= 0.0:
         return compute_s
     if overlap == 1.0 or compute_s <= 0.0:
         return compute_s + comm_s
+    # The ratio to the longer part stays below 1, so that large exponents do not overflow.
     long, short = (compute_s, comm_s) if compute_s >= comm_s else (comm_s, compute_s)
     return float(long * (1.0 + (short / long) ** overlap) ** (1.0 / overlap))
 

@@ -57,7 +57,7 @@ class LocalityPenalty:
         return (1.0, self.node, *across)
 
     def of_gang(self, _model: str, _gpus: int, _gpu_type: str, tier: Tier, app_class: str) -> float:
-        """Penalty of a gang; see ``observed_evidence.TierSlowdown``."""
+        """Penalty of a gang; see ``learning.rates.TierSlowdown``."""
         return self.by_tier(app_class)[tier]
 
 
@@ -102,7 +102,7 @@ class PerfModel:
     def speed(
         self, job: Job, gpus: Sequence[int], co_runner: Job | None = None, bandwidth: float | None = None
     ) -> Speed:
-        """Speed on ``gpus``, next to ``partner`` if that runs there too.
+        """Speed on ``gpus``, next to ``co_runner`` if that runs there too.
 
         ``bandwidth`` is what other jobs leave of its links, bytes/s; ``None``: all. A gang over several types runs at
         the pace of the slowest.
@@ -215,7 +215,11 @@ class PerfModel:
         return self._network_tiers(self.network, Job("", 0.0, gpus, 1.0, 1.0, model), type_index)[tier]
 
     def _network_tiers(self, network: Network, job: Job, type_index: int) -> tuple[float, ...]:
-        """A tier that cannot hold the gang counts as the one below it, and no tier as faster than the one below it."""
+        """A tier that cannot hold the gang counts as the one below it, and no tier as faster than the one below it.
+
+        Monotone, because placements and timers compare tiers: fitted links may make a rack look faster than a node,
+        and a gang would then be spread on purpose.
+        """
         if job.gpus == 1:
             return (1.0, 1.0, 1.0, 1.0)
         base, gpu_type = self._baseline(job, type_index), self.cluster.types[type_index]
@@ -235,25 +239,25 @@ class PerfModel:
         sharing = alone.steps_per_s / steps_per_s if steps_per_s > 0 else float("inf")
         return alone._replace(steps_per_s=steps_per_s, sharing=sharing)
 
-    def rate_next_to(self, job: Job, co_runner: Job, pool: int) -> float:
-        """Steps/s on median GPUs of the type with index ``pool`` while ``partner`` runs there too; 0 = does not fit.
+    def rate_next_to(self, job: Job, co_runner: Job, type_index: int) -> float:
+        """Steps/s on median GPUs of the type while ``co_runner`` runs there too; 0 = does not fit.
 
-        Two jobs of which nobody measured the pair are taken to take turns: half the speed each.
+        Two jobs whose pair was never measured are taken to share the GPU in time: half the speed each.
         """
-        key = (job.model, job.gpus, job.step_s, co_runner.model, pool)
+        key = (job.model, job.gpus, job.step_s, co_runner.model, type_index)
         known = self._next_to.get(key)
         if known is None:
-            pair = self.throughputs.pair_rate(job.model, co_runner.model, job.gpus, self.cluster.types[pool])
-            known = self._next_to[key] = 0.5 / self.step_s_by_type(job)[pool] if pair is None else pair[0]
+            pair = self.throughputs.pair_rate(job.model, co_runner.model, job.gpus, self.cluster.types[type_index])
+            known = self._next_to[key] = 0.5 / self.step_s_by_type(job)[type_index] if pair is None else pair[0]
         return known
 
     def forget_pairs(self) -> None:
-        """The table tells other rates of pairs from now on, as estimates do after an observation."""
+        """Read rates of pairs from the table again: estimates change with every observation."""
         self._next_to.clear()
 
-    def can_share(self, one: Job, other: Job, pool: int) -> bool:
-        """Both get on with their work on the same GPUs of the type with index ``pool``."""
-        return self.rate_next_to(one, other, pool) > 0 and self.rate_next_to(other, one, pool) > 0
+    def can_share(self, one: Job, other: Job, type_index: int) -> bool:
+        """Both make progress on the same GPUs of the type."""
+        return self.rate_next_to(one, other, type_index) > 0 and self.rate_next_to(other, one, type_index) > 0
 
     def gain(self, one: Job, other: Job, gpus: Sequence[int]) -> float:
         """Work done on ``gpus`` by the two together, where 1 is what one of them does alone."""
@@ -283,12 +287,12 @@ class PerfModel:
 
     def _rank_types(self, job: Job) -> tuple[int, ...]:
         step_s = self.step_s_by_type(job)
-        pools = self.cluster.gpus_by_type
+        gpus_by_type = self.cluster.gpus_by_type
         wanted = {t.lower() for t in job.gpu_types}
         fits = [
             i
             for i, t in enumerate(self.cluster.types)
-            if pools[t] >= job.gpus and step_s[i] != float("inf") and (not wanted or t.lower() in wanted)
+            if gpus_by_type[t] >= job.gpus and step_s[i] != float("inf") and (not wanted or t.lower() in wanted)
         ]
         return tuple(sorted(fits, key=lambda i: step_s[i]))
 

@@ -37,7 +37,7 @@ _BATCH = re.compile(r"\(?\s*(?:batch[ _]?size|batch|bs)[ _=:]*(\d+)\s*\)?", re.I
 
 
 def family_and_batch(model: str) -> tuple[str, int | None]:
-    """``resnet18`` and 64 of ``ResNet-18 (batch size 64)``: letters and digits of the name, and the batch if told."""
+    """``resnet18`` and 64 of ``ResNet-18 (batch size 64)``: letters and digits of the name, and the batch size."""
     found = _BATCH.search(model)
     name = model if found is None else model[: found.start()] + model[found.end() :]
     return re.sub(r"[^a-z0-9]", "", name.lower()), None if found is None else int(found.group(1))

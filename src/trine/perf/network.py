@@ -239,7 +239,7 @@ def measured_spread_ratio(table: ThroughputTable, model: str, gpus: int, gpu_typ
     """Measured slowdown of a gang that does not lie together, at least 1; ``None`` where it was not measured."""
     if table.spread is None:
         return None
-    kind = gpu_type.lower()
-    packed = table.rates.get((model, gpus), {}).get(kind, 0.0)
-    spread = table.spread.rates.get((model, gpus), {}).get(kind, 0.0)
+    gpu_type = gpu_type.lower()
+    packed = table.rates.get((model, gpus), {}).get(gpu_type, 0.0)
+    spread = table.spread.rates.get((model, gpus), {}).get(gpu_type, 0.0)
     return max(1.0, packed / spread) if packed > 0 and spread > 0 else None

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from trine.core.cluster import Cluster, Links, Node
 from trine.perf.collectives import Algorithm, p_norm
-from trine.perf.model_traffic import ModelTraffic, TrafficTable, shipped_table
+from trine.perf.model_traffic import ModelTraffic, shipped_table
 from trine.perf.network import Network
 from trine.perf.routes import Route
-from trine.perf.throughput import ThroughputTable
 
 
 class StepRow(NamedTuple):
@@ -53,7 +52,7 @@ class NetworkFit:
 
     def predict(self, rows: Sequence[StepRow]) -> list[float]:
         """Seconds per step; models that were not in the fit take the figures of the shipped table."""
-        return _Rows(rows, self.traffic, self.algorithm).steps(self.links, self.traffic)
+        return _StepRows(rows, self.traffic, self.algorithm).steps(self.links, self.traffic)
 
 
 class _Free(NamedTuple):
@@ -71,7 +70,7 @@ class _Free(NamedTuple):
         return self.name == "unreduced"
 
 
-class _Rows:
+class _StepRows:
     """Rows with their routes on one cluster that is large enough for all of them."""
 
     def __init__(self, rows: Sequence[StepRow], known: dict[str, ModelTraffic], algorithm: Algorithm) -> None:
@@ -112,9 +111,10 @@ def _gpus_of(row: StepRow, nodes_per_rack: int, gpus_per_node: int) -> list[int]
 
 def fit_network(rows: Sequence[StepRow], links: Links | None = None, algorithm: Algorithm = "ring") -> NetworkFit:
     """The parameters that come closest to ``rows``; ``links`` holds those that cannot be fitted."""
-    prepared = _Rows(rows, {}, algorithm)
+    prepared = _StepRows(rows, {}, algorithm)
     base = Links() if links is None else links
     free = [*_free_links(rows, base), *_free_models(prepared)]
+    # The slowest link of a route hides the others, so that the cost has several minima: three starts, the best wins.
     best = min((_solve(prepared, base, free, scale) for scale in (1.0, 0.1, 10.0)), key=lambda found: found[0])
     fitted, traffic = _applied(free, best[1], base, prepared.traffic, _DIGITS)
     steps = prepared.steps(fitted, traffic)
@@ -146,7 +146,7 @@ def _free_links(rows: Sequence[StepRow], base: Links) -> list[_Free]:
     return found
 
 
-def _free_models(prepared: _Rows) -> list[_Free]:
+def _free_models(prepared: _StepRows) -> list[_Free]:
     """Compute of each model whose rows do not state it; overlap where enough rows can tell."""
     found: list[_Free] = []
     for model in sorted(prepared.traffic):
@@ -168,7 +168,7 @@ _PRIOR_SHARE = 0.1
 """Pull of shares towards 0: nodes add up before they send unless the rows say otherwise."""
 
 
-def _solve(prepared: _Rows, base: Links, free: Sequence[_Free], scale: float) -> tuple[float, list[float]]:
+def _solve(prepared: _StepRows, base: Links, free: Sequence[_Free], scale: float) -> tuple[float, list[float]]:
     """Cost and numbers of the best parameters from one start, with bandwidths between nodes times ``scale``."""
     from scipy.optimize import least_squares
 
@@ -183,7 +183,7 @@ def _solve(prepared: _Rows, base: Links, free: Sequence[_Free], scale: float) ->
 
 
 def _residuals(
-    prepared: _Rows, base: Links, free: Sequence[_Free], priors: Sequence[tuple[float, float]]
+    prepared: _StepRows, base: Links, free: Sequence[_Free], priors: Sequence[tuple[float, float]]
 ) -> Callable[[Iterable[float]], list[float]]:
     logs = [math.log(row.step_s) for row in prepared.rows]
 
@@ -217,50 +217,3 @@ def _applied(
         else:
             links = replace(links, **value)
     return links, models
-
-
-class SpreadError(NamedTuple):
-    """Slowdown of a gang on one node each, against the same gang packed."""
-
-    model: str
-    gpus: int
-    measured: float
-    """At least 1: below that is noise."""
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        return self.predicted / self.measured - 1.0
-
-
-def spread_errors(table: ThroughputTable, gpu_type: str, links: Links, models: TrafficTable) -> list[SpreadError]:
-    """Predicted against measured slowdowns of all gangs that the table has both packed and spread; worst first."""
-    found = []
-    for model, gpus in sorted((table.spread or ThroughputTable()).rates):
-        measured = _step_pair(table, model, gpus, gpu_type)
-        if measured is None:
-            continue
-        network = Network(Cluster.uniform(gpus, gpus, gpu_type), links)
-        base = network.baseline(models.of(model), gpus, gpu_type, stated_s=measured[0])
-        one_each = network.route([node * gpus for node in range(gpus)])
-        predicted = network.step(base, one_each).ratio
-        found.append(SpreadError(model, gpus, max(1.0, measured[1] / measured[0]), predicted))
-    return sorted(found, key=lambda row: -abs(math.log(row.predicted / row.measured)))
-
-
-def spread_rows(table: ThroughputTable, gpu_type: str) -> list[StepRow]:
-    """Gangs on one node each as rows to fit; their compute is what the same gang takes packed."""
-    rows = []
-    for model, gpus in sorted((table.spread or ThroughputTable()).rates):
-        measured = _step_pair(table, model, gpus, gpu_type)
-        if measured is not None:
-            rows.append(StepRow(model, gpus, gpus, 1, max(measured), compute_s=measured[0]))
-    return rows
-
-
-def _step_pair(table: ThroughputTable, model: str, gpus: int, gpu_type: str) -> tuple[float, float] | None:
-    """Seconds per iteration packed and spread: rates count the steps of all GPUs of a gang."""
-    assert table.spread is not None
-    packed = table.rates.get((model, gpus), {}).get(gpu_type, 0.0)
-    spread = table.spread.rates.get((model, gpus), {}).get(gpu_type, 0.0)
-    return (gpus / packed, gpus / spread) if gpus > 1 and packed > 0 and spread > 0 else None

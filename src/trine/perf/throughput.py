@@ -23,7 +23,7 @@ AskedPairs = dict[tuple[str, ...], dict[tuple[tuple[str, int], tuple[str, int]],
 
 
 class KnowsPairs(Protocol):
-    """Whoever can tell how fast two jobs run on the same GPUs: a table, or an estimate."""
+    """A source of rates of two jobs on the same GPUs: a table, or an estimate."""
 
     @property
     def asked(self) -> AskedPairs:
@@ -49,16 +49,16 @@ class ThroughputTable:
 
         A gang size that was not measured takes the per-GPU rate of the nearest measured one (the larger on a tie).
         """
-        kind = gpu_type.lower()
-        known = self.rates.get((model, gang), {}).get(kind)
+        gpu_type = gpu_type.lower()
+        known = self.rates.get((model, gang), {}).get(gpu_type)
         if known is not None:
             return known
         gangs = self._gangs.get(model)
         if gangs is None:
             return None
-        measured = [size for size in gangs if kind in self.rates[model, size]]
+        measured = [size for size in gangs if gpu_type in self.rates[model, size]]
         nearest = min(measured, key=lambda size: (abs(size - gang), -size), default=None)
-        return 0.0 if nearest is None else self.rates[model, nearest][kind] / nearest * gang
+        return 0.0 if nearest is None else self.rates[model, nearest][gpu_type] / nearest * gang
 
     def pair_rate(self, model: str, other: str, gang: int, gpu_type: str) -> tuple[float, float] | None:
         """Steps per second of either while both run on the same ``gang`` GPUs; ``None`` = not known.
@@ -128,6 +128,6 @@ def pair_kinds(known: KnowsPairs, jobs: Sequence[tuple[str, int]], types: Sequen
 
 def _pair_row(known: KnowsPairs, model: str, other: str, gang: int, types: Sequence[str]) -> PairRow:
     """Rates of either by type, 0 where the two do not run together; nothing if that is everywhere."""
-    told = [known.pair_rate(model, other, gang, t) or (0.0, 0.0) for t in types]
-    runs = [pair if min(pair) > 0 else (0.0, 0.0) for pair in told]
+    rates = [known.pair_rate(model, other, gang, t) or (0.0, 0.0) for t in types]
+    runs = [pair if min(pair) > 0 else (0.0, 0.0) for pair in rates]
     return tuple(zip(*runs, strict=True)) if any(one for one, _ in runs) else ()

@@ -1,6 +1,7 @@
-"""Runs a job, samples the machine while it runs and writes down what kind of application it is: its feature row.
+"""Runs a job, samples the machine while it runs and derives its feature row: how busy it keeps compute and memory.
 
-Which classes such rows fall into is in ``classes.py``."""
+Which classes such rows fall into is in ``app_classes``.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class AppRun:
     name: str
     usage: Usage
     step_s: float | None
-    """Median over all steps that were told."""
+    """Median over all steps that were reported."""
     steps: int
     samples: int
     seconds: float
@@ -43,7 +44,7 @@ class AppRun:
 
     @property
     def ending(self) -> str:
-        """How the job ended, in words."""
+        """How the job ended, as part of a sentence."""
         if self.exit_code > 128:
             with suppress(ValueError):
                 return f"was ended by {signal.Signals(self.exit_code - 128).name}"
@@ -80,22 +81,22 @@ def run_app(
 
     Its output goes to ``output`` (stderr if not given). Signals sent to us go on to the job.
     """
-    steps = StepTimes(pattern)
+    printed = StepTimes(pattern)
     with _progress_file(environment) as path, _forwarded_signals() as job:
-        told, progress = StepTimes(pattern), ProgressFile(path)
+        reported, progress = StepTimes(pattern), ProgressFile(path)
         start_s = clock()
         job.process = _start(command, {**environment, PROGRESS_VARIABLE: str(path)})
         job.deliver()
-        reader = _forward_output(job.process, output or sys.stderr.buffer, steps)
+        reader = _forward_output(job.process, output or sys.stderr.buffer, printed)
         sampler.start(job.process.pid)
-        samples = _watch(job.process, sampler, interval_s, clock, start_s, lambda: told.feed(progress.new()))
+        samples = _watch(job.process, sampler, interval_s, clock, start_s, lambda: reported.feed(progress.new()))
         seconds = max(clock() - start_s, 1e-9)
         # A process left behind may keep the pipe open for ever: what it still writes is not waited for.
         reader.join(_LAST_OUTPUT_S)
-        told.feed(progress.new())
-    for times in (steps, told):
+        reported.feed(progress.new())
+    for times in (printed, reported):
         times.close()
-    all_s = told.seconds or steps.seconds
+    all_s = reported.seconds or printed.seconds
     code = job.process.returncode
     return AppRun(
         name=name,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trine.core.errors import InputError, TrineError, nearest
-from trine.profile.nvml import GpuInfo, open_nvml, visible_gpus
+from trine.profile.nvml import NvmlGpu, open_nvml, visible_gpus
 
 Kind = Literal["cuda", "cpu"]
 KINDS: tuple[Kind, ...] = ("cuda", "cpu")
@@ -52,28 +52,28 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DeviceChoice:
     """The devices to measure, and what a person should know about the choice."""
 
     devices: tuple[Device, ...]
     notes: tuple[str, ...] = ()
 
 
-def find_devices(node: str, wanted: str = "", environment: Mapping[str, str] = os.environ) -> Found:
+def find_devices(node: str, wanted: str = "", environment: Mapping[str, str] = os.environ) -> DeviceChoice:
     """The devices of this machine that ``wanted`` names: all CUDA devices or else all cores if it is empty.
 
     ``wanted`` is ``cuda`` or ``cpu``, or device ids or indices with commas between them.
     """
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     if "cpu" in words:
-        return Found(_chosen(cpu_devices(node), [word for word in words if word != "cpu"]), _load_note())
+        return DeviceChoice(_chosen(cpu_devices(node), [word for word in words if word != "cpu"]), _load_note())
     cuda, notes = cuda_devices(node, environment)
     if cuda:
-        return Found(_chosen(cuda, [word for word in words if word != "cuda"]), notes)
+        return DeviceChoice(_chosen(cuda, [word for word in words if word != "cuda"]), notes)
     if "cuda" in words:
         raise TrineError(f"--devices cuda: {notes[0] if notes else 'no CUDA device was found here'}")
     notes = (*notes, "No CUDA device: each CPU core is measured as a device.", *_load_note())
-    return Found(_chosen(cpu_devices(node), words), notes)
+    return DeviceChoice(_chosen(cpu_devices(node), words), notes)
 
 
 def _load_note() -> tuple[str, ...]:
@@ -125,13 +125,13 @@ def cuda_devices(node: str, environment: Mapping[str, str]) -> tuple[list[Device
     return [_cuda_device(ordinal, about, listed, node) for ordinal, about in enumerate(usable)], tuple(notes)
 
 
-def _cuda_device(ordinal: int, about: Mapping[str, Any], listed: Sequence[GpuInfo], node: str) -> Device:
-    """NVML's entry is found by UUID where PyTorch tells one, by position otherwise."""
+def _cuda_device(ordinal: int, about: Mapping[str, Any], listed: Sequence[NvmlGpu], node: str) -> Device:
+    """NVML's entry is found by UUID where PyTorch gives one, by position otherwise."""
     uuid = str(about.get("uuid", "")).removeprefix("GPU-")
     by_uuid = next((gpu for gpu in listed if uuid and gpu.uuid.removeprefix("GPU-") == uuid), None)
     gpu = by_uuid or (listed[ordinal] if not uuid and ordinal < len(listed) else None)
     if gpu is None:
-        gpu = GpuInfo(ordinal, f"GPU-{uuid}" if uuid else "", str(about["name"]))
+        gpu = NvmlGpu(ordinal, f"GPU-{uuid}" if uuid else "", str(about["name"]))
     return Device(f"{node}-gpu{gpu.index}", "cuda", gpu.index, ordinal, gpu.name, node, gpu.uuid, gpu.pci_bus)
 
 

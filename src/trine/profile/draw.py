@@ -13,9 +13,8 @@ from trine.core.atomic_file import write_output
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, unknown_name
 from trine.perf.variability import VariabilityTable
-from trine.profile.records import MeasurementRecord, name_order
-from trine.profile.time_units import in_one_unit
-from trine.profile.variability import GPU_MEDIAN, RECORD, by_place
+from trine.profile.measurements import MeasurementRecord, in_one_unit, name_order
+from trine.profile.variability_profile import GPU_MEDIAN, RECORD, by_place
 
 DRAWS = (GPU_MEDIAN, RECORD)
 SEED = 42

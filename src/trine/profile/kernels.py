@@ -1,11 +1,19 @@
 """The kernels that are timed: compute-bound, in between and memory-bound, for numpy on a CPU core and for PyTorch on a
-CUDA device. Each maker allocates its data anew and returns a call that does the work once."""
+CUDA device. Each maker allocates its data anew and returns a call that does the work once.
+
+Run as a program (``python -m trine.profile.kernels``) it is the worker process of ``pool``: reads one request a line on
+stdin, answers one line on stdout, ends with its stdin.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -123,3 +131,39 @@ def typical_s(call: Call, timer: Timer, seconds: float) -> float:
 def streaming_bytes_per_s(seconds: float = 0.05) -> float:
     """Bytes per second that one core of this machine moves between memory and itself: the triad, five passes a call."""
     return 5 * _CPU_STREAM_BYTES / typical_s(numpy_kernel("triad"), wall_timer, seconds)
+
+
+# -- the worker process ----------------------------------------------------------------------------------------------
+
+# One process measures all cores, moving itself from core to core: a process per core would mix differences of memory
+# layout into those of the cores. Each CUDA device has a process, so that one that fails takes no other along.
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """``{"perf_s": seconds}`` of one measurement, or ``{"error": sentence}``."""
+    try:
+        measure = _on_cuda if request["kind"] == "cuda" else _on_core
+        return {"perf_s": measure(request["ordinal"], request["kernel"], request["seconds"])}
+    except Exception as error:  # any fault of a device is reported, and ends only this measurement
+        return {"error": f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"}
+
+
+def _on_core(core: int, kernel: str, seconds: float) -> float:
+    # Pinned before the data are made, so that they lie in memory near the core.
+    os.sched_setaffinity(0, {core})
+    return typical_s(numpy_kernel(kernel), wall_timer, seconds)
+
+
+def _on_cuda(ordinal: int, kernel: str, seconds: float) -> float:
+    torch = import_module("torch")
+    torch.cuda.set_device(ordinal)
+    return typical_s(torch_kernel(torch, kernel), cuda_timer(torch), seconds)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

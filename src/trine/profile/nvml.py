@@ -1,5 +1,6 @@
-"""What the NVIDIA driver says about its GPUs, through NVML. No driver, no library or no card means no GPUs, never an
-error, and a question that the driver cannot answer is answered with ``None``."""
+"""GPUs as the NVIDIA driver reports them, through NVML. No driver, no library or no card means no GPUs, never an error;
+what the driver cannot report is ``None``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class GpuInfo:
+class NvmlGpu:
     """One GPU as NVML lists it; ``index`` counts in PCI bus order."""
 
     index: int
@@ -39,14 +40,14 @@ class Nvml:
         handles = [self._ask(library.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
         self._handles = {index: handle for index, handle in enumerate(handles) if handle is not None}
 
-    def gpus(self) -> list[GpuInfo]:
+    def gpus(self) -> list[NvmlGpu]:
         return [self._info(index, handle) for index, handle in self._handles.items()]
 
-    def _info(self, index: int, handle: Any) -> GpuInfo:
+    def _info(self, index: int, handle: Any) -> NvmlGpu:
         library = self._library
         pci = self._ask(library.nvmlDeviceGetPciInfo, handle)
         memory = self._ask(library.nvmlDeviceGetMemoryInfo, handle)
-        return GpuInfo(
+        return NvmlGpu(
             index=index,
             uuid=_text(self._ask(library.nvmlDeviceGetUUID, handle)) or f"gpu{index}",
             name=_text(self._ask(library.nvmlDeviceGetName, handle)) or "unknown GPU",
@@ -76,7 +77,7 @@ class Nvml:
 
 @contextmanager
 def open_nvml() -> Iterator[Nvml | None]:
-    """A session with the driver, or ``None`` where there is none to talk to."""
+    """A session with the driver, or ``None`` where there is none."""
     try:
         import pynvml
     except ImportError:
@@ -100,7 +101,7 @@ def _close(library: Any) -> None:
         return  # an old driver without the call; the process ends soon anyway
 
 
-def visible_gpus(gpus: Sequence[GpuInfo], environment: Mapping[str, str]) -> list[GpuInfo]:
+def visible_gpus(gpus: Sequence[NvmlGpu], environment: Mapping[str, str]) -> list[NvmlGpu]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all of them where it is not set.
 
     As in CUDA, an entry is an index or the start of a UUID, and the first entry that fits no GPU ends the list.
@@ -108,7 +109,7 @@ def visible_gpus(gpus: Sequence[GpuInfo], environment: Mapping[str, str]) -> lis
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return list(gpus)
-    found: list[GpuInfo] = []
+    found: list[NvmlGpu] = []
     for entry in wanted.split(","):
         gpu = _named(gpus, entry.strip())
         if gpu is None:
@@ -118,7 +119,7 @@ def visible_gpus(gpus: Sequence[GpuInfo], environment: Mapping[str, str]) -> lis
     return found
 
 
-def _named(gpus: Sequence[GpuInfo], entry: str) -> GpuInfo | None:
+def _named(gpus: Sequence[NvmlGpu], entry: str) -> NvmlGpu | None:
     if entry.isdecimal():
         return next((gpu for gpu in gpus if gpu.index == int(entry)), None)
     return next((gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)), None)

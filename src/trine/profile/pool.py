@@ -1,5 +1,6 @@
-"""Runs measurements on real devices by asking worker processes (``worker.py``). What is measured when is not decided
-here."""
+"""Runs measurements on real devices in worker processes (``kernels``). What is measured when is decided in
+``gpu_session``.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class WorkerPool:
 
     def _start(self, key: str) -> subprocess.Popen[str]:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "trine.profile.worker"],
+            [sys.executable, "-m", "trine.profile.kernels"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -75,7 +76,7 @@ class WorkerPool:
 
 
 def _exchange(worker: subprocess.Popen[str], request: str) -> dict[str, object] | None:
-    """The worker's answer, or ``None`` if it is gone."""
+    """The worker's answer, or ``None`` if it has ended."""
     if worker.stdin is None or worker.stdout is None:
         raise RuntimeError("a worker has pipes")
     try:

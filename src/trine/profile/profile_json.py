@@ -11,7 +11,7 @@ from typing import Any
 from trine.core.atomic_file import write_output
 from trine.core.errors import InputError, unknown_name
 from trine.inputs.text_file import read_text
-from trine.profile.variability import (
+from trine.profile.variability_profile import (
     FLAGS,
     GPU_MEDIAN,
     WAYS,
@@ -41,12 +41,12 @@ def profile_text(profile: VariabilityProfile) -> str:
     return "{\n" + "\n".join(lines) + f'\n"gpus": [\n{gpus}\n]\n}}\n'
 
 
-def write_profile(profile: VariabilityProfile, path: str | Path) -> None:
-    """Write ``profile`` to ``path``, all or nothing."""
+def save_profile(profile: VariabilityProfile, path: str | Path) -> None:
+    """Write ``profile`` as JSON, all or nothing; equal profiles give equal bytes."""
     write_output(path, profile_text(profile))
 
 
-def read_profile(path: str | Path) -> VariabilityProfile:
+def load_profile(path: str | Path) -> VariabilityProfile:
     """The profile in ``path``; anything odd in it is refused with one sentence."""
     top = _Fields(_parsed(path), str(path), "")
     _check_format(top)
@@ -144,13 +144,13 @@ class _Fields:
 
     def __init__(self, values: Mapping[str, Any], file: str, path: str) -> None:
         self.file, self._values, self._path = file, values, path
-        self._asked: list[str] = []
+        self._read: list[str] = []
 
     def full(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
     def _get(self, key: str) -> Any:
-        self._asked.append(key)
+        self._read.append(key)
         return self._values.get(key)
 
     def _wrong(self, key: str, found: Any, expected: str) -> InputError:
@@ -222,10 +222,10 @@ class _Fields:
         return [_Fields(value, self.file, f"{self.full(key)}[{i}]") for i, value in enumerate(found)]
 
     def finish(self) -> None:
-        """Refuse keys that nobody asked for."""
+        """Refuse keys that were not read."""
         for key in self._values:
-            if key not in self._asked:
-                raise unknown_name(self.file, "key", key, self._asked, self._path)
+            if key not in self._read:
+                raise unknown_name(self.file, "key", key, self._read, self._path)
 
 
 def _shown(value: Any) -> str:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal, Protocol
 
 from trine.profile.kernels import streaming_bytes_per_s
-from trine.profile.nvml import GpuInfo, GpuSample, Nvml, visible_gpus
+from trine.profile.nvml import GpuSample, Nvml, NvmlGpu, visible_gpus
 
 Source = Literal["gpu", "cpu"]
 
@@ -23,7 +23,7 @@ ACTIVE_UTIL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the samplers report of a whole run. Shares are 0 to 1; ``None`` where nobody can tell."""
+    """What the samplers report of a whole run. Shares are 0 to 1; ``None`` where it is not known."""
 
     source: Source
     compute_util: float | None
@@ -48,12 +48,12 @@ class Sampler(Protocol):
 class GpuSampler:
     """Means over time, then over the GPUs that did anything."""
 
-    def __init__(self, nvml: Nvml, gpus: Sequence[GpuInfo]) -> None:
+    def __init__(self, nvml: Nvml, gpus: Sequence[NvmlGpu]) -> None:
         self._nvml, self._gpus = nvml, gpus
         self._seen: dict[int, list[GpuSample]] = {gpu.index: [] for gpu in gpus}
 
     def start(self, pid: int) -> None:
-        """Nothing to prepare: NVML tells about GPUs, not about processes."""
+        """Nothing to prepare: NVML reports GPUs, not processes."""
 
     def sample(self) -> None:
         for index, seen in self._seen.items():
@@ -79,10 +79,10 @@ class GpuSampler:
             notes=tuple(notes) if len(active) < len(self._gpus) else (),
         )
 
-    def _peak(self, gpu: GpuInfo) -> float:
+    def _peak(self, gpu: NvmlGpu) -> float:
         return max((sample.compute_util or 0.0 for sample in self._seen[gpu.index]), default=0.0)
 
-    def _row(self, gpu: GpuInfo) -> dict[str, float | None]:
+    def _row(self, gpu: NvmlGpu) -> dict[str, float | None]:
         names = ("compute_util", "memory_util", "power_w", "clock_mhz")
         return {name: _mean(getattr(sample, name) for sample in self._seen[gpu.index]) for name in names}
 
@@ -104,7 +104,7 @@ class _Tree:
 class CpuSampler:
     """Processor time, page faults and memory of the job's processes.
 
-    Processor time and page faults are exact: the system counts them and tells them when the job ends. Memory traffic
+    Processor time and page faults are exact: the system counts them and reports them when the job ends. Memory traffic
     is not to be had without hardware counters; ``memory_util`` is a stand-in: the bytes of all pages touched for the
     first time, against what one core can stream. It misses traffic to pages already touched and is a lower bound.
     """
@@ -131,7 +131,7 @@ class CpuSampler:
     def usage(self, seconds: float) -> Usage:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         counted_s = after.ru_utime + after.ru_stime - self._before.ru_utime - self._before.ru_stime
-        # Processes that nobody waits for are missing from the system's count, but not from the samples.
+        # Processes that were not waited for are missing from the system's count, but not from the samples.
         cpu_s = max(counted_s, self._cpu_seen_s)
         faults = after.ru_minflt + after.ru_majflt - self._before.ru_minflt - self._before.ru_majflt
         touched_per_s = faults * resource.getpagesize() / seconds

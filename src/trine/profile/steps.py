@@ -1,5 +1,8 @@
-"""Step times as jobs tell them: in lines of their output, or in the file that TRINE_PROGRESS names. A line counts if it
-is a JSON object or a text with a name such as ``step_time`` (seconds) or ``sps`` (steps per second) and a number."""
+"""Step times as jobs report them: in lines of their output, or in the file that TRINE_PROGRESS names.
+
+A line counts if it is a JSON object or a text with a name such as ``step_time`` (seconds) or ``sps`` (steps per second)
+and a number.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ class ProgressFile:
 
 
 def step_seconds(line: str, pattern: re.Pattern[str] | None = None) -> float | None:
-    """The seconds of a step that ``line`` tells, if it tells any."""
+    """The seconds of a step that ``line`` reports, if any."""
     if pattern is not None:
         match = pattern.search(line)
         return _positive(match[1]) if match else None

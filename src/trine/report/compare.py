@@ -1,6 +1,7 @@
 """Several policies and placements side by side: means over seeds with intervals, paired differences, a table as text.
 
-Statistics only; the page is in ``compare_page``. Intervals are 95 % and use Student's t over the seeds.
+Statistics only; the page is in ``compare_page``, writing in ``files``. Intervals are 95 % and use Student's t over the
+seeds.
 """
 
 from __future__ import annotations
@@ -8,13 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from trine.core.errors import InputError
 from trine.core.result import Metric, RunResult, Summary
-from trine.report.files import number_cell, write_csv, write_json
-from trine.report.staging import write_all
 from trine.report.text import MISSING, duration_with_interval, median, time_unit, with_interval
 
 CONFIDENCE = 0.95
@@ -191,28 +188,6 @@ def comparison_table(comparison: Comparison) -> list[tuple[str, ...]]:
         for i, contender in enumerate(contenders)
     ]
     return [header, *lines]
-
-
-def write_comparison(comparison: Comparison, out_dir: Path | str) -> None:
-    """Write ``compare.json``, ``compare.csv`` and ``report.html`` into ``out_dir``, all of them or none."""
-    if not comparison.rows:
-        raise InputError("comparison", "no runs", "at least one policy, placement and seed")
-    write_all(out_dir, lambda folder: _write_files(comparison, folder))
-
-
-def _write_files(comparison: Comparison, folder: Path) -> None:
-    from trine.report.compare_page import compare_page
-
-    write_json(folder / "compare.json", as_dict(comparison))
-    keys = [k for k in comparison.rows[0].results if k not in {"policy", "placement", "seed"}]
-    header = ["policy", "placement", "seed", *keys]
-    write_csv(folder / "compare.csv", header, (_csv_row(r, keys) for r in comparison.rows))
-    (folder / "report.html").write_text(compare_page(comparison), encoding="utf-8", newline="\n")
-
-
-def _csv_row(row: ComparisonRow, keys: Sequence[str]) -> list[str]:
-    values = [row.results[k] for k in keys]
-    return [row.policy, row.placement, str(row.seed), *(v if isinstance(v, str) else number_cell(v) for v in values)]
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:

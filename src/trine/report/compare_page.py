@@ -21,7 +21,6 @@ from trine.report.compare import (
 )
 from trine.report.occupancy import MAX_CELLS
 from trine.report.page import Cell
-from trine.report.run_page import load_caption
 from trine.report.text import count, duration, median, share, time_unit
 
 DOT_METRICS = tuple(m for m in METRICS if m.key != "jct_p50_s")
@@ -68,7 +67,7 @@ def names_of(comparison: Comparison) -> dict[Contender, str]:
 
 
 def _title(comparison: Comparison) -> str:
-    """Who has the shortest mean completion time, and by how much against the baseline."""
+    """The combination with the shortest mean completion time, and by how much against the baseline."""
     contenders, metric = comparison.contenders, METRICS[0]
     means = [metric_estimate(comparison, c, metric).mean for c in contenders]
     known = [(m, i) for i, m in enumerate(means) if math.isfinite(m)]
@@ -268,7 +267,7 @@ def _views(comparison: Comparison) -> str:
     cells = min(MAX_CELLS, max(20_000, 4 * MAX_CELLS // len(runs)))
     note = _limit_sentence(comparison, MAX_VIEWS).strip()
     return page.section("Load over time", _chosen(runs, _load_view, comparison), caption=note) + page.section(
-        "Who held which GPU", _chosen(runs, lambda key, r: _map_view(key, r, cells), comparison), caption=note
+        "Gantt chart of the GPUs", _chosen(runs, lambda key, r: _map_view(key, r, cells), comparison), caption=note
     )
 
 
@@ -282,7 +281,7 @@ def _chosen(
 
 def _load_view(key: str, result: RunResult) -> str:
     load = series.load_over_time(result)
-    sentence = f"{figures.load_title(load)}. {load_caption(load)}"
+    sentence = f"{figures.load_title(load)}. {figures.load_caption(load)}"
     return page.caption_of(sentence) + page.figure(f"load-{key}", figures.load_figure(load))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from trine.core.result import RunResult
 from trine.report import occupancy as maps
 from trine.report import series
-from trine.report.text import Unit, count, duration, log_ticks, share, time_unit, times
+from trine.report.text import TimeUnit, count, duration, log_ticks, share, time_unit, times
 
 Figure = dict[str, Any]
 LINE_COLOURS = 7
@@ -81,12 +81,12 @@ def rounded(values: series.Floats, decimals: int) -> list[float]:
     return [float(v) for v in np.round(values, decimals)]
 
 
-def clock_axis(span: tuple[float, float], unit: Unit, **more: Any) -> dict[str, Any]:
+def clock_axis(span: tuple[float, float], unit: TimeUnit, **more: Any) -> dict[str, Any]:
     end = (span[1] - span[0]) / unit.seconds
     return axis(f"Time since the start of the trace ({unit.plural})", range=[0, end], hoverformat=".2f", **more)
 
 
-def load_figure(load: series.Load) -> Figure:
+def load_figure(load: series.ClusterLoad) -> Figure:
     """Utilisation above, running and waiting jobs below, on one clock."""
     span, unit = load.span, time_unit(load.span[1] - load.span[0])
     percent = series.Steps(load.busy.at_s, 100 * load.busy.values)
@@ -110,7 +110,7 @@ def load_figure(load: series.Load) -> Figure:
 
 
 def step_line(
-    name: str, exact: series.Steps, span: tuple[float, float], unit: Unit, colour: str, suffix: str = ""
+    name: str, exact: series.Steps, span: tuple[float, float], unit: TimeUnit, colour: str, suffix: str = ""
 ) -> dict[str, Any]:
     steps = series.thinned(exact)
     return {
@@ -305,13 +305,21 @@ def slowdown_title(classes: list[series.SizeClass]) -> str:
     return f"Jobs of {worst.label} {gpus} are slowed down most: {times(worst.quantiles[2])} at the median"
 
 
-def load_title(load: series.Load) -> str:
+def load_title(load: series.ClusterLoad) -> str:
     mean = series.time_mean(load.busy)
     if not math.isfinite(mean):
         return "Nothing ran"
     most = round(float(load.waiting.values.max()))
     queue = "no job ever waits" if most == 0 else f"up to {count(most, 'job')} wait{'s' if most == 1 else ''} at once"
     return f"{share(mean)} of the GPUs are busy on average; {queue}"
+
+
+def load_caption(load: series.ClusterLoad) -> str:
+    """How long the cluster was full, and whether the curves were averaged."""
+    full = f"At least 95 % of the GPUs are held during {share(series.time_share_above(load.busy, 0.95))} of the time."
+    if series.thinned(load.busy).averaged:
+        return f"{full} The curves are means over {series.MAX_STEPS:,} equal stretches of time."
+    return full
 
 
 def map_title(result: RunResult) -> str:

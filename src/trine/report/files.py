@@ -1,23 +1,26 @@
-"""The files of one run: summary.json, jobs.csv, timeline.parquet, report.html. Same result in, same bytes out."""
+"""The files of a run (summary.json, jobs.csv, timeline.parquet, report.html) and of a comparison.
+
+Same result in, same bytes out; all files of a report are written, or none (see ``staging``).
+"""
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-from collections.abc import Iterable
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
+from trine.core.errors import InputError
 from trine.core.extras import require_extra
-from trine.core.result import JobRecord, RunResult, Segment
+from trine.core.result import JobRecord, RunResult
+from trine.report.compare import Comparison, ComparisonRow, as_dict
+from trine.report.compare_page import compare_page
+from trine.report.data_files import number_cell, write_csv, write_json, write_timeline
+from trine.report.run_page import run_page
 from trine.report.staging import write_all
 
 NOT_WRITTEN = {"comm_gpu_s"}
 """Of a job's record: the columns of ``jobs.csv`` are a contract."""
 JOB_COLUMNS = tuple(f.name for f in fields(JobRecord) if f.name not in NOT_WRITTEN)
-ROW_GROUP_ROWS = 131_072
 
 
 def require_files() -> None:
@@ -26,31 +29,16 @@ def require_files() -> None:
 
 
 def write_run(result: RunResult, out_dir: Path | str) -> None:
-    """Write the four files of a run into ``out_dir``, all of them or none (see ``staging.write_all``)."""
+    """Write the four files of a run into ``out_dir``, all of them or none."""
     require_files()
-    write_all(out_dir, lambda folder: _write_files(result, folder))
+    write_all(out_dir, lambda folder: _write_run_files(result, folder))
 
 
-def _write_files(result: RunResult, folder: Path) -> None:
-    from trine.report.run_page import run_page
-
+def _write_run_files(result: RunResult, folder: Path) -> None:
     write_json(folder / "summary.json", result.summary.results())
     write_csv(folder / "jobs.csv", JOB_COLUMNS, ([_cell(j, c) for c in JOB_COLUMNS] for j in result.jobs))
     write_timeline(folder / "timeline.parquet", result.segments, result.settings)
     (folder / "report.html").write_text(run_page(result), encoding="utf-8", newline="\n")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Two spaces of indent, keys in the order given, values that JSON cannot hold as ``null``."""
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")
-
-
-def write_csv(path: Path, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
 
 
 def _cell(job: JobRecord, column: str) -> str:
@@ -58,78 +46,21 @@ def _cell(job: JobRecord, column: str) -> str:
     return value if isinstance(value, str) else number_cell(value)
 
 
-def number_cell(value: float) -> str:
-    """At most microseconds, no trailing zeros, empty for what is not a number: ``360``, ``98.5``."""
-    if not math.isfinite(value):
-        return ""
-    if value == int(value):
-        return str(int(value))
-    text = f"{value:.6f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
+def write_comparison(comparison: Comparison, out_dir: Path | str) -> None:
+    """Write ``compare.json``, ``compare.csv`` and ``report.html`` into ``out_dir``, all of them or none."""
+    if not comparison.rows:
+        raise InputError("comparison", "no runs", "at least one policy, placement and seed")
+    write_all(out_dir, lambda folder: _write_comparison_files(comparison, folder))
 
 
-def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it, the same in every process: no NaN, sets in order, other objects as text."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted((plain(v) for v in value), key=str)
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    return str(value)
+def _write_comparison_files(comparison: Comparison, folder: Path) -> None:
+    write_json(folder / "compare.json", as_dict(comparison))
+    keys = [k for k in comparison.rows[0].results if k not in {"policy", "placement", "seed"}]
+    header = ["policy", "placement", "seed", *keys]
+    write_csv(folder / "compare.csv", header, (_csv_row(r, keys) for r in comparison.rows))
+    (folder / "report.html").write_text(compare_page(comparison), encoding="utf-8", newline="\n")
 
 
-def write_timeline(path: Path, segments: list[Segment], settings: dict[str, Any]) -> None:
-    """One row per segment; the run's settings as JSON in the schema's metadata, key ``trine``."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema(_timeline_fields(), metadata={"trine": json.dumps(plain(settings), sort_keys=True)})
-    columns = [_timeline_column(f, segments) for f in schema]
-    pq.write_table(
-        pa.Table.from_arrays(columns, schema=schema), path, compression="zstd", row_group_size=ROW_GROUP_ROWS
-    )
-
-
-def _timeline_fields() -> list[Any]:
-    import pyarrow as pa
-
-    return [
-        pa.field("job_id", pa.string()),
-        pa.field("start_s", pa.float64()),
-        pa.field("end_s", pa.float64()),
-        pa.field("gpus", pa.list_(pa.int32())),
-        pa.field("tier", pa.string()),
-        pa.field("slowdown", pa.float64()),
-        pa.field("started", pa.string()),
-        pa.field("ended", pa.string()),
-        pa.field("tracked", pa.bool_()),
-    ]
-
-
-def _timeline_column(field: Any, segments: list[Segment]) -> Any:
-    import pyarrow as pa
-
-    if field.name == "gpus":
-        return _gpu_lists(segments)
-    values = [getattr(s, field.name) for s in segments]
-    if pa.types.is_string(field.type):
-        values = [str(v) for v in values]
-    return pa.array(values, field.type)
-
-
-def _gpu_lists(segments: list[Segment]) -> Any:
-    """Offsets and one flat array: many times quicker than a Python list per row."""
-    import numpy as np
-    import pyarrow as pa
-
-    offsets = np.zeros(len(segments) + 1, np.int32)
-    np.cumsum([len(s.gpus) for s in segments], out=offsets[1:])
-    flat = np.fromiter((g for s in segments for g in s.gpus), np.int32, int(offsets[-1]))
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
+def _csv_row(row: ComparisonRow, keys: Sequence[str]) -> list[str]:
+    values = [row.results[k] for k in keys]
+    return [row.policy, row.placement, str(row.seed), *(v if isinstance(v, str) else number_cell(v) for v in values)]

@@ -75,8 +75,10 @@ def timer_figure(changes: Sequence[TimerChange], span: tuple[float, float]) -> t
         "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},
     }
     others = len({(c.gpus, c.tier) for c in changes}) - len(shown)
-    told = "How long jobs of so many GPUs wait for them to be that close together; a line begins with its first change."
-    return {"data": data, "layout": layout}, told + (
+    caption = (
+        "How long jobs of so many GPUs wait for them to be that close together; a line begins with its first change."
+    )
+    return {"data": data, "layout": layout}, caption + (
         f" {others} that changed less often are not shown." if others else ""
     )
 

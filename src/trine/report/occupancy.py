@@ -1,4 +1,4 @@
-"""The map of who held which GPU when: a grid of rows (GPUs, or nodes where GPUs are many) by columns of time.
+"""The Gantt chart of GPUs: which job held which GPU when, as a grid of rows (GPUs or nodes) by columns of time.
 
 Grids are built here; colours and hover texts are given to them by the page's script.
 """
@@ -58,7 +58,7 @@ def build_map(result: RunResult, max_cells: int = MAX_CELLS) -> JobMap | LoadMap
 
 def _job_map(held: Holdings, gpus: int, span: tuple[float, float], max_cells: int) -> JobMap:
     edges, exact = _edges(held, span, min(MAX_COLUMNS, max(50, max_cells // gpus)))
-    # A cell belongs to whoever holds the GPU at its middle; where jobs share, to the one that started last.
+    # A cell belongs to the job that holds the GPU at its middle; where jobs share, to the one that started last.
     middle = (edges[:-1] + edges[1:]) / 2
     first = np.searchsorted(middle, held.start_s, side="left")
     last = np.searchsorted(middle, held.end_s, side="left")
@@ -90,7 +90,11 @@ def _load_map(held: Holdings, cluster: Cluster, span: tuple[float, float], max_c
 
 
 def _since(row: Ints, at_s: Floats, edges: Floats, rows: int) -> Floats:
-    """Per row and column, how many intervals have begun, the column in which one begins counted by its part."""
+    """Per row and column, how many intervals have begun, the column in which one begins counted by its part.
+
+    The busy time of a cell is what has begun minus what has ended. Each interval is added at its first column and the
+    next one only, and a cumulative sum carries it on: cost by intervals and cells, not by their product.
+    """
     columns, width = len(edges) - 1, edges[1] - edges[0]
     column = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, columns - 1)
     part = np.clip((edges[column + 1] - at_s) / width, 0.0, 1.0)

@@ -1,4 +1,7 @@
-"""A self-contained HTML page around sections and figures. Every text is escaped here; nothing is ever fetched."""
+"""A self-contained HTML page: the parts that sections are made of, and the one template (``page.html``) around them.
+
+Every text is escaped here; nothing is ever fetched.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Any
 
 from trine.core.extras import require_extra
+from trine.report.data_files import plain
 from trine.report.figures import Figure
-from trine.report.files import plain
 
 # The browser itself refuses whatever would reach for the network.
 CONTENT_POLICY = (
@@ -118,16 +122,16 @@ def page(title: str, lead: str, body: Iterable[str]) -> str:
     require_page()
     from plotly.offline import get_plotlyjs
 
-    here = files("trine.report")
-    style, script = (here.joinpath(n).read_text(encoding="utf-8") for n in ("page.css", "page.js"))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n<body>\n"
-        f'<header><h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p></header>\n'
-        f"<main>\n{chr(10).join(part for part in body if part)}\n</main>\n"
-        "<footer>Written by trine. Drag to zoom, double-click to zoom out; plots over time move together.</footer>\n"
-        "<noscript><p>The plots need JavaScript; the numbers and tables above do not.</p></noscript>\n"
-        f"<script>\n{get_plotlyjs()}\n</script>\n<script>\n{script}</script>\n</body></html>\n"
+    template, style, script = (
+        files("trine.report").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html", "page.css", "page.js")
+    )
+    return Template(template).substitute(
+        content_policy=CONTENT_POLICY,
+        title=escape(title),
+        lead=escape(lead),
+        body="\n".join(part for part in body if part),
+        style=style,
+        plotly=get_plotlyjs(),
+        script=script,
     )

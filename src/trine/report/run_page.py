@@ -7,7 +7,7 @@ import math
 from trine.core.result import JobRecord, RunResult, Summary
 from trine.report import figures, network_figures, page, series
 from trine.report.page import Cell
-from trine.report.text import MISSING, count, duration, share, times, written
+from trine.report.text import MISSING, count, duration, times, written
 
 WORST_JOBS = 20
 
@@ -76,21 +76,13 @@ def _load(result: RunResult) -> str:
         return _without_segments(result)
     load = series.load_over_time(result)
     spec = figures.load_figure(load)
-    return page.section(figures.load_title(load), page.figure("load", spec), caption=load_caption(load))
+    return page.section(figures.load_title(load), page.figure("load", spec), caption=figures.load_caption(load))
 
 
 def _without_segments(result: RunResult) -> str:
     if result.jobs:
         return page.section("Load over time", page.empty("This run kept no timeline, so there is no load and no map."))
     return page.section("Nothing ran", page.empty("No GPU was ever held."))
-
-
-def load_caption(load: series.Load) -> str:
-    """How long the cluster was full, and whether the curves were averaged."""
-    full = f"At least 95 % of the GPUs are held during {share(series.time_share_above(load.busy, 0.95))} of the time."
-    if series.thinned(load.busy).averaged:
-        return f"{full} The curves are means over {series.MAX_STEPS:,} equal stretches of time."
-    return full
 
 
 def _map(result: RunResult) -> str:

@@ -90,7 +90,7 @@ def step_sum(start_s: Floats, end_s: Floats, span: tuple[float, float]) -> Steps
 
 
 def thinned(steps: Steps, bins: int = MAX_STEPS) -> Steps:
-    """``steps`` itself if short, else its means over ``bins`` equal stretches of time."""
+    """``steps`` itself if short, else its means over ``bins`` equal intervals of time."""
     if len(steps.at_s) <= bins:
         return steps
     edges = np.linspace(steps.at_s[0], steps.at_s[-1], bins + 1)
@@ -152,13 +152,13 @@ def running_and_waiting(result: RunResult, span: tuple[float, float]) -> tuple[S
     listed = np.array([s.job_id in recorded for s in tracked], bool)
     submit = np.array([j.submit_s for j in result.jobs])
     finish = np.array([j.finish_s if math.isfinite(j.finish_s) else span[1] for j in result.jobs])
-    # A job that waits is in the system and does not run: the same sum with the segments turned around.
+    # A job that waits is in the system and does not run: the same sum, where a segment ends a wait and begins one.
     waiting = step_sum(np.concatenate([submit, end[listed]]), np.concatenate([finish, start[listed]]), span)
     return step_sum(start, end, span), Steps(waiting.at_s, np.maximum(waiting.values, 0.0), waiting.averaged)
 
 
 @dataclass(frozen=True)
-class Load:
+class ClusterLoad:
     """How full the cluster and the queue were over time, on the trace's clock."""
 
     span: tuple[float, float]
@@ -167,9 +167,9 @@ class Load:
     waiting: Steps
 
 
-def load_over_time(result: RunResult) -> Load:
+def load_over_time(result: RunResult) -> ClusterLoad:
     span = clock_span(result)
-    return Load(span, busy_share(result, span), *running_and_waiting(result, span))
+    return ClusterLoad(span, busy_share(result, span), *running_and_waiting(result, span))
 
 
 def time_mean(steps: Steps) -> float:

@@ -13,7 +13,7 @@ MISSING = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TimeUnit:
     """A unit of time: ``seconds`` long, with its symbol and its plural."""
 
     seconds: float
@@ -22,20 +22,20 @@ class Unit:
 
 
 UNITS = (
-    Unit(1.0, "s", "seconds"),
-    Unit(60.0, "min", "minutes"),
-    Unit(3600.0, "h", "hours"),
-    Unit(86400.0, "d", "days"),
+    TimeUnit(1.0, "s", "seconds"),
+    TimeUnit(60.0, "min", "minutes"),
+    TimeUnit(3600.0, "h", "hours"),
+    TimeUnit(86400.0, "d", "days"),
 )
 
 
-def time_unit(typical_s: float) -> Unit:
+def time_unit(typical_s: float) -> TimeUnit:
     """The largest unit of which ``typical_s`` holds at least one and a half (days: four)."""
     fitting = [u for u in UNITS if math.isfinite(typical_s) and abs(typical_s) >= u.seconds * _least(u)]
     return fitting[-1] if fitting else UNITS[0]
 
 
-def _least(unit: Unit) -> float:
+def _least(unit: TimeUnit) -> float:
     # Hours stay readable up to about a hundred; "1.2 h" says more than "72 min" but "36 h" more than "1.5 d".
     return {"s": 0.0, "min": 1.5, "h": 1.0, "d": 4.0}[unit.symbol]
 
@@ -105,7 +105,7 @@ def with_interval(mean: float, half: float | None) -> str:
     return f"{mean:,.{decimals}f} ± {half:,.{decimals}f}"
 
 
-def duration_with_interval(mean_s: float, half_s: float | None, unit: Unit | None = None) -> str:
+def duration_with_interval(mean_s: float, half_s: float | None, unit: TimeUnit | None = None) -> str:
     """As :func:`with_interval`, in ``unit`` or in the one that fits: ``1.23 ± 0.05 h``."""
     if not math.isfinite(mean_s):
         return MISSING

@@ -92,7 +92,7 @@ def drawn(rates: str, count: int, sharing: bool) -> Problem:
     import numpy as np
 
     from trine.perf.throughput import pair_kinds
-    from trine.policy.shares.problem import KindPairs, Problem
+    from trine.policy.shares.problem import ClassPairs, Problem
 
     table = load_throughputs(rates)
     jobs = generate("gavel-static", jobs=count, seed=SEED, gpus=count)
@@ -100,9 +100,9 @@ def drawn(rates: str, count: int, sharing: bool) -> Problem:
     pairs = None
     if sharing:
         found = pair_kinds(table, [(job.model, job.gpus) for job in jobs], TYPES)
-        pairs = KindPairs(found.kind, found.pairs, found.throughput)
+        pairs = ClassPairs(found.kind, found.pairs, found.throughput)
     gang = [job.gpus for job in jobs]
-    return Problem.of(dict.fromkeys(TYPES, count // 4), alone, gang=gang, kind_pairs=pairs)
+    return Problem.of(dict.fromkeys(TYPES, count // 4), alone, gang=gang, class_pairs=pairs)
 
 
 def _cpu_s(policy: SharePolicy, problem: Problem) -> float:

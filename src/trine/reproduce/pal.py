@@ -16,8 +16,7 @@ from trine.inputs.yaml_reader import read_mapping
 from trine.report.compare import Estimate, estimate
 from trine.report.text import with_interval
 from trine.reproduce.checks import Check, Curve, Reproduction
-from trine.sim.scenario import Scenario
-from trine.sim.sweep import run_each
+from trine.sim.scenario import Scenario, run_each
 
 FIGURES = Path(__file__).parent / "pal.yaml"
 WORKLOADS = (1, 2, 3)

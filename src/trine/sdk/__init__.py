@@ -139,7 +139,7 @@ def exit_if_stopped() -> None:
 
 
 def report(step: int, total: int | None = None, checkpoint_step: int | None = None) -> None:
-    """Tell that ``step`` of ``total`` steps are done; ``steps`` does it by itself.
+    """Report that ``step`` of ``total`` steps are done; ``steps`` does it by itself.
 
     Written at most about once per second, but at once with a ``checkpoint_step`` or when all steps are done.
     """

@@ -30,7 +30,7 @@ class Agreement(Protocol):
 
 
 class Alone:
-    """One rank, or nobody to agree with: leave as soon as it is asked."""
+    """One rank, or no folder to agree in: leave as soon as a stop is asked for."""
 
     due = NEVER
 
@@ -55,9 +55,10 @@ class ByCall:
 class ByFiles:
     """Agreement over files in a folder that all ranks share.
 
-    Every rank says in a file up to which step it will go without looking, and looks before it says more. Who learns of
-    a stop first raises a flag and then reads these files: the largest number is where all leave. A rank that extends
-    its number either sees the flag or is seen, so nobody is past that step, however fast or unevenly the ranks run.
+    Every rank writes to a file up to which step it will go without looking (its horizon), and looks before it extends
+    that. The rank that learns of a stop first raises a flag and then reads all horizons: the largest is where all
+    leave. It is safe because both sides write before they read: a rank that extends its horizon either sees the flag,
+    or its new horizon is seen by the rank that raised it. So no rank is past that step, however unevenly they run.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ByFiles:
             # Growing slowly, a few quick steps do not put the next look, and with it a stop, far away.
             self._ahead = max(1, min(int(steps_per_s * AHEAD_S), 2 * self._ahead))
             self._horizon.write(done + self._ahead)
-            if not _exists(self._flag):  # again, since whoever raised it meanwhile may have read the old number
+            if not _exists(self._flag):  # again: a rank that raised it meanwhile may have read the old horizon
                 self.due = done + self._ahead
                 return
         self._await_decision(done)
@@ -117,7 +118,7 @@ class ByFiles:
 
 
 class _Number:
-    """A file that holds one number, twice: a reader who meets a writer half way sees that the two differ.
+    """A file that holds one number, twice: a reader that meets a writer half way sees that the two differ.
 
     Written in place, which costs a tenth of replacing the file.
     """

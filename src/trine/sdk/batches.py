@@ -35,7 +35,7 @@ def _passes(source: Iterable[Batch], skipped: int, streams: Streams) -> Iterator
     if number:
         _catch_up(source, number, streams)
     while True:
-        _tell_pass(source, number)
+        _announce_pass(source, number)
         if not (yield from _one_pass(source, number, rest, streams)):
             return
         number, rest = number + 1, 0
@@ -73,8 +73,8 @@ def _whole_passes(source: Iterable[Batch], skipped: int) -> tuple[int, int]:
     return divmod(skipped, length) if length else (0, skipped)
 
 
-def _tell_pass(source: Iterable[Batch], number: int) -> None:
-    """Samplers that shuffle by pass have to be told which one it is (``DistributedSampler.set_epoch``)."""
+def _announce_pass(source: Iterable[Batch], number: int) -> None:
+    """Samplers that shuffle by pass need its number (``DistributedSampler.set_epoch``)."""
     for owner in (source, *parts_of(source), getattr(source, "dataset", None)):
         set_epoch = getattr(owner, "set_epoch", None)
         if callable(set_epoch):
@@ -85,7 +85,7 @@ def _catch_up(source: Iterable[Batch], number: int, streams: Streams) -> None:
     """Bring a source to the beginning of pass ``number`` without drawing the batches of those before.
 
     A sampler of the script's own may change from pass to pass: it goes through all of them, which loads no data. What
-    else may keep a state is told, since it is not known here.
+    else may keep a state is reported on stderr, since it is not known here.
     """
     own = [part for part in parts_of(source) if not _by_pass(part)]
     if own:

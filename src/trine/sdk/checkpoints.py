@@ -58,7 +58,7 @@ class CheckpointFolder:
             _remove(aside)
 
     def newest(self, verify: bool = True) -> Checkpoint | None:
-        """The complete checkpoint with the most steps. One that does not match its manifest is told and skipped."""
+        """The complete checkpoint with the most steps. One that does not match its manifest is reported and skipped."""
         for step in sorted(self._steps(), reverse=True):
             found = self._load(step, verify)
             if isinstance(found, Checkpoint):

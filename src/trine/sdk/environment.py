@@ -1,4 +1,4 @@
-"""What a job is told through its environment: who it is, how many ranks it has, where its files are.
+"""The environment variables of a job: its id and attempt, its ranks, where its files are.
 
 Reading only. Without these variables a script runs as it would anywhere else.
 """
@@ -52,7 +52,7 @@ def _whole(variables: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _lease_s(variables: Mapping[str, str], unix_clock: Callable[[], float]) -> float | None:
-    """By its duration; where only its end is told, what is left of it now.
+    """By its duration; where only its end is given, what is left of it now.
 
     An end that is past when the job starts says that two clocks differ, and nothing about the lease.
     """

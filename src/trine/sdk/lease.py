@@ -31,7 +31,7 @@ class Lease(NamedTuple):
 
 
 class LeaseWatch:
-    """Tells whether the lease of attempt ``attempt`` is over, looking at the file at most every ``LOOK_S`` seconds.
+    """Watches whether the lease of attempt ``attempt`` is over, looking at the file at most every ``LOOK_S`` seconds.
 
     ``lease_s`` is how long it holds where there is no file.
     """

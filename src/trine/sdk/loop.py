@@ -137,6 +137,6 @@ class Loop:
             what = (
                 f"{self._kept()}, the newest that could be written ({self._problem})" if self._problem else self._kept()
             )
-            say(f"leaving after step {done} ({session.told()}), {what}")
+            say(f"leaving after step {done} ({session.stop_reason()}), {what}")
         if self._options.leave:
             session.leave()

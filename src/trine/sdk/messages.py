@@ -1,4 +1,4 @@
-"""Says something on stderr, which is the job's log. Nobody's training ends because the disk of the log is full."""
+"""Writes a sentence to stderr, which is the job's log. No training ends because the disk of the log is full."""
 
 from __future__ import annotations
 

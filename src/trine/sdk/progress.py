@@ -1,4 +1,4 @@
-"""Tells the scheduler how far a rank is: one small file per rank, replaced at most about once per second.
+"""Reports to the scheduler how far a rank is: one small file per rank, replaced at most about once per second.
 
 Progress is a courtesy: a full disk or a folder that is gone never disturbs the training.
 """
@@ -26,7 +26,7 @@ class Progress:
         self._clock, self._unix_clock = clock, unix_clock
         self._window_s: float | None = None
         self._window_step = 0
-        self._told_s = 0.0
+        self._reported_s = 0.0
         self._steps_per_s = 0.0
         self.step = 0
         self.total: int | None = None
@@ -39,16 +39,16 @@ class Progress:
         self._write()
 
     def at(self, step: int, total: int | None) -> None:
-        """``step`` steps are done; tell it if the last report is old enough."""
+        """``step`` steps are done; reported if the last report is old enough."""
         self.step = step
         self.total = self.total if total is None else total
         if self._window_s is None or step < self._window_step:
             self.begin(step, self.total)
-        elif self._clock() - self._told_s >= REPORT_S:
+        elif self._clock() - self._reported_s >= REPORT_S:
             self.flush()
 
     def flush(self) -> None:
-        """Tell it now. Less than half a second is too short to say how fast it goes, unless nothing better is known."""
+        """Report now. Less than half a second is too short to say how fast it goes, unless nothing better is known."""
         now_s = self._clock()
         window_s = 0.0 if self._window_s is None else now_s - self._window_s
         if self.step > self._window_step and window_s > (REPORT_S / 2 if self._steps_per_s else 0.0):
@@ -62,7 +62,7 @@ class Progress:
             self._window_s += seconds
 
     def _write(self) -> None:
-        self._told_s = self._clock()
+        self._reported_s = self._clock()
         if not self._path:
             return
         report = {

@@ -1,6 +1,6 @@
 """One process's connection to the scheduler: is a stop asked, which step is it, where do all ranks leave.
 
-The loop is in ``loop``, files of checkpoints in ``checkpoint``. Nothing here runs in the background.
+The loop is in ``loop``, files of checkpoints in ``checkpoints``. Nothing here runs in the background.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trine.sdk.signals import SigtermCatcher
 EXIT_STOPPED = 85
 """Exit code of a job that saved its state and gave its GPUs back."""
 
-_WORDS = {
+_REASONS = {
     "signal": "SIGTERM",
     "asked": "the scheduler asks for the GPUs",
     "expired": "the lease is over",
@@ -47,7 +47,7 @@ class Session:
         self.stopped: StopReason | None = None
         """Why the job leaves, once that is decided for all ranks."""
         self.heard: StopReason | None = None
-        """Why it should, as a script was told that asked by itself."""
+        """Why it should, as ``should_stop()`` last answered the script."""
         lease = env.run_dir / "lease.json" if env.run_dir else None
         self._lease = LeaseWatch(lease, env.attempt, env.lease_s, clock)
         self._shared = self._by_files()
@@ -103,9 +103,9 @@ class Session:
             self.progress.flush()
         return leaves
 
-    def told(self) -> str:
-        """Why the job leaves, in words."""
-        return _WORDS[self.stopped] if self.stopped else "nothing asks for a stop"
+    def stop_reason(self) -> str:
+        """Why the job leaves, as part of a sentence."""
+        return _REASONS[self.stopped] if self.stopped else "nothing asks for a stop"
 
     def leave(self) -> NoReturn:
         sys.exit(EXIT_STOPPED)

@@ -35,7 +35,7 @@ class SigtermCatcher:
         return True
 
     def remove(self) -> None:
-        """Give way to the earlier handler, unless somebody else has taken over since or this is another thread."""
+        """Give way to the earlier handler, unless another handler was installed since or this is another thread."""
         in_main = threading.current_thread() is threading.main_thread()
         if self.installed and in_main and signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, self._earlier())

@@ -1,25 +1,23 @@
-"""Who may submit what: queues, users and their limits from the daemon's configuration, and the checks at submission.
+"""Which user may submit what: queues, users and their limits from the daemon's configuration; checks at submission.
 
 Weights and ``max_gpus`` of what runs at once are the scheduler's to apply; whether a job can ever run is too.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trine.core.errors import InputError, nearest, unknown_name
+from trine.executor.accounts import has_root_rights, is_system_user
 from trine.executor.faults import describe
-from trine.executor.rank import find_user
 from trine.inputs.job_rules import MAX_GPUS, MAX_RETRIES
 from trine.inputs.job_spec import JobSpec
 from trine.inputs.yaml_reader import Mapping as Keys
 from trine.inputs.yaml_reader import read_mapping
-from trine.server.service import Caller, Refused, Unavailable
+from trine.server.interface import Caller, Refused, Unavailable
 
 DEFAULT_QUEUE = "default"
 _MAX_COUNT = 10_000_000
@@ -27,7 +25,7 @@ _MAX_COUNT = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue; ``None`` means no limit, and ``users`` ``None`` means anybody."""
+    """A queue; ``None`` means no limit, and ``users`` ``None`` means any user."""
 
     name: str
     weight: float = 1.0
@@ -53,27 +51,11 @@ _NO_LIMITS = UserLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WaitingJobs:
     """Jobs that wait now (held ones count), by queue and by user."""
 
     by_queue: Mapping[str, int] = field(default_factory=dict)
     by_user: Mapping[str, int] = field(default_factory=dict)
-
-
-def is_system_user(name: str) -> bool:
-    """Whether this machine knows the user. OSError if it cannot be asked now."""
-    try:
-        return bool(find_user(name))
-    except KeyError:
-        return False
-
-
-def has_root_rights(name: str) -> bool:
-    """Whether the user is root under this or any other name (some machines have a second one)."""
-    try:
-        return name == "root" or find_user(name).pw_uid == 0
-    except KeyError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +72,15 @@ class Access:
     blocked: Callable[[str], str] = lambda _: ""
     """The directory that keeps jobs of a user from their own below the state directory; empty if none does."""
 
-    def admit(self, specs: Collection[JobSpec], caller: Caller, load: Load) -> list[JobSpec]:
+    def admit(self, specs: Collection[JobSpec], caller: Caller, waiting: WaitingJobs) -> list[JobSpec]:
         """The jobs with queue, user and the queue's retries filled in, or ``Refused`` for all of them."""
         admitted = [self._admit_one(spec, caller) for spec in specs]
-        self._check_waiting(admitted, load)
+        self._check_waiting(admitted, waiting)
         return admitted
 
     @property
     def limits_waiting(self) -> bool:
-        """Somebody's waiting jobs are limited in number."""
+        """The waiting jobs of some queue or user are limited in number."""
         limits = [queue.max_waiting for queue in self.queues.values()]
         limits += [user.max_waiting for user in self.users.values()]
         return any(limit is not None for limit in limits)
@@ -153,38 +135,17 @@ class Access:
                 message = f"The job asks for {spec.gpus.count} GPUs, but {whose} may use {limit} at once."
                 raise Refused("quota", message)
 
-    def _check_waiting(self, specs: list[JobSpec], load: Load) -> None:
+    def _check_waiting(self, specs: list[JobSpec], waiting: WaitingJobs) -> None:
         for name, more in Counter(spec.queue for spec in specs).items():
-            _check_room(f"Queue {name}", self.queues[name].max_waiting, load.by_queue.get(name, 0), more)
+            _check_room(f"Queue {name}", self.queues[name].max_waiting, waiting.by_queue.get(name, 0), more)
         for user, more in Counter(spec.user for spec in specs).items():
-            _check_room(f"User {user}", self.limits(user).max_waiting, load.by_user.get(user, 0), more)
+            _check_room(f"User {user}", self.limits(user).max_waiting, waiting.by_user.get(user, 0), more)
 
 
 def _check_room(whose: str, limit: int | None, waiting: int, more: int) -> None:
     if limit is not None and waiting + more > limit:
         message = f"{whose} has {waiting} jobs waiting, and {more} more would exceed the limit of {limit}."
         raise Refused("quota", message)
-
-
-def blocking_directory(state: Path, user: str) -> str:
-    """The first directory on the way to ``state`` that ``user`` may not pass through; empty if there is none."""
-    if user == "root":  # passes everywhere, and looking users up takes longer than all else here
-        return ""
-    try:
-        entry = find_user(user)
-    except KeyError:
-        return ""
-    if entry.pw_uid == 0:
-        return ""
-    groups = os.getgrouplist(user, entry.pw_gid)
-    for directory in reversed(state.absolute().parents):
-        if not directory.exists():
-            break
-        found = directory.stat()
-        shift = 6 if found.st_uid == entry.pw_uid else 3 if found.st_gid in groups else 0
-        if not found.st_mode >> shift & stat.S_IXOTH:
-            return str(directory)
-    return ""
 
 
 def read_access(path: str | Path, runs_as_user: bool = False) -> Access:

@@ -1,4 +1,4 @@
-"""Who is calling: the daemon's own token, made at its first start, and further tokens of users.
+"""From tokens to callers: the daemon's own token, made at its first start, and further tokens of users.
 
 A token is 32 random bytes as hex. Only digests of user tokens are kept. What a caller may do is not decided here.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from trine.core.atomic_file import create_private, make_private_dir, write_private
 from trine.core.errors import InputError
-from trine.server.service import Caller
+from trine.server.interface import Caller
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
 MAX_TOKENS = 10_000
@@ -43,7 +43,7 @@ class UserToken:
 
 
 class Auth:
-    """Turns tokens into callers. The daemon's own token is the administrator's: the user the daemon runs as."""
+    """Finds the caller of a token. The daemon's own token is the administrator's: the user the daemon runs as."""
 
     def __init__(self, state: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._admin = _digest(read_token(state))
@@ -55,7 +55,7 @@ class Auth:
         self._look()
 
     def caller(self, token: str) -> Caller | None:
-        """Who holds ``token``, or nobody.
+        """The caller that holds ``token``; ``None`` if it is not known.
 
         Only digests are compared, so the time it takes says nothing about how much of a guess was right.
         """
@@ -68,7 +68,7 @@ class Auth:
         return self._callers.get(digest)
 
     def _look(self) -> None:
-        """Read the users' tokens again if the file changed; a damaged file lets nobody in until it is mended."""
+        """Read the users' tokens again if the file changed; a damaged file lets no user in until it is repaired."""
         self._next_look_s = self._clock() + REREAD_S
         stamp = _stamp(self._file)
         if stamp == self._stamp:
@@ -96,7 +96,7 @@ def open_auth(state: Path, clock: Callable[[], float] = time.monotonic) -> Auth:
 
 
 def _check_above(state: Path) -> None:
-    """Root acts on what it finds in its state directory, so nobody else may be able to put another in its place."""
+    """Root acts on what it finds in its state directory, so no other user may be able to put another in its place."""
     for path in (state.resolve(), *state.resolve().parents):
         found = path.stat()
         loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
@@ -165,7 +165,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 def _read_private(path: Path) -> str:
-    """The text of a file that belongs to us and that nobody else may read."""
+    """The text of a file that belongs to us and that no other user may read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

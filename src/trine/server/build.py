@@ -57,7 +57,7 @@ class Model:
 
     @cached_property
     def mark(self) -> int:
-        """A number that tells throughput tables apart."""
+        """A number that differs between throughput tables."""
         known = self.throughputs or ThroughputTable()
         return zlib.crc32(
             repr(
@@ -67,12 +67,12 @@ class Model:
 
 
 def settings_of(state: LiveState) -> Settings:
-    """All that was said about the run; share policies count in rounds of the daemon."""
-    told = {**state.settings, "round_s": state.round_s}
+    """The settings of the run; share policies count in rounds of the daemon."""
+    values = {**state.settings, "round_s": state.round_s}
     if state.fallback is None:
-        return resolve(state.policy, state.placement, told)
+        return resolve(state.policy, state.placement, values)
     try:
-        return resolve(state.fallback.policy, state.fallback.placement, told)
+        return resolve(state.fallback.policy, state.fallback.placement, values)
     except InputError:  # settings of the policy that failed
         return resolve(state.fallback.policy, state.fallback.placement, {"round_s": state.round_s})
 
@@ -104,10 +104,10 @@ def build_engine(
     for job in state.live.values():
         if only is not None and job.id not in only and not job.holds_gpus:
             continue
-        co_runner = state.co_runner_of(job)
-        partner = -1 if co_runner is None else job_indices.get(co_runner.id, -1)
+        other = state.co_runner_of(job)
+        co_runner = -1 if other is None else job_indices.get(other.id, -1)
         known = sound_job(job, engine.perf, state.sharing)
-        job_indices[job.id] = job_index = resume(engine, now, known or _stand_in(job), past(job, partner))
+        job_indices[job.id] = job_index = resume(engine, now, known or _stand_in(job), past(job, co_runner))
         if job.aside or known is None or (only is not None and job.id not in only):
             engine.set_aside(job_index)
     rate_resumed(engine)
@@ -154,8 +154,8 @@ def withheld_gpus(cluster: Cluster, name: str, node: NodeState | None) -> tuple[
     return tuple(gpu for gpu in gpus_of(cluster, name) if node.withholds(cluster.index_of(gpu)))
 
 
-def past(job: LiveJob, partner: int = -1) -> Past:
-    """What the engine must know of the job's history; ``partner``: who was put back on its GPUs before it."""
+def past(job: LiveJob, co_runner: int = -1) -> Past:
+    """What the engine must know of the job's history; ``co_runner``: the job put back on its GPUs before."""
     return Past(
         job.epoch,
         job.done,
@@ -164,10 +164,10 @@ def past(job: LiveJob, partner: int = -1) -> Past:
         job.run_from_s,
         job.gpus if job.holds_gpus else (),
         _STATES.get(job.state, State.WAITING),
-        job.state == "held" or bool(job.wish) or job.not_before_s > 0,
+        job.state == "held" or bool(job.requested_action) or job.not_before_s > 0,
         job.rate,
         job.heard_s or job.run_from_s,
-        partner,
+        co_runner,
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trine.server.state import LiveState
 
-TOLD_S = 5.0
+REPORTED_S = 5.0
 """A difference between wall clock and journal that changes by more than this is reported."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -39,7 +39,7 @@ class JournalClock:
 
     def __post_init__(self) -> None:
         self._base_s = self.wall() - self.monotonic()
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def __call__(self) -> float:
         return self._base_s + self.monotonic()
@@ -67,11 +67,11 @@ class JournalClock:
 
         While no job holds GPUs nothing is measured, so that time may step forward to the wall clock's."""
         skew_s = self.skew_s
-        if abs(skew_s - self._told_s) <= TOLD_S:
+        if abs(skew_s - self._reported_s) <= REPORTED_S:
             return None
         if skew_s > 0 and not busy:
             self._base_s += skew_s
-            self._told_s = 0.0
+            self._reported_s = 0.0
         else:
-            self._told_s = skew_s
+            self._reported_s = skew_s
         return skew_s

@@ -24,8 +24,8 @@ Trial = Callable[[Collection[str], bool], BaseException | None]
 def culprit(jobs: Sequence[str], trial: Trial) -> str | None:
     """The job without which a round that fails may succeed; ``None`` if the policy fails whatever the jobs are.
 
-    Halves are tried in turn, so that one bad job among thousands is found in a dozen trials. Where jobs fail only
-    together, the newest of the smallest set that fails is named."""
+    The jobs are bisected: one bad job among thousands is found in a dozen trials. Where jobs fail only together,
+    the newest of the smallest set that fails is named."""
     if trial((), True) is not None:
         return None
     suspects = list(jobs)

@@ -14,10 +14,8 @@ from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, TrineError
-from trine.core.reason import Reason, Why
 from trine.engine import events as ev
 from trine.engine.engine import Engine
-from trine.engine.job_table import State
 from trine.inputs.job_spec import JobSpec
 from trine.server import containment
 from trine.server import records as rec
@@ -28,12 +26,9 @@ from trine.server.build import (
     known_speeds,
     min_run_s,
     sound_job,
-    withheld_gpus,
 )
-from trine.server.cluster_record import cluster_to_record
-from trine.server.live_job import LiveJob, NodeState, measured_s, node_after, pace_now
-from trine.server.outcome import after_exit
-from trine.server.service import LIVE_STATES
+from trine.server.engine_adapter import EngineAdapter
+from trine.server.live_job import LiveJob, measured_s
 from trine.server.state import OF_PLACEMENT, LiveState
 
 _UNSOUND = "Its numbers make no sense to the performance model, so that no decision can be made about it."
@@ -45,10 +40,9 @@ class Controller:
     def __init__(self, state: LiveState, model: Model) -> None:
         self.state = state
         self.model = model
-        self.engine: Engine | None = None
-        self.job_indices: dict[str, int] = {}
+        self._adapter: EngineAdapter | None = None
         self.problems: list[str] = []
-        """Errors of ours, or of a policy's, that were contained; whoever reports them empties it."""
+        """Errors of ours, or of a policy's, that were contained; emptied by the caller that reports them."""
         self._speeds = [0, 0]
         """What the engine was built with; see ``build.known_speeds``."""
         self._links_shared_s: dict[str, float] = {}
@@ -57,10 +51,19 @@ class Controller:
         """When the bandwidth that others leave a job last changed."""
 
     @property
+    def adapter(self) -> EngineAdapter:
+        """The engine with the numbers of its jobs; there is one as soon as the cluster is known."""
+        assert self._adapter is not None, "the controller was not configured yet"
+        return self._adapter
+
+    @property
     def deciding(self) -> Engine:
-        """The engine; there is one as soon as the cluster is known."""
-        assert self.engine is not None, "the controller was not configured yet"
-        return self.engine
+        return self.adapter.engine
+
+    @property
+    def job_indices(self) -> dict[str, int]:
+        """Number of each live job in the engine, by its id."""
+        return self.adapter.job_indices
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class Controller:
         adopted: tuple[rec.StartOrder, ...] = (),
     ) -> rec.Record:
         """The cluster and how it is scheduled, from now on; with what was found on disk that is not on record."""
-        body, found = cluster_to_record(cluster), rec.Orders(adopted)
+        body, found = rec.cluster_to_record(cluster), rec.Orders(adopted)
         known = (now, version, body, policy, placement, settings, round_s, sharing, clock, attempts or {})
         return self._enter(rec.Configured(*known, self.model.quotas_record(), found))
 
@@ -91,7 +94,7 @@ class Controller:
 
     def ask(self, now: float, job_id: str, verb: str, by: str) -> rec.Record:
         """Cancel, hold or release a job that is still live, or stop it for good because its time is over."""
-        return self._enter(rec.Asked(now, job_id, verb, by))
+        return self._enter(rec.ActionRequested(now, job_id, verb, by))
 
     def change_node(
         self, now: float, node: str, state: str, reason: str, by: str, gpus: tuple[int, ...] = ()
@@ -113,7 +116,7 @@ class Controller:
             except containment.FAULTS as error:
                 if tried < containment.MAX_ASIDE:
                     remedy = self._remedy(now, heard, fill, error)
-                else:  # it is not a few jobs: nobody shall wait until all of them are found
+                else:  # it is not a few jobs: finding all of them would hold up the round
                     self.rebuild(now)
                     remedy = self._fall_back(now, error)
             if remedy is None:
@@ -150,18 +153,17 @@ class Controller:
     def _trial(
         self, now: float, heard: Sequence[rec.Heard], fill: bool, only: Collection[str], harmless: bool
     ) -> BaseException | None:
-        copy = Controller(self.state, self.model)
         try:
-            copy.engine, copy.job_indices = build_engine(self.state, self.model, now, only)
+            copy = EngineAdapter(self.state, *build_engine(self.state, self.model, now, only))
             if harmless:
-                containment.submit_harmless(copy.deciding, now)
+                containment.submit_harmless(copy.engine, now)
             news = [each for each in heard if each.job in only]
             record = rec.Ticked(now, fill, tuple(news))
-            decided = [decision for event in copy._told(record) for decision in copy.deciding.handle(event)]
+            decided = [decision for event in copy.events_of(record) for decision in copy.engine.handle(event)]
             if harmless:  # it is on no record, so that nothing can be ordered about it
-                json.dumps([copy.deciding.reason(decision).sentence for decision in decided])
-            orders = rec.Orders() if harmless else copy._orders(decided, record)
-            copy._complete(replace(record, orders=orders))
+                json.dumps([copy.engine.reason(decision).sentence for decision in decided])
+            orders = rec.Orders() if harmless else copy.orders_of(decided, record)
+            self._complete(replace(record, orders=orders), copy.engine)
         except containment.FAULTS as error:
             return error
         return None
@@ -187,7 +189,7 @@ class Controller:
     # -- time and news -------------------------------------------------------------------------------------------
 
     def tick(self, now: float, heard: Iterable[rec.Heard] = (), fill: bool = False) -> rec.Ticked:
-        """Decide a round, or (``fill``) only what to do with GPUs nobody holds."""
+        """Decide a round, or (``fill``) only what to do with GPUs that no job holds."""
         self._note_shared_links(now)
         record = self._enter(rec.Ticked(now, fill, tuple(map(self._marked, heard))))
         assert isinstance(record, rec.Ticked)
@@ -238,14 +240,14 @@ class Controller:
         learnt = self.state.observations
         if learnt is None or not learnt.changed_materially_since(self._speeds[1]):
             return None
-        return self._enter(rec.Refined(now))
+        return self._enter(rec.ModelRefined(now))
 
     def started(self, now: float, job_id: str, epoch: int) -> rec.Record | None:
         """The processes of a start are up; ``None`` if that is old news."""
         job = self.state.live.get(job_id)
-        if job is None or job.epoch != epoch or job.state not in ("starting", "stopping") or self._runs(job):
+        if job is None or job.epoch != epoch or job.state not in ("starting", "stopping") or self.adapter.runs(job):
             return None
-        return self._enter(rec.Started(now, job_id, epoch))
+        return self._enter(rec.StartReported(now, job_id, epoch))
 
     def exited(
         self, now: float, job_id: str, epoch: int, outcome: str, rc: int | None, step: float | None, detail: str = ""
@@ -254,7 +256,7 @@ class Controller:
         job = self.state.live.get(job_id)
         if job is None or job.epoch != epoch or not job.holds_gpus:
             return None
-        return self._enter(rec.Exited(now, job_id, epoch, outcome, rc, step, rec.valid_text(detail)))
+        return self._enter(rec.ExitReported(now, job_id, epoch, outcome, rc, step, rec.valid_text(detail)))
 
     # -- one record at a time ------------------------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class Controller:
         no sense, in a sentence; later on, a plug-in file that was changed meanwhile is one more that cannot begin."""
         while True:
             try:
-                self.engine, self.job_indices = build_engine(self.state, self.model, now)
+                self._adapter = EngineAdapter(self.state, *build_engine(self.state, self.model, now))
                 break
             except containment.FAULTS as error:
                 if refuses and isinstance(error, InputError):
@@ -292,7 +294,7 @@ class Controller:
 
     def _enter(self, record: rec.Record) -> rec.Record:
         """Hand the record to the engine, note what it decides, and bring the state up to date with both."""
-        if isinstance(record, rec.Configured | rec.Refined | rec.SetAside | rec.FellBack):
+        if isinstance(record, rec.Configured | rec.ModelRefined | rec.SetAside | rec.FellBack):
             self.state.apply(record)
             self.rebuild(record.at_s, refuses=isinstance(record, rec.Configured))
             if isinstance(record, rec.Configured):
@@ -301,15 +303,15 @@ class Controller:
         orders = self._decided(record)
         full = _with_orders(record, orders or rec.Orders())
         if isinstance(full, rec.Ticked):
-            full = self._complete(full)
+            full = self._complete(full, self.deciding)
         self.state.apply(full)
         if orders is None:
             self.rebuild(record.at_s)
         elif isinstance(record, rec.Accepted):
             self._admit(record)
-        elif isinstance(record, rec.Exited) and record.job in self.state.live:
+        elif isinstance(record, rec.ExitReported) and record.job in self.state.live:
             self._protect(self.state.live[record.job])
-        if isinstance(record, rec.Exited):
+        if isinstance(record, rec.ExitReported):
             self._links_shared_s.pop(record.job, None)
             self._links_changed_s.pop(record.job, None)
         return full
@@ -322,10 +324,10 @@ class Controller:
             return rec.Orders()
         try:
             self._note_shared_links(record.at_s)
-            decided = [decision for event in self._told(record) for decision in self.deciding.handle(event)]
+            decided = [decision for event in self.adapter.events_of(record) for decision in self.deciding.handle(event)]
             self.deciding.settle_traffic(record.at_s)
             self._note_changed_links(record.at_s)
-            return self._orders(decided, record)
+            return self.adapter.orders_of(decided, record)
         except containment.FAULTS as error:
             if isinstance(record, rec.Ticked):
                 raise
@@ -340,25 +342,25 @@ class Controller:
         else:
             table.min_run_s.pop(job_index, None)
 
-    def _complete(self, record: rec.Ticked) -> rec.Ticked:
+    def _complete(self, record: rec.Ticked, engine: Engine) -> rec.Ticked:
         """The round with what it changed in the accounts; fails if a plug-in made it unfit for the journal."""
-        full = replace(record, accounts=self._accounts(record.at_s))
+        full = replace(record, accounts=self._accounts(record.at_s, engine))
         if self._has_plug_ins:
             json.dumps(rec.to_body(full))
         return full
 
     @property
     def _has_plug_ins(self) -> bool:
-        """The policy or the placement comes from a file: nobody has tested that what it says can be written down."""
+        """The policy or the placement comes from a file: that its accounts can be written down is not tested."""
         inner = str(self.state.settings.get("inner", ""))  # of a placement around another
         return any(".py" in name for name in (self.state.policy, self.state.placement, inner))
 
-    def _accounts(self, now: float) -> dict[str, Any]:
+    def _accounts(self, now: float, engine: Engine) -> dict[str, Any]:
         """What the round changed in the accounts of policy and placement, against those on record."""
-        known, kept = self.state.accounts, self.deciding.policy.state(self.deciding.view(now))
+        known, kept = self.state.accounts, engine.policy.state(engine.view(now))
         if kept:
             kept = kept | {KNOWN: self._speeds}
-        placed = self.deciding.placement.state()
+        placed = engine.placement.state()
         if placed:
             kept = kept | {f"{OF_PLACEMENT}{name}": value for name, value in placed.items()}
         if self._has_plug_ins:
@@ -374,109 +376,7 @@ class Controller:
             return
         self.deciding.handle(ev.Submitted(record.at_s, known))
         self.job_indices[record.job] = job_index = len(self.deciding.table) - 1
-        self.deciding.reported.add(job_index)  # a live job may come back with less than it once told
-
-    def _told(self, record: rec.Record) -> list[ev.Event]:
-        """The record in the engine's words; the state is still as it was before the record."""
-        now = record.at_s
-        if isinstance(record, rec.Asked):
-            return self._told_ask(now, record)
-        if isinstance(record, rec.NodeChanged):
-            before = self.state.nodes.get(record.node)
-            return self._told_node(now, record.node, before, node_after(before, record))
-        if isinstance(record, rec.Ticked):
-            news: list[ev.Event] = [
-                ev.Released(now, self.job_indices[job.id]) for job in self.state.due(now) if job.id in self.job_indices
-            ]
-            news += [event for heard in record.heard for event in self._told_progress(heard)]
-            return [*news, ev.Fill(now) if record.fill else ev.Tick(now)]
-        if isinstance(record, rec.Started):
-            return [self._running(now, self.state.live[record.job])]
-        if isinstance(record, rec.Exited):
-            return self._told_exit(now, record)
-        raise AssertionError(f"no words for {record}")
-
-    def _told_ask(self, now: float, record: rec.Asked) -> list[ev.Event]:
-        job_index = self.job_indices[record.job]
-        if record.verb in ("cancel", "timeout"):
-            return [ev.CancelRequested(now, job_index)]
-        self.deciding.aside.discard(job_index)
-        return [ev.Held(now, job_index) if record.verb == "hold" else ev.Released(now, job_index)]
-
-    def _told_node(self, now: float, name: str, before: NodeState | None, after: NodeState | None) -> list[ev.Event]:
-        assert self.state.cluster is not None
-        out = withheld_gpus(self.state.cluster, name, before)
-        stay_out = withheld_gpus(self.state.cluster, name, after)
-        restored = tuple(gpu for gpu in out if gpu not in stay_out)
-        cordoned = tuple(gpu for gpu in stay_out if gpu not in out)
-        news: list[ev.Event] = [ev.GpusUncordoned(now, restored)] if restored else []
-        return [*news, ev.GpusCordoned(now, cordoned)] if cordoned else news
-
-    def _told_progress(self, heard: rec.Heard) -> list[ev.Event]:
-        job = self.state.live.get(heard.job)
-        if job is None or job.epoch != heard.epoch or not self._runs(job):
-            return []
-        return [ev.Progressed(heard.at_s, self.job_indices[job.id], heard.step, heard.total, pace_now(job, heard))]
-
-    def _told_exit(self, now: float, record: rec.Exited) -> list[ev.Event]:
-        job = self.state.live[record.job]
-        job_index = self.job_indices[job.id]
-        news: list[ev.Event] = []
-        if self.deciding.table.state[job_index] is State.STARTING and job.state == "starting":
-            news.append(self._running(now, job))  # it ended before its start was reported
-        after = after_exit(job, record)
-        if after.state == "done":
-            return [*news, ev.Finished(now, job_index)]
-        if after.state not in LIVE_STATES:
-            return [*news, ev.Terminated(now, job_index)]
-        safe = record.step if record.step is not None else job.safe
-        pauses = after.pause_s or (after.state == "held" and job.wish != "hold")
-        held: list[ev.Event] = [ev.Held(now, job_index)] if pauses else []
-        if job.state == "stopping":
-            # Held first: a job that was to move has new GPUs already and would be started there at once.
-            return [*news, *held, ev.Stopped(now, job_index, safe)]
-        return [*news, ev.Interrupted(now, job_index, safe), *held]
-
-    def _running(self, now: float, job: LiveJob) -> ev.Started:
-        job_index = self.job_indices[job.id]
-        return ev.Started(now, job_index, self.deciding.speed(job_index).steps_per_s, now)
-
-    def _runs(self, job: LiveJob) -> bool:
-        return self.deciding.table.state[self.job_indices[job.id]] is State.RUNNING
-
-    def _orders(self, decided: list[ev.Decision], record: rec.Record) -> rec.Orders:
-        starts, stops = [], []
-        over = isinstance(record, rec.Asked) and record.verb == "timeout"
-        for decision in decided:
-            job_id = self.deciding.table.jobs[decision.job_index].id
-            if isinstance(decision, ev.Start):
-                # Who is next to it changes; whoever asks is told by ``views``.
-                reason = self.deciding.reason(decision if decision.co_runner < 0 else decision._replace(co_runner=-1))
-                starts.append(self._start_order(job_id, decision, reason))
-            else:
-                reason = self.deciding.reason(decision)
-                if over:
-                    limit_s = self.state.live[job_id].spec.max_runtime
-                    reason = Reason(Why.TIME_LIMIT, f"job {job_id} has run for its max_runtime of {limit_s:g} s.")
-                stops.append(self._stop_order(job_id, decision, reason))
-        return rec.Orders(tuple(starts), tuple(stops))
-
-    def _stop_order(self, job_id: str, stop: ev.Stop, reason: Reason) -> rec.StopOrder:
-        for_job = "" if stop.for_job < 0 else self.deciding.table.jobs[stop.for_job].id
-        gain_s = float(stop.gain_s)  # a speed may have come from a column of numpy's
-        return rec.StopOrder(job_id, stop.epoch, stop.moves, reason.code.value, reason.sentence, for_job, gain_s)
-
-    def _start_order(self, job_id: str, start: ev.Start, reason: Reason) -> rec.StartOrder:
-        job, table = self.state.live[job_id], self.deciding.table
-        expected_s = None
-        if (job.total or job.spec.steps) and start.co_runner < 0:
-            left = float(table.steps[start.job_index]) - job.safe
-            expected_s = left / self.deciding.quote(start.job_index, start.gpus).steps_per_s
-        partner = "" if start.co_runner < 0 else table.jobs[start.co_runner].id
-        gpus = start.gpus  # a placement may have taken them from a column of numpy's
-        if type(gpus[0]) is not int:
-            gpus = tuple(map(int, gpus))
-        return rec.StartOrder(job_id, start.epoch, gpus, reason.code.value, reason.sentence, expected_s, partner)
+        self.deciding.reported.add(job_index)  # a live job may come back with less than it once reported
 
 
 def _described(error: BaseException) -> str:

@@ -1,23 +1,31 @@
 """Group commit: records queue up while a batch is being written, then go to disk together in one transaction.
 
-Whoever adds a record gets a future that is done when the record is durable. After a failed write nothing more is
-taken until ``reset``: what the writer had in hand is lost, and everybody who waited for it is told so.
+To add a record gives a future that is done when the record is durable. After a failed write nothing more is
+taken until ``reset``: what the writer had in hand is lost, and every future of it fails.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
+from trine.server.interface import OutcomeUnknown, Unavailable
+from trine.server.live_job import LiveJob
 from trine.server.records import Record
-from trine.server.service import OutcomeUnknown, Unavailable
-from trine.server.store import OutcomeUnknownError, Store, StoreError
+from trine.server.snapshot import capture, job_text, live_text, saved
+from trine.server.state import LiveState
+from trine.server.store import OutcomeUnknownError, Position, Store, StoreError
 
 T = TypeVar("T")
 Durable = Callable[[Sequence[Record]], None]
 _Batch = list[tuple[Sequence[Record], asyncio.Future[None]]]
+_SLICE = 100
+"""Jobs serialised and written at once: a few milliseconds."""
+PAUSE_S = 0.01
+"""Between two slices, for requests that wait for the writer."""
 
 
 class Journal:
@@ -66,7 +74,7 @@ class Journal:
                     self._idle.set()
         finally:
             self._over = True
-            self._idle.set()  # nothing is written any more, so nobody shall wait for that
+            self._idle.set()  # nothing is written any more, so waiting for that ends
 
     async def _write(self, batch: _Batch) -> None:
         records = [record for part, _ in batch for record in part]
@@ -82,7 +90,7 @@ class Journal:
             self.written += len(records)
             for _, future in batch:
                 if not future.done():
-                    future.set_result(None)  # heard of after this turn of the loop, so after ``_durable``
+                    future.set_result(None)  # its waiters run in the next cycle of the loop, so after ``_durable``
             self._durable(records)
 
     def _fail(self, error: StoreError, batch: _Batch) -> None:
@@ -111,7 +119,7 @@ class Journal:
 
     async def drained(self) -> None:
         """Returns when nothing is left to be written."""
-        while not (self._over or self._idle.is_set()):  # before a waiter's turn comes, more may have been added
+        while not (self._over or self._idle.is_set()):  # before a waiter runs, more may have been added
             await self._idle.wait()
 
     def close(self) -> None:
@@ -122,4 +130,34 @@ def _refuse(future: asyncio.Future[None], error: StoreError, unknown: bool) -> N
     if not future.done():
         lost = OutcomeUnknown(f"whether this was carried out is not known; {error}")
         future.set_exception(lost if unknown else Unavailable(str(error)))
-        future.exception()  # not everybody waits for theirs; asyncio would complain
+        future.exception()  # not every future is awaited; asyncio would complain
+
+
+async def take_snapshot(journal: Journal, store: Store, state: LiveState, pause_s: float = PAUSE_S) -> None:
+    """The state as of the last durable record; raises ``StoreError`` if it could not be kept, and nothing is lost."""
+    await journal.drained()
+    # Until the next ``await`` nothing is on its way: state and journal say the same.
+    at, found = store.position, capture(state)
+    await journal.between(partial(store.begin_snapshot, at))
+    for jobs in _slices(found.ended, _SLICE):
+        await journal.between(partial(_keep, store, at, jobs))
+        await asyncio.sleep(pause_s)
+    for gone in _slices(found.forgotten, _SLICE):
+        await journal.between(partial(store.drop_ended, at, gone))
+        await asyncio.sleep(pause_s)
+    run = asyncio.get_running_loop().run_in_executor
+    live = []
+    for values in _slices(found.live, _SLICE):
+        live.append(await run(None, live_text, values))
+        await asyncio.sleep(pause_s)
+    text = await run(None, found.text, live)
+    await journal.between(partial(store.finish_snapshot, at, text))
+    saved(state, found)
+
+
+def _keep(store: Store, at: Position, jobs: Sequence[LiveJob]) -> None:
+    store.keep_ended(at, [(job.id, job_text(job)) for job in jobs])
+
+
+def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[first : first + size] for first in range(0, len(items), size))

@@ -4,65 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from trine.executor.base import Handle, Lease, Progress
-from trine.executor.launch import checkpoint_dir, is_below
-from trine.executor.rank import newest_epoch
+from trine.executor.base import AttemptProgress, Handle, JobLease
+from trine.server.interface import PlacementView
 from trine.server.live_job import LiveJob
 from trine.server.records import Heard
-from trine.server.service import PlacementView
 from trine.server.state import LiveState
 
 
 @dataclass
 class Leases:
-    """Makes leases for the jobs under ``state_dir`` and keeps the last news of each start."""
+    """Makes leases, and keeps the last report of each attempt."""
 
-    state_dir: Path
     lease_s: float
     """A lease that is not renewed for this long is over: the job saves its work and leaves."""
     api_url: str = ""
     run_as: Callable[[str], str | None] = field(default=lambda _: None)
-    """The system user a trine user's jobs run as; ``None``: whoever runs the daemon."""
+    """The system user a trine user's jobs run as; ``None``: the account of the daemon."""
 
     def __post_init__(self) -> None:
-        self._last: dict[Handle, Progress] = {}
+        self._last: dict[Handle, AttemptProgress] = {}
         self._told: dict[Handle, float] = {}
         """When the news that was used last is from."""
 
-    def lease(self, job: LiveJob, placement: Sequence[PlacementView]) -> Lease:
+    def lease(self, job: LiveJob, placement: Sequence[PlacementView]) -> JobLease:
         """What the executor needs to know of a start."""
-        spec, home = job.spec, self.home(job.id)
-        checkpoints = spec.checkpoint.dir or str(checkpoint_dir(home))
-        return Lease(
+        spec = job.spec
+        return JobLease(
             job.id,
             job.epoch,
             tuple((part.node, part.gpus) for part in placement),
             spec.run,
             {**spec.env, "TRINE_API": self.api_url},
-            spec.workdir or checkpoints,
-            checkpoints,
+            spec.workdir or "",
+            spec.checkpoint.dir or "",
             self.run_as(job.user),
             spec.ranks,
             spec.checkpoint.grace_s,
             self.lease_s,
-            job.partner,
+            job.co_runner,
         )
 
-    def home(self, job_id: str) -> Path:
-        return self.state_dir / "jobs" / job_id
-
-    def inside_state(self, path: str | None) -> bool:
-        """The path leads into the daemon's own directory, where no user may name anything."""
-        return path is not None and is_below(path, self.state_dir.absolute())
-
-    def log_path(self, job_id: str, rank: int = 0) -> Path:
-        """The combined output of a rank, over all its starts."""
-        return self.home(job_id) / (f"log.{rank}" if rank else "log")
-
-    def hear(self, news: Progress) -> None:
-        """Keep what a job said until the next round; a checkpoint it told of before still counts."""
+    def hear(self, news: AttemptProgress) -> None:
+        """Keep what a job said until the next round; a checkpoint it reported before still counts."""
         last = self._last.get(news.handle)
         if news.checkpoint_step is None and last is not None and last.checkpoint_step is not None:
             news = replace(news, checkpoint_step=last.checkpoint_step)
@@ -85,23 +69,11 @@ class Leases:
             )
         return found
 
-    def latest(self, job: LiveJob) -> Progress | None:
+    def latest(self, job: LiveJob) -> AttemptProgress | None:
         """The last thing the present start of a job said."""
         return self._last.get(Handle(job.id, job.epoch))
 
     def safe_step(self, handle: Handle) -> float | None:
-        """The step of the last checkpoint the start told of; ``None`` if it told of none."""
+        """The step of the last checkpoint the attempt reported; ``None`` if it reported none."""
         last = self._last.get(handle)
         return None if last is None or last.checkpoint_step is None else float(last.checkpoint_step)
-
-    def newest_attempt(self, job_id: str) -> int:
-        """The largest number of an attempt of the job that has a directory; -1 if there is none."""
-        return newest_epoch(str(self.home(job_id)))
-
-    def highest_id(self) -> int:
-        """The largest job number that has a directory; 0 if there is none."""
-        try:
-            names = [entry.name for entry in (self.state_dir / "jobs").iterdir()]
-        except OSError:
-            return 0
-        return max((int(name) for name in names if name.isdigit()), default=0)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
-from trine.server.service import LIVE_STATES, JobState, StoryLine
+from trine.server.interface import LIVE_STATES, JobState, StoryLine
 
 _STORY_LENGTH = 50
 _PACE_S = 2.0
-"""Time over which jobs measure the speed they tell, at most; the SDK takes about a second."""
+"""Time over which jobs measure the speed they report, at most; the SDK takes about a second."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class LiveJob:
     epoch: int = 0
     gpus: tuple[int, ...] = ()
     """GPU ids of the present start; empty while it waits."""
-    wish: str = ""
+    requested_action: str = ""
     """``cancel``, ``timeout`` or ``hold``: what is to become of it once its processes are gone."""
     aside: str = ""
     """Why nothing can be decided about it, in a sentence; empty: it takes part in decisions."""
@@ -61,9 +61,9 @@ class LiveJob:
     """The next attempt is not stopped for others before it has run so long: the last one lost its work."""
     expected_s: float | None = None
     """Seconds the present start was expected to take, where that is known."""
-    partner: str = ""
+    co_runner: str = ""
     """The job declared to hold the same GPUs; whether it is there, ``LiveState.beside`` says."""
-    company_s: float = 0.0
+    colocated_s: float = 0.0
     """When a job last came to its GPUs or left them: what was heard of its speed before says nothing of it now."""
     story: list[StoryLine] = field(default_factory=list)
 
@@ -76,8 +76,8 @@ class LiveJob:
         return self.state in ("starting", "running", "stopping")
 
     def heard_since(self, at_s: float, seconds: float) -> bool:
-        """Nobody came or left during the ``seconds`` before ``at_s``."""
-        return at_s - seconds >= self.company_s
+        """No co-runner came or left during the ``seconds`` before ``at_s``."""
+        return at_s - seconds >= self.colocated_s
 
     def tell(self, at_s: float, what: str, sentence: str = "") -> None:
         self.story.append(StoryLine(at_s, what, sentence))
@@ -108,8 +108,8 @@ class NodeState:
 def node_after(node: NodeState | None, record: rec.NodeChanged) -> NodeState | None:
     """A node after a change; ``None`` if all of it is in service.
 
-    That it is drained, that some of its GPUs are, and that it is down are three things, each with its own end; but who
-    puts the whole node back into service means its GPUs, too.
+    That it is drained, that some of its GPUs are, and that it is down are three things, each with its own end; but
+    putting the whole node back into service includes its GPUs.
     """
     known = node or NodeState("up", "")
     drained, down, gpus, reason = known.drained, known.down, known.gpus, known.reason
@@ -137,5 +137,5 @@ def pace_now(job: LiveJob, heard: rec.Heard) -> float:
 
 
 def measured_s(heard: rec.Heard) -> float:
-    """Over how many seconds before it was told the job measured its speed, at most."""
+    """Over how many seconds before it was reported the job measured its speed, at most."""
     return min(heard.seconds, _PACE_S)

@@ -60,7 +60,7 @@ class Metrics(Collector):
         """Take a durable record into account; ``state`` is what it led to."""
         if isinstance(record, rec.Accepted):
             self._submissions.inc()
-        elif isinstance(record, rec.Exited):
+        elif isinstance(record, rec.ExitReported):
             self._exits.labels(_outcome(record, state)).inc()
         for start in record.orders.starts:
             self._decisions.labels("start", start.why).inc()
@@ -111,7 +111,7 @@ class Metrics(Collector):
             yield GaugeMetricFamily(name, TABLE[name], value=value)
 
 
-def _outcome(record: rec.Exited, state: LiveState) -> str:
+def _outcome(record: rec.ExitReported, state: LiveState) -> str:
     """How a start ended. One that was stopped for good is not one that made room: the state of its job says so."""
     job = state.jobs.get(record.job)
     if job is None or job.live or job.state in ("done", "failed"):

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trine.server.interface import JobState
     from trine.server.live_job import LiveJob
-    from trine.server.records import Exited
-    from trine.server.service import JobState
+    from trine.server.records import ExitReported
 
 CHECKPOINTED_RC, TERMINATED_RC, KILLED_RC = 85, 128 + 15, 128 + 9
 SHORT_RUN_S = 60.0
 """An attempt that ends by itself earlier than this, without having done anything, counts as vain."""
 MAX_VAIN = 10
 """A job of which so many attempts in a row were vain is held: whatever is wrong does not pass by itself."""
-SHORTEST_LOSS_TOLD_S = 0.5
-"""Less would be told as 0 s."""
+SHORTEST_LOSS_SHOWN_S = 0.5
+"""Less would be shown as 0 s."""
 _LONGEST_PAUSE_S = 300.0
 _FIRST_RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StateAfterExit:
     """Where a job goes when an attempt at it has ended."""
 
     state: JobState
@@ -42,14 +42,14 @@ class Outcome:
     """Seconds of work that have to be done again."""
 
 
-def after_exit(job: LiveJob, record: Exited) -> Outcome:
+def state_after_exit(job: LiveJob, record: ExitReported) -> StateAfterExit:
     """Where ``job``, as it was before ``record``, goes from there."""
     failures = job.failures
     if record.outcome == "done":
-        return Outcome("done", "done", record.detail, failures=failures)
-    if job.wish in _ENDED_BY_WISH:
-        state = _ENDED_BY_WISH[job.wish]
-        return Outcome(state, state, record.detail, failures=failures)
+        return StateAfterExit("done", "done", record.detail, failures=failures)
+    if job.requested_action in _ENDED_BY_REQUEST:
+        state = _ENDED_BY_REQUEST[job.requested_action]
+        return StateAfterExit(state, state, record.detail, failures=failures)
     if record.outcome == "failed" and job.state != "stopping":
         return _after_failure(job, record)
     if record.outcome in ("host-fault", "lost"):
@@ -57,49 +57,53 @@ def after_exit(job: LiveJob, record: Exited) -> Outcome:
     return _after_stop(job, record)
 
 
-_ENDED_BY_WISH: dict[str, JobState] = {"cancel": "cancelled", "timeout": "timed out"}
+_ENDED_BY_REQUEST: dict[str, JobState] = {"cancel": "cancelled", "timeout": "timed out"}
 
 
-def _after_failure(job: LiveJob, record: Exited) -> Outcome:
+def _after_failure(job: LiveJob, record: ExitReported) -> StateAfterExit:
     failures, retries = job.failures + 1, job.spec.retries or 0
     if failures > retries:
-        return Outcome("failed", "failed", record.detail, failures=failures)
+        return StateAfterExit("failed", "failed", record.detail, failures=failures)
     pause_s = _pause_s(_FIRST_RETRY_S, failures)
     sentence = f"{_sentence(record.detail)} Retry {failures} of {retries} in {pause_s:g} s."
-    return Outcome("waiting", "failed", sentence.strip(), pause_s, failures=failures, lost_s=_lost_s(job, record))
+    return StateAfterExit(
+        "waiting", "failed", sentence.strip(), pause_s, failures=failures, lost_s=_lost_s(job, record)
+    )
 
 
-def _after_fault(job: LiveJob, record: Exited) -> Outcome:
+def _after_fault(job: LiveJob, record: ExitReported) -> StateAfterExit:
     """The host is to blame: the job goes back, after a pause that grows. It is never failed for it."""
     vain = job.vain + 1 if record.outcome == "host-fault" or _is_short(job, record) else 1
     what = "lost" if record.outcome == "lost" else "host fault"
     lost_s = _lost_s(job, record)
     if record.outcome == "lost" and vain >= MAX_VAIN:
         sentence = f"{_sentence(record.detail)} {vain} attempts in a row were lost, so it is held."
-        return Outcome("held", what, sentence, vain=vain, failures=job.failures, lost_s=lost_s)
+        return StateAfterExit("held", what, sentence, vain=vain, failures=job.failures, lost_s=lost_s)
     # A first loss may be anything: it starts again at once.
     pause_s = _pause_s(1.0, vain) if record.outcome == "host-fault" or vain > 1 else 0.0
     sentence = _sentence(record.detail) + (f" It is started again in {pause_s:g} s at the earliest." if pause_s else "")
-    return Outcome(_waits(job), what, sentence.strip(), pause_s, vain, job.failures, lost_s)
+    return StateAfterExit(_waits(job), what, sentence.strip(), pause_s, vain, job.failures, lost_s)
 
 
-def _after_stop(job: LiveJob, record: Exited) -> Outcome:
+def _after_stop(job: LiveJob, record: ExitReported) -> StateAfterExit:
     lost_s = _lost_s(job, record)
     if job.state == "stopping":
-        return Outcome(_waits(job), "stopped", _stopped(job, record, lost_s), failures=job.failures, lost_s=lost_s)
+        return StateAfterExit(
+            _waits(job), "stopped", _stopped(job, record, lost_s), failures=job.failures, lost_s=lost_s
+        )
     if not _is_short(job, record):
-        return Outcome(_waits(job), "stopped", record.detail, failures=job.failures, lost_s=lost_s)
+        return StateAfterExit(_waits(job), "stopped", record.detail, failures=job.failures, lost_s=lost_s)
     vain = job.vain + 1
     left = f"It left by itself {vain} times in a row, each time within {SHORT_RUN_S:g} s and without progress"
     if vain >= MAX_VAIN:
-        return Outcome("held", "stopped", f"{left}, so it is held.", vain=vain, failures=job.failures)
+        return StateAfterExit("held", "stopped", f"{left}, so it is held.", vain=vain, failures=job.failures)
     pause_s = _pause_s(1.0, vain)
     sentence = f"It left by itself without progress and is started again in {pause_s:g} s at the earliest."
-    return Outcome(_waits(job), "stopped", sentence, pause_s, vain, job.failures)
+    return StateAfterExit(_waits(job), "stopped", sentence, pause_s, vain, job.failures)
 
 
-def _stopped(job: LiveJob, record: Exited, lost_s: float) -> str:
-    """How a job that was told to stop did so, and from where it goes on."""
+def _stopped(job: LiveJob, record: ExitReported, lost_s: float) -> str:
+    """How a job that was asked to stop did so, and from where it goes on."""
     step = job.safe if record.step is None else record.step
     how = ""
     if record.rc == KILLED_RC:
@@ -107,7 +111,7 @@ def _stopped(job: LiveJob, record: Exited, lost_s: float) -> str:
     elif record.rc == TERMINATED_RC:
         how = "It ended at once when it was told to stop, without saving."
     if lost_s > 0:
-        lost = f"; {duration(lost_s)} of work are lost" if lost_s >= SHORTEST_LOSS_TOLD_S else ""
+        lost = f"; {duration(lost_s)} of work are lost" if lost_s >= SHORTEST_LOSS_SHOWN_S else ""
         how += f" It restarts from step {step:g}{lost}."
     elif step > 0:
         how += f" It resumes from step {step:g}."
@@ -115,16 +119,16 @@ def _stopped(job: LiveJob, record: Exited, lost_s: float) -> str:
 
 
 def _waits(job: LiveJob) -> JobState:
-    return "held" if job.wish == "hold" else "waiting"
+    return "held" if job.requested_action == "hold" else "waiting"
 
 
-def _is_short(job: LiveJob, record: Exited) -> bool:
+def _is_short(job: LiveJob, record: ExitReported) -> bool:
     """The attempt ended early and left nothing behind that was not there before."""
     ran_s = record.at_s - job.run_from_s
     return ran_s < SHORT_RUN_S and (record.step is None or record.step <= job.safe)
 
 
-def _lost_s(job: LiveJob, record: Exited) -> float:
+def _lost_s(job: LiveJob, record: ExitReported) -> float:
     """Seconds of work since the last checkpoint that is known of."""
     if record.rc == CHECKPOINTED_RC:
         return 0.0  # it says itself that it saved its work

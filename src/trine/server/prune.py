@@ -4,17 +4,14 @@ anything of a live job or outside the state directory. What happened stays in th
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
 from trine.core.errors import InputError
-from trine.executor.launch import checkpoint_dir
-from trine.executor.removal import remove_tree
+from trine.executor.base import JobStorage
 from trine.server.state import LiveState
 
 _DAY_S = 86_400.0
@@ -47,9 +44,9 @@ def keep_seconds(text: str) -> float | None:
 
 @dataclass
 class Pruner:
-    """Looks once an hour which directories below ``jobs`` are due."""
+    """Looks once an hour at what is due for removal."""
 
-    jobs: Path
+    storage: JobStorage
     retention: Retention
     state: Callable[[], LiveState]
     busy: Callable[[], Iterable[str]]
@@ -64,13 +61,13 @@ class Pruner:
 
     async def once(self) -> None:
         loop, log = asyncio.get_running_loop(), structlog.get_logger("prune")
-        for name in self.due(await loop.run_in_executor(None, _directories, self.jobs)):
+        for name in self.due(await loop.run_in_executor(None, self.storage.changed_s)):
             if name in self.state().live or name in self.busy():
                 continue
-            if not self.retention.checkpoints and await loop.run_in_executor(None, _has_checkpoints, self.jobs / name):
+            if not self.retention.checkpoints and await loop.run_in_executor(None, self.storage.has_checkpoints, name):
                 continue
             try:
-                await loop.run_in_executor(None, remove_tree, self.jobs, name)
+                await loop.run_in_executor(None, self.storage.remove, name)
                 log.info("pruned", job=name)
             except OSError as error:
                 log.warning("prune", job=name, problem=error.strerror)
@@ -88,25 +85,3 @@ class Pruner:
         ended = sorted((name for name in ended_s if ended_s[name] < float("inf")), key=lambda name: ended_s[name])
         too_many = set(ended[: max(len(ended) - self.retention.keep_ended, 0)])
         return [name for name in ended if (ended_s[name] < before or name in too_many) and name not in busy]
-
-
-def _has_checkpoints(job_dir: Path) -> bool:
-    try:
-        with os.scandir(checkpoint_dir(job_dir)) as entries:
-            return any(True for _ in entries)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-
-
-def _directories(jobs: Path) -> dict[str, float]:
-    try:
-        with os.scandir(jobs) as entries:
-            return {
-                entry.name: entry.stat(follow_symlinks=False).st_mtime
-                for entry in entries
-                if entry.name.isdecimal() and entry.is_dir(follow_symlinks=False)
-            }
-    except OSError:
-        return {}

@@ -12,13 +12,15 @@ import zlib
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
+from trine.core.cluster import Cluster, Links, Node
 from trine.core.errors import TrineError
 from trine.inputs.job_spec import JobSpec, recorded_job
 
 Sharing = Literal["off", "user", "all"]
-"""Who may be two on the same GPUs: nobody, jobs of one user, or any two jobs."""
+"""Which jobs may share GPUs: none, two jobs of one user, or any two."""
 
-
+_CO_RUNNER_KEY = "partner"
+"""What journals call ``StartOrder.co_runner``; journals outlive names in the code."""
 _MANY = 500
 
 
@@ -41,7 +43,7 @@ class StartOrder:
     sentence: str
     expected_s: float | None = None
     """Seconds the performance model expects it to need there, where its length is known."""
-    partner: str = ""
+    co_runner: str = ""
     """The job that is to run on the same GPUs; it is there already, or starts later."""
 
 
@@ -95,7 +97,7 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
-class Refined:
+class ModelRefined:
     """What was learnt from running jobs changed the performance model; the engine is built anew from here."""
 
     kind: ClassVar[str] = "refined"
@@ -121,8 +123,8 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Somebody asked for a job to be cancelled, held or released."""
+class ActionRequested:
+    """A job is to be cancelled, held or released on request, or stopped because its time is over."""
 
     kind: ClassVar[str] = "asked"
     at_s: float
@@ -133,14 +135,14 @@ class Asked:
 
 
 EXECUTOR = "executor"
-"""Who a change of a node is by, if it was not asked for."""
+"""The author of a change of a node that was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
     """A node, or only ``gpus`` of it, was drained (``drained``), came back (``up``) or was lost (``down``).
 
-    A drain ends when somebody says so, an outage when the executor (``by``) does: each brings back its own only.
+    A drain ends on request, an outage when the executor (``by``) does: each brings back its own only.
     """
 
     kind: ClassVar[str] = "node"
@@ -173,7 +175,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A round was decided (``fill``: only GPUs nobody holds were given out), on the progress known at that moment."""
+    """A round was decided (``fill``: only free GPUs were given out), on the progress known at that moment."""
 
     kind: ClassVar[str] = "ticked"
     at_s: float
@@ -185,7 +187,7 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartReported:
     """The processes of a start are up."""
 
     kind: ClassVar[str] = "started"
@@ -196,7 +198,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class ExitReported:
     """The processes of a start are gone, all of them: ``outcome`` is done, preempted, failed, lost or host-fault."""
 
     kind: ClassVar[str] = "exited"
@@ -233,11 +235,33 @@ class FellBack:
     orders: Orders = field(default_factory=Orders)
 
 
-Record = Configured | Refined | Accepted | Asked | NodeChanged | Ticked | Started | Exited | SetAside | FellBack
+Record = (
+    Configured
+    | ModelRefined
+    | Accepted
+    | ActionRequested
+    | NodeChanged
+    | Ticked
+    | StartReported
+    | ExitReported
+    | SetAside
+    | FellBack
+)
 
 _KINDS: dict[str, type[Record]] = {
     cls.kind: cls
-    for cls in (Configured, Refined, Accepted, Asked, NodeChanged, Ticked, Started, Exited, SetAside, FellBack)
+    for cls in (
+        Configured,
+        ModelRefined,
+        Accepted,
+        ActionRequested,
+        NodeChanged,
+        Ticked,
+        StartReported,
+        ExitReported,
+        SetAside,
+        FellBack,
+    )
 }
 
 
@@ -278,8 +302,8 @@ def _packed(accounts: dict[str, Any]) -> dict[str, Any] | str:
     return base64.b64encode(zlib.compress(json.dumps(accounts).encode())).decode()
 
 
-def _unpacked(told: dict[str, Any] | str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(told))) if isinstance(told, str) else told
+def _unpacked(body: dict[str, Any] | str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(body))) if isinstance(body, str) else body
     return found
 
 
@@ -293,9 +317,16 @@ def _heard_body(heard: Heard) -> dict[str, Any]:
 
 def _start_body(order: StartOrder) -> dict[str, Any]:
     body = asdict(order)
-    if not order.partner:
-        del body["partner"]
+    co_runner = body.pop("co_runner")
+    if co_runner:
+        body[_CO_RUNNER_KEY] = co_runner
     return body
+
+
+def _start_from_body(body: dict[str, Any]) -> StartOrder:
+    values = {**body, "gpus": tuple(body["gpus"])}
+    co_runner = values.pop(_CO_RUNNER_KEY, "")
+    return StartOrder(**values, co_runner=co_runner)
 
 
 def _stop_body(order: StopOrder) -> dict[str, Any]:
@@ -313,7 +344,7 @@ def from_body(kind: str, body: dict[str, Any]) -> Record:
         raise UnknownRecordError(f"the journal holds a record of kind {kind!r}, which this version does not know")
     values = dict(body)
     orders = Orders(
-        tuple(StartOrder(**{**o, "gpus": tuple(o["gpus"])}) for o in values.pop("starts", ())),
+        tuple(map(_start_from_body, values.pop("starts", ()))),
         tuple(StopOrder(**o) for o in values.pop("stops", ())),
     )
     if kind == Accepted.kind:
@@ -340,3 +371,40 @@ def spec_to_body(spec: JobSpec) -> dict[str, Any]:
 def spec_from_body(body: dict[str, Any]) -> JobSpec:
     """The specification that ``spec_to_body`` wrote, in this version or an earlier one."""
     return recorded_job({"ranks": "gpu", **body})
+
+
+def cluster_to_record(cluster: Cluster) -> dict[str, Any]:
+    """Nodes, scores, prices and links, as far as the description states them."""
+    body: dict[str, Any] = {
+        "name": cluster.name,
+        "nodes": [_node_to_record(node) for node in cluster.nodes],
+        "scores": {name: list(values) for name, values in cluster.scores.items()},
+    }
+    if cluster.prices_per_gpu_h:
+        body["prices"] = dict(cluster.prices_per_gpu_h)
+    if links := _links_to_record(cluster.links):
+        body["links"] = links
+    if cluster.type_links:
+        body["type_links"] = {name: _links_to_record(links) for name, links in cluster.type_links.items()}
+    return body
+
+
+def _links_to_record(links: Links) -> dict[str, Any]:
+    """What differs from links of which nothing is stated."""
+    return {part.name: stated for part in fields(links) if (stated := getattr(links, part.name)) != part.default}
+
+
+def _node_to_record(node: Node) -> dict[str, Any]:
+    body = asdict(node)
+    if not node.indices:
+        del body["indices"]
+    return body
+
+
+def cluster_from_record(body: dict[str, Any]) -> Cluster:
+    """The cluster that ``cluster_to_record`` wrote."""
+    nodes = tuple(Node(**{**node, "indices": tuple(node.get("indices", ()))}) for node in body["nodes"])
+    scores = {name: tuple(values) for name, values in body["scores"].items()}
+    links = Links(**body.get("links", {}))
+    type_links = {name: Links(**stated) for name, stated in body.get("type_links", {}).items()}
+    return Cluster(nodes, body["name"], links, type_links, body.get("prices", {}), scores)

@@ -1,4 +1,4 @@
-"""The live scheduler: keeps controller, journal and executor in step, and offers the verbs of ``server.service``.
+"""The live scheduler: keeps controller, journal and executor in step, and offers the verbs of ``server.interface``.
 
 Everything happens in one event loop. A record is decided and applied first, made durable next, and only then are its
 orders carried out and its author answered.
@@ -10,29 +10,29 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import structlog
 
-from trine.executor.base import Event, Executor, Exited, Handle, LaunchFailed, NodeDown, NodeUp, Progress, Started
+from trine.executor.base import (
+    Executor,
+    Handle,
+)
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access
 from trine.server.build import Model
 from trine.server.clock import JournalClock
+from trine.server.configuration import Setup
 from trine.server.containment import FAULTS
 from trine.server.controller import Controller
-from trine.server.desk import Desk, Setup
-from trine.server.journal import Journal
-from trine.server.leases import Leases
-from trine.server.metrics import Metrics
-from trine.server.restored import adoptable, unknown_attempts
-from trine.server.service import (
+from trine.server.execution import Execution, adoptable, unknown_attempts
+from trine.server.interface import (
     Unavailable,
 )
-from trine.server.snapshotting import PAUSE_S, take_snapshot
-from trine.server.state import LiveState
+from trine.server.journal import PAUSE_S, Journal, take_snapshot
+from trine.server.leases import Leases
+from trine.server.metrics import Metrics
 from trine.server.store import Store, StoreError
 
 _LOOK_AGAIN_S = 1.0
@@ -44,8 +44,8 @@ _RETRY_S = 1.0
 _SNAPSHOT_EVERY = 20_000
 
 
-class Scheduler(Desk):
-    """Implements ``server.service.Service``."""
+class Scheduler(Execution):
+    """Implements ``server.interface.Service``."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Scheduler(Desk):
         access: Access,
         clock: Callable[[], float],
     ) -> None:
+        super().__init__()
         self.setup, self.model, self.store, self.executor = setup, model, store, executor
         self.leases, self.access, self.clock = leases, access, clock
         self.log = structlog.get_logger("scheduler")
@@ -65,14 +66,6 @@ class Scheduler(Desk):
         self.observed = Metrics()
         self.started_s = clock()
         self.closing = False
-        self._ended: dict[Handle, Exited | LaunchFailed] = {}
-        """Ends that are not on record yet: the executor tells them once."""
-        self._up: set[Handle] = set()
-        """Starts that the executor has confirmed; it does so once, too."""
-        self._leaving: dict[Handle, set[tuple[str, int]]] = {}
-        """Attempts that are being ended because the journal does not know them, and the GPUs they still hold."""
-        self._deferred: list[tuple[str, int]] = []
-        """Starts that wait for those."""
         self._fill: asyncio.TimerHandle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self.trouble = ""
@@ -85,14 +78,15 @@ class Scheduler(Desk):
         self._gone_back: StoreError | None = None
         """The failure of the journal after which the state was read from disk again."""
         self.on_crash: Callable[[BaseException], None] = _raise
-        """Told of an error that must not happen; whatever was decided since is forgotten with the process."""
+        """Called with an error that must not happen; whatever was decided since is forgotten with the process."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def _loaded(self, writing: bool = True) -> Controller:
         """What is on disk. Ids of job directories are never used again, even if the journal has lost those jobs."""
         state = self.store.load(writing)
-        state.next_id = max(state.next_id, self.leases.highest_id() + 1)
+        stored = [int(name) for name in self.executor.storage.job_ids() if name.isdigit()]
+        state.next_id = max(state.next_id, max(stored, default=0) + 1)
         if isinstance(self.clock, JournalClock):
             self.clock.go_on_from(state)
         for sentence in state.skipped:
@@ -128,8 +122,8 @@ class Scheduler(Desk):
 
     async def _configure(self) -> None:
         setup, state = self.setup, self.controller.state
-        attempts = unknown_attempts(state, self.leases)
-        sharing: rec.Sharing = setup.sharing if self.executor.capabilities.shared_gpus else "off"
+        attempts = unknown_attempts(state, self.executor.storage)
+        sharing: rec.Sharing = setup.sharing if self.executor.shares_gpus else "off"
         record = self.controller.configure(
             self.now(),
             setup.version,
@@ -171,7 +165,7 @@ class Scheduler(Desk):
         await written
 
     def _note(self, record: rec.Record | None) -> None:
-        """As ``write`` for records nobody waits for."""
+        """As ``write`` for records that no caller waits for."""
         if record is not None:
             self.journal.add([record]).add_done_callback(_heard_of)
             self._decide_soon()
@@ -182,7 +176,7 @@ class Scheduler(Desk):
         One order that cannot be carried out keeps neither the others from that nor the journal from going on."""
         for record in records:
             self.observed.count(record, self.controller.state)
-            if isinstance(record, rec.Exited):
+            if isinstance(record, rec.ExitReported):
                 handle = Handle(record.job, record.epoch)
                 self._ended.pop(handle, None)
                 self._up.discard(handle)
@@ -193,57 +187,10 @@ class Scheduler(Desk):
                 self._say("stop", stop.job, stop.sentence)
                 self._guarded(partial(self._stop, stop.job, stop.epoch))
             for start in record.orders.starts:
-                self._say("start", start.job, start.sentence, **({"with": start.partner} if start.partner else {}))
+                self._say("start", start.job, start.sentence, **({"with": start.co_runner} if start.co_runner else {}))
                 self._guarded(partial(self._launch, start.job, start.epoch))
         self._since_snapshot += len(records)
         self._notify()
-
-    def _cordon(self, change: rec.NodeChanged) -> None:
-        """The executor guards a drained node, too; one that it reported itself it knows about."""
-        if change.by == rec.EXECUTOR or change.gpus:
-            return
-        if change.state == "up":
-            self.executor.uncordon(change.node)
-        else:
-            self.executor.cordon(change.node, change.reason)
-
-    def _say(self, what: str, job_id: str, sentence: str, **more: str) -> None:
-        self.log.info(what, job=job_id, why=sentence, **more)
-
-    def _launch(self, job_id: str, epoch: int) -> None:
-        job = self.controller.state.live.get(job_id)
-        if job is None or job.epoch != epoch or not job.holds_gpus:
-            return
-        placement = views.placement_view(self.controller, job.gpus)
-        if self._must_wait(job_id, {(part.node, gpu) for part in placement for gpu in part.gpus}):
-            self._deferred.append((job_id, epoch))
-            return
-        lease = self.leases.lease(job, placement)
-        co_runner = self.controller.state.co_runner_of(job)
-        if co_runner is not None:
-            self.executor.pair(Handle(co_runner.id, co_runner.epoch), job.id)
-        self.executor.launch(lease)
-
-    def _must_wait(self, job_id: str, places: set[tuple[str, int]]) -> bool:
-        """Somebody who is being ended has not left yet."""
-        return any(handle.job_id == job_id or places & held for handle, held in self._leaving.items())
-
-    def _launch_deferred(self) -> None:
-        """Starts that waited for GPUs whose holders the journal does not know."""
-        self._leaving = {handle: held for handle, held in self._leaving.items() if self.executor.placement(handle)}
-        deferred, self._deferred = self._deferred, []
-        for job_id, epoch in deferred:
-            job = self.controller.state.live.get(job_id)
-            if job is not None and job.epoch == epoch and job.state == "stopping":
-                before = "It was stopped before it could start."
-                self._note(self.controller.exited(self.now(), job_id, epoch, "preempted", None, None, before))
-            else:
-                self._launch(job_id, epoch)
-
-    def _stop(self, job_id: str, epoch: int) -> None:
-        job = self.controller.state.live.get(job_id)
-        if job is not None and job.epoch == epoch:
-            self.executor.preempt(Handle(job_id, epoch), job.spec.checkpoint.grace_s)
 
     def _notify(self) -> None:
         self._change.set()
@@ -252,7 +199,7 @@ class Scheduler(Desk):
     # -- time ----------------------------------------------------------------------------------------------------
 
     def _decide_soon(self) -> None:
-        """Between rounds only GPUs that nobody holds are given out, unless told otherwise."""
+        """Between rounds only GPUs that no job holds are given out, unless the daemon is event-driven."""
         if self._fill is None and not self.closing:
             self._fill = asyncio.get_running_loop().call_later(_FILL_AFTER_S, self._guarded, self._decide)
 
@@ -261,13 +208,6 @@ class Scheduler(Desk):
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self.on_crash(error)
-
-    def _guarded(self, call: Callable[[], None]) -> None:
-        """A bug of ours is reported, and what is on record counts: the engine is built anew from it."""
-        try:
-            call()
-        except FAULTS as error:
-            self._report_bug(error)
 
     def _report_bug(self, error: BaseException) -> None:
         self.observed.problem()
@@ -297,7 +237,7 @@ class Scheduler(Desk):
         self._wake_in_time()
 
     def _in_trouble(self) -> bool:
-        """The host cannot start jobs now; it is looked at again soon, and told in ``explain`` and a metric."""
+        """The host cannot start jobs now; it is looked at again soon; ``explain`` and a metric say so."""
         before, self.trouble = self.trouble, self.executor.trouble()
         if self.trouble != before:
             self.log.warning("host", trouble=self.trouble or "over")
@@ -312,7 +252,7 @@ class Scheduler(Desk):
         due_s = min((state.live[job_id].not_before_s for job_id in state.paused), default=math.inf)
         for job in state.holders():
             limit_s = job.spec.max_runtime
-            if limit_s is not None and not job.wish:
+            if limit_s is not None and not job.requested_action:
                 due_s = min(due_s, job.run_from_s + limit_s - job.attained_s)
         if self.setup.event_driven:
             # It was asked just now: a time that is over already would only come again at once, and for ever.
@@ -375,7 +315,7 @@ class Scheduler(Desk):
         refined = self.controller.refine(now)
         if refined is not None:
             flags = views.drift_flags(self.controller)
-            self.log.info("refined", flags=[sentence for told in flags.values() for sentence in told])
+            self.log.info("refined", flags=[sentence for sentences in flags.values() for sentence in sentences])
             self._note_round(refined)
 
     def _note_rounds(self, records: Sequence[rec.Record]) -> None:
@@ -394,7 +334,7 @@ class Scheduler(Desk):
         """Jobs that have run for their ``max_runtime`` are stopped for good."""
         for job in list(self.controller.state.holders()):
             limit = job.spec.max_runtime
-            if limit is not None and not job.wish and job.attained_s + now - job.run_from_s >= limit:
+            if limit is not None and not job.requested_action and job.attained_s + now - job.run_from_s >= limit:
                 self._note(self.controller.ask(now, job.id, "timeout", f"max_runtime of {limit:g} s"))
 
     async def _snapshot(self, pause_s: float = PAUSE_S) -> None:
@@ -416,83 +356,6 @@ class Scheduler(Desk):
         if self._snapshots is not None:
             self._snapshots.cancel()
             await asyncio.gather(self._snapshots, return_exceptions=True)
-
-    # -- the executor's news -------------------------------------------------------------------------------------
-
-    def _read_events(self) -> None:
-        for event in self.executor.events():
-            try:
-                self._heard(event)
-            except FAULTS as error:  # one event that cannot be handled must not hide the others
-                self._report_bug(error)
-        self._report_problems()
-        if self._leaving:
-            self._launch_deferred()
-
-    def _heard(self, event: Event) -> None:
-        now = self.now()
-        if isinstance(event, Progress):
-            # On our clock: that of the job may be another machine's, or have been set since.
-            self.leases.hear(replace(event, at_s=now))
-        elif isinstance(event, Started):
-            self._up.add(event.handle)
-            self._note(self.controller.started(now, *event.handle))
-        elif isinstance(event, Exited | LaunchFailed):
-            self._ended[event.handle] = event
-            self._exited(now, event)
-        elif isinstance(event, NodeDown):
-            self._note(self.controller.change_node(now, event.node, "down", event.reason, rec.EXECUTOR))
-        elif isinstance(event, NodeUp):
-            known = self.controller.state.nodes.get(event.node)
-            if known is not None and known.down:
-                self._note(self.controller.change_node(now, event.node, "up", "", rec.EXECUTOR))
-
-    def _exited(self, now: float, event: Exited | LaunchFailed) -> None:
-        if self.journal.failure is not None:
-            return  # told again after the journal has come back
-        step = self.leases.safe_step(event.handle)
-        job = self.controller.state.live.get(event.handle.job_id)
-        lost_s = job.lost_s if job else 0.0
-        if isinstance(event, LaunchFailed):
-            outcome = "host-fault" if event.host_fault else "failed"
-            record = self.controller.exited(now, *event.handle, outcome, None, None, event.reason)
-        else:
-            record = self.controller.exited(now, *event.handle, event.kind, event.rc, step, event.reason)
-        if job is not None:
-            self.observed.lost(job.lost_s - lost_s)
-        if record is None:
-            self.executor.forget(event.handle)
-            self._ended.pop(event.handle, None)
-            self._up.discard(event.handle)
-        self._note(record)
-
-    def _reconcile(self) -> None:
-        """Bring the executor in line with the state, after either of them was away."""
-        known = set(self.executor.list_handles())
-        holders = {Handle(job.id, job.epoch): job for job in self.controller.state.holders()}
-        for handle in known - holders.keys():
-            if held := self.executor.placement(handle):
-                self._leaving[handle] = {(node, gpu) for node, gpus in held for gpu in gpus}
-            self.executor.kill(handle)
-        for handle, job in holders.items():
-            if handle in self._ended:
-                continue  # over, but not on record yet: to launch it again would give one attempt two ends
-            if job.state == "starting":
-                self._guarded(partial(self._launch, job.id, job.epoch))
-            elif handle not in known and not self.executor.recall(handle):
-                lost = self.controller.exited(
-                    self.now(), job.id, job.epoch, "lost", None, None, "its processes left no trace"
-                )
-                self._note(lost)
-            elif job.state == "stopping":
-                self._stop(job.id, job.epoch)
-        for found in self.executor.inventory():
-            node = self.controller.state.nodes.get(found.name)
-            if node is not None and node.drained:
-                self.executor.cordon(found.name, node.reason)
-            if found.up == (node is not None and node.down):
-                state = "up" if found.up else "down"
-                self._note(self.controller.change_node(self.now(), found.name, state, found.reason, rec.EXECUTOR))
 
     async def _recoveries(self) -> None:
         """Whenever the journal could not be written: try to go on, at once and then every second."""
@@ -543,11 +406,3 @@ def _heard_of(written: asyncio.Future[None]) -> None:
     """A failure to write is reported once, by the journal; here it only must not go unnoticed by asyncio."""
     if not written.cancelled():
         written.exception()
-
-
-def check_settings(setup: Setup, model: Model) -> None:
-    """Fail at once, with one sentence, on settings the engine would trip over later."""
-    controller = Controller(LiveState(), model)
-    controller.configure(
-        0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
-    )

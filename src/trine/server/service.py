@@ -1,236 +1,295 @@
-"""What the daemon offers, independent of HTTP: the verbs, and the values they answer with.
-
-The API serves these values as JSON; the scheduler (``server.scheduler``) implements the verbs.
-"""
+"""The verbs of the API: which caller may ask for what, and what the answer is. Time and processes are elsewhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+import asyncio
+import contextlib
+import hashlib
+import unicodedata
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
 
-from trine.core.errors import TrineError
+from trine.executor.base import Executor
 from trine.inputs.job_spec import JobSpec
+from trine.server import records as rec
+from trine.server import views
+from trine.server.access import Access, WaitingJobs
+from trine.server.build import why_never
+from trine.server.clock import REPORTED_S
+from trine.server.configuration import Setup
+from trine.server.controller import Controller
+from trine.server.interface import (
+    LIVE_STATES,
+    Caller,
+    DaemonView,
+    Explanation,
+    JobView,
+    NodeView,
+    NotFound,
+    OpenLog,
+    OutcomeUnknown,
+    ProgressView,
+    Refused,
+    Unavailable,
+)
+from trine.server.journal import Journal
+from trine.server.leases import Leases
+from trine.server.live_job import LiveJob
+from trine.server.metrics import Metrics
 
-JobState = Literal[
-    "waiting", "held", "set aside", "starting", "running", "stopping", "done", "failed", "cancelled", "timed out"
-]
-LIVE_STATES: frozenset[str] = frozenset({"waiting", "held", "set aside", "starting", "running", "stopping"})
-"""States a job can still leave."""
-
-
-class Refused(TrineError):
-    """A request that cannot be carried out: ``code`` is a stable name, the message one sentence for people."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class NotFound(Refused):
-    """There is no such job or node (or it is not the caller's to see)."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("not-found", message)
-
-
-class Unavailable(Refused):
-    """The daemon cannot make anything durable now (disk full, shutting down); nothing was accepted."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("unavailable", message)
-
-
-class OutcomeUnknown(Unavailable):
-    """The request may have been carried out or not: the acknowledgement of the write was lost."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.code = "unknown"
+_EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
+_ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks. ``admin`` may see and change everything."""
+class LiveService(ABC):
+    """Takes requests and answers them; a derived class writes records and carries out orders."""
 
-    user: str
-    admin: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonView:
-    """A reason as the engine gave it."""
-
-    code: str
-    sentence: str
-    change: str = ""
-    counts: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementView:
-    """GPUs of a job on one node, by their index on that node."""
-
-    node: str
-    gpus: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressView:
-    """What a job last said of itself; ``at_s`` is Unix time."""
-
-    step: float
-    total: float | None
-    steps_per_s: float
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """One job as users see it. Times are Unix seconds."""
-
-    id: str
-    name: str
-    user: str
-    queue: str
-    state: JobState
-    gpus: int
-    model: str
-    app_class: str
-    priority: float
-    attempt: int
-    """Number of starts so far."""
-    submitted_s: float
-    reason: ReasonView
-    position: int | None = None
-    """Rank among the waiting jobs, from 1."""
-    placement: tuple[PlacementView, ...] = ()
-    progress: ProgressView | None = None
-    started_s: float | None = None
-    """First start."""
-    finished_s: float | None = None
-    exit_code: int | None = None
-    preemptions: int = 0
-    migrations: int = 0
-    expected_end_s: float | None = None
-    shares_with: str | None = None
-    """The job on the same GPUs, if there is one."""
-    max_runtime_s: float | None = None
-    """How long it may run, over all its attempts."""
-    run_from_s: float | None = None
-    """Since when the present attempt holds its GPUs; ``None`` while the job has none."""
-    command: tuple[str, ...] | None = None
-    """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
-    workdir: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoryLine:
-    """Something that happened to a job, with the reason of the day."""
-
-    at_s: float
-    what: str
-    sentence: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a job is where it is: the reason, what would change it, and its story, oldest first."""
-
-    job: JobView
-    sentences: tuple[str, ...]
-    story: tuple[StoryLine, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuView:
-    """One GPU: who holds it, its score by application class, and what is remarkable about it."""
-
-    index: int
-    gpu_type: str
-    job: str | None
-    scores: dict[str, float]
-    flags: tuple[str, ...] = ()
-    second_job: str | None = None
-    """The other job, where two share the GPU."""
-    drained: bool = False
-    """It was drained by itself, whatever its node is."""
-    reason: str = ""
-    """Why it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """One node; ``state`` is ``up``, ``drained`` or ``down``; GPUs may be drained by themselves."""
-
-    name: str
-    state: Literal["up", "drained", "down"]
-    rack: str
-    gpus: tuple[GpuView, ...]
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonView:
-    """The daemon itself."""
-
-    version: str
-    policy: str
-    placement: str
-    round_s: float
+    setup: Setup
+    controller: Controller
+    journal: Journal
+    access: Access
+    leases: Leases
+    executor: Executor
+    observed: Metrics
     started_s: float
-    gpus: int
-    free_gpus: int
-    jobs: dict[str, int]
-    """Number of jobs by state."""
-    problems: tuple[str, ...] = ()
-    """What an operator should know, in sentences: a policy that fails, a full disk, a clock that was set."""
+    closing: bool
+    trouble: str
+    _change: asyncio.Event
 
+    @property
+    @abstractmethod
+    def skew_s(self) -> float:
+        """By how much the wall clock is ahead of the time on record, in seconds."""
 
-class Service(Protocol):
-    """The verbs. Everything that changes something is durable when it returns; ``Refused`` says why it was not done."""
+    @abstractmethod
+    def now(self) -> float:
+        """Unix time."""
+
+    @abstractmethod
+    async def write(self, records: Sequence[rec.Record]) -> None:
+        """Durable when it returns; whatever it makes possible is decided soon."""
 
     async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
-        """Accept all jobs or none; returns their ids. The same non-empty ``request_id`` again returns the same ids,
-        and is refused (``conflict``) with other jobs."""
+        try:
+            return await self._submit(specs, caller, request_id)
+        except OutcomeUnknown:
+            again = f"ask again with the same request id {request_id}" if request_id else "look at the queue first"
+            raise OutcomeUnknown(f"whether the jobs were accepted is not known; {again}") from None
 
-    async def cancel(self, job_id: str, caller: Caller) -> JobView: ...
+    async def _submit(self, specs: list[JobSpec], caller: Caller, request_id: str) -> list[str]:
+        self._take_requests()
+        key = f"{caller.user}/{request_id}" if request_id else ""
+        digest = _digest(specs) if key else ""
+        state = self.controller.state
+        if key in state.requests:
+            if state.digests.get(key, digest) != digest:
+                raise Refused("conflict", f"request id {request_id} was used before, to submit other jobs")
+            ids = list(state.requests[key])
+            await self.journal.add([])  # the first request may still be on its way to the disk
+            return ids
+        admitted = self.access.admit(specs, caller, self._waiting_jobs())
+        for spec in admitted:
+            self._check_can_run(spec)
+        now = self.now()
+        queues = self.access.queues
+        accepted = [
+            self.controller.submit(now, queues[spec.queue].weight, spec, key, "" if number else digest)
+            for number, spec in enumerate(admitted)
+        ]
+        await self.write(accepted)
+        return [record.job for record in accepted]
 
-    async def hold(self, job_id: str, caller: Caller) -> JobView: ...
+    async def cancel(self, job_id: str, caller: Caller) -> JobView:
+        return await self._ask(job_id, "cancel", caller)
 
-    async def release(self, job_id: str, caller: Caller) -> JobView: ...
+    async def hold(self, job_id: str, caller: Caller) -> JobView:
+        return await self._ask(job_id, "hold", caller)
+
+    async def release(self, job_id: str, caller: Caller) -> JobView:
+        job = self._job(job_id, caller)
+        waits_by_order = (
+            job.state in ("held", "set aside") or job.requested_action == "hold" or job.not_before_s or job.aside
+        )
+        if job.live and not waits_by_order:
+            raise Refused("not-held", f"job {job_id} is {job.state}, not held")
+        return await self._ask(job_id, "release", caller)
 
     async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
-        """Start nothing more on the node, or only on those of its GPUs that have these indices."""
+        return await self._change_node(node, "drained", reason, caller, gpus)
 
     async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
-        """End a drain: of ``gpus`` alone, or of the node and of every GPU of it."""
+        return await self._change_node(node, "up", "", caller, gpus)
 
-    def daemon(self) -> DaemonView: ...
+    def daemon(self) -> DaemonView:
+        engine, jobs = self.controller.deciding, self.controller.state.jobs
+        counts: dict[str, int] = {}
+        for job in jobs.values():
+            counts[job.state] = counts.get(job.state, 0) + 1
+        return DaemonView(
+            self.setup.version,
+            self.setup.policy,
+            self.setup.placement,
+            self.setup.round_s,
+            self.started_s,
+            engine.cluster.gpu_count,
+            engine.free.total,
+            counts,
+            self._problems(),
+        )
 
-    def job(self, job_id: str, caller: Caller) -> JobView: ...
+    def _problems(self) -> tuple[str, ...]:
+        """What an operator should know, in sentences."""
+        state = self.controller.state
+        found = [state.fallback.reason] if state.fallback else []
+        found += [self.trouble] if self.trouble else []
+        found += state.skipped
+        if abs(self.skew_s) > REPORTED_S:
+            found.append(f"The wall clock is {self.skew_s:+.0f} s off the time on record; durations are not affected.")
+        return tuple(found)
 
     def ended(self, job_id: str, caller: Caller) -> bool:
-        """Whether the job is over; cheap, for those who ask again and again."""
+        return not self._job(job_id, caller).live
+
+    def job(self, job_id: str, caller: Caller) -> JobView:
+        job = self._job(job_id, caller)
+        view = self._with_news(views.job_view(self.controller, job))
+        return replace(view, command=job.spec.run, workdir=job.spec.workdir)
 
     def jobs(
         self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000, user: str = "", name: str = ""
     ) -> list[JobView]:
-        """Jobs in one of ``states``: those that hold GPUs first, then by rank, then ended ones, newest first.
+        found = views.ordered(self.controller, self._chosen(caller, states, user, name), limit)
+        return [self._with_news(view) for view in found]
 
-        ``user`` and ``name`` choose among them; ``*`` and ``?`` in a name stand for any text and any character."""
+    def _with_news(self, view: JobView) -> JobView:
+        """With what a running job said since the last round, which may be long ago and is on no record yet."""
+        if view.state != "running":
+            return view
+        job = self.controller.state.jobs[view.id]
+        last = self.leases.latest(job)
+        if last is None or (view.progress is not None and last.at_s <= view.progress.at_s):
+            return view
+        return replace(
+            view, progress=ProgressView(last.step, last.total or job.spec.steps, last.steps_per_s, last.at_s)
+        )
 
     def count(self, caller: Caller, states: frozenset[str] = LIVE_STATES, user: str = "", name: str = "") -> int:
-        """How many jobs ``jobs`` would give without a limit."""
+        return len(self._chosen(caller, states, user, name))
 
-    def explain(self, job_id: str, caller: Caller) -> Explanation: ...
+    def _chosen(self, caller: Caller, states: frozenset[str], user: str, name: str) -> list[LiveJob]:
+        state = self.controller.state
+        among = state.live.values() if states <= LIVE_STATES else state.jobs.values()
+        chosen = [job for job in among if job.state in states and (caller.admin or job.user == caller.user)]
+        if user:
+            chosen = [job for job in chosen if job.user == user]
+        if name:
+            composed = unicodedata.normalize("NFC", name)  # as names of jobs are
+            chosen = [job for job in chosen if fnmatchcase(job.spec.name, composed)]
+        return chosen
 
-    def nodes(self) -> list[NodeView]: ...
+    def explain(self, job_id: str, caller: Caller) -> Explanation:
+        job = self._job(job_id, caller)
+        found, state = views.explanation(self.controller, job), self.controller.state
+        found = replace(found, job=self._with_news(found.job))
+        if job.state != "waiting":
+            return found
+        more = [f"Nothing is started on this host now: {self.trouble}."] if self.trouble else []
+        more += [state.fallback.reason] if state.fallback else []
+        return replace(found, sentences=(*found.sentences, *more))
 
-    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
-        """Absolute path of the log of one rank (it may not exist yet)."""
+    def nodes(self) -> list[NodeView]:
+        return views.node_views(self.controller)
+
+    def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
+        job = self._job(job_id, caller)
+        most = job.spec.gpus.count
+        if not 0 <= rank < most:
+            raise NotFound(f"job {job_id} has no rank {rank}; with {most} GPUs its ranks are 0 to {most - 1} at most")
+        return partial(self.executor.storage.open_log, job.id, rank)
 
     async def changed(self, timeout_s: float) -> None:
-        """Return when any job changed its state, or after ``timeout_s``."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._change.wait(), timeout_s)
 
     def metrics(self) -> bytes:
-        """Prometheus text exposition."""
+        return self.observed.exposition(self.controller, self.journal, self.now(), self.trouble, self.skew_s)
+
+    async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
+        self._take_requests()
+        job = self._job(job_id, caller)
+        if not job.live:
+            raise Refused("ended", f"job {job_id} is {job.state} already; there is nothing to {verb}")
+        if job.requested_action in ("cancel", "timeout") and job.requested_action != verb:
+            raise Refused("ended", f"job {job_id} is being stopped for good; there is nothing to {verb}")
+        already = _ALREADY.get(job.state) if not (job.not_before_s or job.aside) else None
+        if verb not in (job.requested_action, already):
+            await self.write([self.controller.ask(self.now(), job_id, verb, caller.user)])
+        else:
+            await self.journal.add([])  # the record of the first request may still be on its way to the disk
+        return views.job_view(self.controller, self.controller.state.jobs[job_id])
+
+    async def _change_node(self, node: str, state: str, reason: str, caller: Caller, gpus: tuple[int, ...]) -> NodeView:
+        self._take_requests()
+        if not caller.admin:
+            raise Refused("not-admin", "only the owner of the daemon may drain and undrain nodes")
+        found = next((n for n in self.setup.cluster.nodes if n.name == node), None)
+        if found is None:
+            known = ", ".join(n.name for n in self.setup.cluster.nodes[:8])
+            raise NotFound(f"there is no node {node!r}; the nodes are {known}")
+        missing = [gpu for gpu in gpus if gpu not in found.gpu_indices]
+        if missing:
+            known = ", ".join(map(str, found.gpu_indices[:16]))
+            raise NotFound(f"there is no GPU {missing[0]} on {node}; its GPUs are {known}")
+        if self._changes_node(node, state, reason, gpus):
+            await self.write([self.controller.change_node(self.now(), node, state, reason, caller.user, gpus)])
+        else:
+            await self.journal.add([])
+        return next(view for view in self.nodes() if view.name == node)
+
+    def _changes_node(self, node: str, state: str, reason: str, gpus: tuple[int, ...]) -> bool:
+        """Not if all of it is so already; a reason that was given before is not replaced by none."""
+        known = self.controller.state.nodes.get(node)
+        if known is None:
+            return state == "drained"
+        if state == "drained":
+            drained = set(gpus) <= known.gpus.keys() if gpus else known.drained
+            return bool(reason) or not drained
+        return not known.gpus.keys().isdisjoint(gpus) if gpus else known.drained or bool(known.gpus)
+
+    def _job(self, job_id: str, caller: Caller) -> LiveJob:
+        job = self.controller.state.jobs.get(job_id)
+        if job is None or not (caller.admin or job.user == caller.user):
+            raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
+        return job
+
+    def _take_requests(self) -> None:
+        if self.closing:
+            raise Unavailable("the daemon is shutting down")
+        if self.journal.failure is not None:
+            raise Unavailable(str(self.journal.failure))
+
+    def _waiting_jobs(self) -> WaitingJobs:
+        """Waiting jobs by queue and user; not counted where no limit needs them."""
+        if not self.access.limits_waiting:
+            return WaitingJobs()
+        waiting = [job for job in self.controller.state.live.values() if job.state in ("waiting", "held")]
+        return WaitingJobs(Counter(job.queue for job in waiting), Counter(job.user for job in waiting))
+
+    def _check_can_run(self, spec: JobSpec) -> None:
+        """A job that can never run is refused now, with the reason, instead of waiting for ever."""
+        for what, path in (("checkpoint.dir", spec.checkpoint.dir), ("workdir", spec.workdir)):
+            if path is not None and self.executor.storage.is_reserved(path):
+                raise Refused("forbidden", f"{what} {path} is inside the daemon's own state directory; name another.")
+        never = why_never(self.controller.deciding, spec)
+        if never:
+            raise Refused("never-runs", f"job {spec.name!r} can never run: {never}")
+
+
+def _digest(specs: Sequence[JobSpec]) -> str:
+    """Equal for requests that ask for the same jobs, whatever the spelling of their numbers and keys."""
+    bodies = "\n".join(spec.as_json() for spec in specs)
+    return hashlib.blake2b(bodies.encode(), digest_size=16).hexdigest()

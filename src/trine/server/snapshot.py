@@ -14,17 +14,20 @@ from operator import attrgetter
 from typing import Any
 
 from trine.inputs.job_spec import JobSpec
-from trine.perf.observed import Observations
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
-from trine.server.cluster_record import cluster_from_record, cluster_to_record
+from trine.server.interface import StoryLine
 from trine.server.live_job import LiveJob, NodeState
-from trine.server.service import StoryLine
 from trine.server.state import LiveState
 
 FORMAT, COMPACT = 1, 2
 """Versions of the snapshot; a snapshot of any other is refused."""
 _FIELDS = tuple(name for name in LiveJob.__slots__ if name not in ("spec", "story"))
+_KEY_OF = {"co_runner": "partner", "colocated_s": "company_s", "requested_action": "wish"}
+"""Keys that differ from the names of ``LiveJob``: snapshots outlive names in the code, so these never change."""
+_FIELD_OF = {key: name for name, key in _KEY_OF.items()}
+_KEYS = tuple(_KEY_OF.get(name, name) for name in _FIELDS)
 _VALUES = attrgetter(*_FIELDS)
 _AT_ONCE = 500
 
@@ -38,7 +41,7 @@ def _rest(state: LiveState) -> dict[str, Any]:
     """All but the jobs; nothing in it changes when the state does."""
     return {
         "nodes": {name: asdict(node) for name, node in state.nodes.items()},
-        "observations": None if state.observations is None else state.observations.to_json(),
+        "observations": None if state.observations is None else observations_to_json(state.observations),
         "requests": dict(state.requests),
         "digests": dict(state.digests),
         "next_id": state.next_id,
@@ -54,7 +57,7 @@ def _rest(state: LiveState) -> dict[str, Any]:
 def _configuration(state: LiveState) -> dict[str, Any]:
     assert state.cluster is not None
     return {
-        "cluster": cluster_to_record(state.cluster),
+        "cluster": rec.cluster_to_record(state.cluster),
         "policy": state.policy,
         "placement": state.placement,
         "settings": state.settings,
@@ -65,7 +68,7 @@ def _configuration(state: LiveState) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Capture:
-    """The state at one moment, to be put into words later, in another thread, while the state itself moves on."""
+    """The state at one moment, to be serialised later, in another thread, while the state itself moves on."""
 
     live: list[tuple[Any, ...]]
     """Values of the live jobs, which change."""
@@ -108,7 +111,7 @@ def saved(state: LiveState, taken: Capture) -> None:
 
 
 def live_text(jobs: Iterable[tuple[Any, ...]]) -> str:
-    """Live jobs as they were captured, in words."""
+    """Live jobs as they were captured, as JSON."""
     return ",".join(_dumps(_values_to_json(*values)) for values in jobs)
 
 
@@ -158,13 +161,14 @@ def from_snapshot(body: dict[str, Any], ended: Iterable[dict[str, Any]] = ()) ->
         found.fallback = rec.FellBack(**fallback)
     if body["format"] == COMPACT:
         found.unsaved = {}
-    told = body["configured"]
-    if told:
-        found.cluster = cluster_from_record(told["cluster"])
-        found.policy, found.placement, found.settings = told["policy"], told["placement"], told["settings"]
-        found.round_s, found.sharing = told["round_s"], told.get("sharing", "off")
+    configured = body["configured"]
+    if configured:
+        found.cluster = rec.cluster_from_record(configured["cluster"])
+        found.policy, found.placement = configured["policy"], configured["placement"]
+        found.settings = configured["settings"]
+        found.round_s, found.sharing = configured["round_s"], configured.get("sharing", "off")
     if found.cluster is not None and body["observations"] is not None:
-        found.observations = Observations.from_json(body["observations"], VariabilityTable.of_cluster(found.cluster))
+        found.observations = observations_from_json(body["observations"], VariabilityTable.of_cluster(found.cluster))
     return found
 
 
@@ -173,7 +177,7 @@ def _job_to_json(job: LiveJob) -> dict[str, Any]:
 
 
 def _values_to_json(values: tuple[Any, ...], spec: JobSpec, story: list[StoryLine]) -> dict[str, Any]:
-    body = dict(zip(_FIELDS, values, strict=True))
+    body = dict(zip(_KEYS, values, strict=True))
     body["spec"] = rec.spec_to_body(spec)
     body["story"] = [[line.at_s, line.what, line.sentence] for line in story]
     return body
@@ -182,5 +186,6 @@ def _values_to_json(values: tuple[Any, ...], spec: JobSpec, story: list[StoryLin
 def _job_from_json(body: dict[str, Any]) -> LiveJob:
     story = [StoryLine(*line) for line in body["story"]]
     spec = rec.spec_from_body(body["spec"])
-    known = {name: value for name, value in body.items() if name in LiveJob.__slots__}
+    named = {_FIELD_OF.get(key, key): value for key, value in body.items()}
+    known = {name: value for name, value in named.items() if name in LiveJob.__slots__}
     return LiveJob(**{**known, "spec": spec, "story": story, "gpus": tuple(body["gpus"])})

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trine.core.cluster import Cluster
-from trine.perf.observed import Observations
+from trine.perf.learning.observations import Observations
+from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
-from trine.server.cluster_record import cluster_from_record, renumbered
+from trine.server.interface import LIVE_STATES, JobState
 from trine.server.live_job import LiveJob, NodeState, node_after, pace_now
-from trine.server.outcome import Outcome, after_exit
-from trine.server.service import LIVE_STATES, JobState
+from trine.server.outcome import StateAfterExit, state_after_exit
 
 OF_PLACEMENT = "placement/"
 """What the accounts of the placement begin with; the others are the policy's."""
@@ -39,9 +39,9 @@ class LiveState:
     settings: dict[str, Any] = field(default_factory=dict)
     round_s: float = 60.0
     sharing: rec.Sharing = "off"
-    """Who may be two on the same GPUs."""
+    """Which jobs may share GPUs."""
     accounts: dict[str, Any] = field(default_factory=dict)
-    """What the policy keeps of the time jobs received, and the placement of their starts, in their own words."""
+    """What the policy keeps of the time jobs received, and the placement of their starts, in a form of their own."""
     observations: Observations | None = None
     """What running jobs taught about GPUs and models; there is one as soon as the cluster is known."""
     requests: dict[str, list[str]] = field(default_factory=dict)
@@ -69,13 +69,13 @@ class LiveState:
         """Ended jobs that snapshots hold and this state does not any more."""
         self._appliers: dict[str, Callable[[Any], None]] = {
             rec.Configured.kind: self._configured,
-            rec.Refined.kind: lambda _: None,
+            rec.ModelRefined.kind: lambda _: None,
             rec.Accepted.kind: self._accepted,
-            rec.Asked.kind: self._asked,
+            rec.ActionRequested.kind: self._asked,
             rec.NodeChanged.kind: self._node_changed,
             rec.Ticked.kind: self._ticked,
-            rec.Started.kind: self._started,
-            rec.Exited.kind: self._exited,
+            rec.StartReported.kind: self._started,
+            rec.ExitReported.kind: self._exited,
             rec.SetAside.kind: self._set_aside,
             rec.FellBack.kind: self._fell_back,
         }
@@ -106,7 +106,7 @@ class LiveState:
     # -- what happened -------------------------------------------------------------------------------------------
 
     def _configured(self, record: rec.Configured) -> None:
-        cluster = cluster_from_record(record.cluster)
+        cluster = rec.cluster_from_record(record.cluster)
         if self.cluster is not None and cluster.nodes != self.cluster.nodes:
             self._renumber(record.at_s, self.cluster, cluster)
         if self.observations is None:
@@ -115,7 +115,7 @@ class LiveState:
             self.observations.rebase(VariabilityTable.of_cluster(cluster))
         before = (self.policy, self.settings, self.round_s, self.cluster and self.cluster.types)
         if before != (record.policy, record.settings, record.round_s, cluster.types):
-            self.accounts = {}  # of another policy, or in other words
+            self.accounts = {}  # of another policy, or in another form
         elif self.placement != record.placement:
             self.accounts = {name: kept for name, kept in self.accounts.items() if not name.startswith(OF_PLACEMENT)}
         self.cluster = cluster
@@ -135,23 +135,23 @@ class LiveState:
         if job.holds_gpus:
             job.state = "stopping"  # not by itself
             later = f"Attempt {newest} was started after this journal was saved."
-            self._exited(rec.Exited(now, job.id, job.epoch, "preempted", None, None, later))
+            self._exited(rec.ExitReported(now, job.id, job.epoch, "preempted", None, None, later))
         job.epoch = newest
 
     def _renumber(self, now: float, old: Cluster, new: Cluster) -> None:
         """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
-        new_id = renumbered(old, new)
+        new_id = _renumbered(old, new)
         gone = "GPUs it ran on are not part of the cluster any more."
         for job in list(self.holders()):
             gpus = tuple(new_id.get(gpu, -1) for gpu in job.gpus)
             if -1 in gpus or len({new.type_of(gpu) for gpu in gpus}) > 1:
                 job.state = "stopping"  # not by itself
-                self._exited(rec.Exited(now, job.id, job.epoch, "preempted", None, None, gone))
+                self._exited(rec.ExitReported(now, job.id, job.epoch, "preempted", None, None, gone))
             else:
                 job.gpus = tuple(sorted(gpus))
         if self.observations is not None:
             base = VariabilityTable.of_cluster(new)
-            self.observations = Observations.from_json(self.observations.to_json(), base, gpu_ids=new_id)
+            self.observations = observations_from_json(observations_to_json(self.observations), base, gpu_ids=new_id)
 
     def _accepted(self, record: rec.Accepted) -> None:
         job = LiveJob(
@@ -175,17 +175,17 @@ class LiveState:
                 del self.requests[oldest]
                 self.digests.pop(oldest, None)
 
-    def _asked(self, record: rec.Asked) -> None:
+    def _asked(self, record: rec.ActionRequested) -> None:
         job = self.jobs[record.job]
         over = record.verb == "timeout"
         job.tell(record.at_s, f"time limit: {record.by}" if over else f"{record.verb} asked by {record.by}")
         if record.verb == "release":
-            job.wish, job.aside, job.vain = "", "", 0
+            job.requested_action, job.aside, job.vain = "", "", 0
             self._resume_now(job)
             if job.state in ("held", "set aside"):
                 job.state = "waiting"
         elif job.holds_gpus:
-            job.wish = record.verb
+            job.requested_action = record.verb
         elif record.verb == "hold":
             self._resume_now(job)
             job.state, job.aside = "held", ""
@@ -223,15 +223,15 @@ class LiveState:
             self.nodes[record.node] = after
 
     def _ticked(self, record: rec.Ticked) -> None:
-        for job in self.due(record.at_s):
-            self._resume_now(job)
+        for paused in self.due(record.at_s):
+            self._resume_now(paused)
         for heard in record.heard:
-            told = self.live.get(heard.job)
-            if told is None or told.epoch != heard.epoch or not told.holds_gpus:
+            job = self.live.get(heard.job)
+            if job is None or job.epoch != heard.epoch or not job.holds_gpus:
                 continue
-            self._observe(told, heard)
-            told.done, told.total, told.heard_s = heard.step, heard.total, heard.at_s
-            told.rate = pace_now(told, heard)
+            self._observe(job, heard)
+            job.done, job.total, job.heard_s = heard.step, heard.total, heard.at_s
+            job.rate = pace_now(job, heard)
         for name, value in record.accounts.items():
             if value is None:
                 self.accounts.pop(name, None)
@@ -261,21 +261,21 @@ class LiveState:
                 co_runner=None if co_runner is None else co_runner.spec.model,
             )
 
-    def _started(self, record: rec.Started) -> None:
+    def _started(self, record: rec.StartReported) -> None:
         job = self.live.get(record.job)
         if job is None or job.epoch != record.epoch:
             return
         job.run_from_s = job.attempt_from_s = record.at_s
-        self._company_changed(job, record.at_s)
+        self._colocation_changed(job, record.at_s)
         if job.state == "starting":
             job.state = "running"
             job.tell(record.at_s, "running")
 
-    def _exited(self, record: rec.Exited) -> None:
+    def _exited(self, record: rec.ExitReported) -> None:
         job = self.live.get(record.job)
         if job is None or job.epoch != record.epoch or not job.holds_gpus:
             return
-        after = after_exit(job, record)
+        after = state_after_exit(job, record)
         took_s = max(record.at_s - job.run_from_s, 0.0)
         expected_s = (job.expected_s or 0.0) if job.state != "stopping" else 0.0
         if after.state == "done" and self.observations is not None and expected_s > 0 and took_s > 0:
@@ -292,13 +292,13 @@ class LiveState:
         else:
             self._end(job, record.at_s, after.state, record.rc, after.sentence)
 
-    def _put_back(self, job: LiveJob, after: Outcome, at_s: float) -> None:
+    def _put_back(self, job: LiveJob, after: StateAfterExit, at_s: float) -> None:
         """The job waits (or is held) again."""
-        preempted = job.state == "stopping" and not job.wish
+        preempted = job.state == "stopping" and not job.requested_action
         ran_s = at_s - job.attempt_from_s if job.attempt_from_s else 0.0
         # Twice as long as was in vain: a job without checkpoints gets through after a few attempts, however long.
         job.protected_s = 2 * ran_s if preempted and after.lost_s > 0 else 0.0
-        job.state, job.wish, job.attempt_from_s = after.state, "", 0.0
+        job.state, job.requested_action, job.attempt_from_s = after.state, "", 0.0
         if job.aside and job.state == "waiting":
             job.state = "set aside"
         elif after.pause_s and job.state == "waiting":
@@ -307,7 +307,7 @@ class LiveState:
         job.tell(at_s, after.what, after.sentence)
 
     def _end(self, job: LiveJob, at_s: float, state: JobState, rc: int | None, sentence: str = "") -> None:
-        job.state, job.finished_s, job.exit_code, job.wish = state, at_s, rc, ""
+        job.state, job.finished_s, job.exit_code, job.requested_action = state, at_s, rc, ""
         job.tell(at_s, state, sentence)
         # Its variables are of no more use: they would only make every snapshot larger, and may hold secrets.
         job.spec = job.spec.model_copy(update={"env": {}}) if job.spec.env else job.spec
@@ -343,58 +343,57 @@ class LiveState:
         job.run_from_s, job.expected_s, job.attempt_from_s = at_s, order.expected_s, 0.0
         job.started_s = at_s if job.started_s is None else job.started_s
         job.heard_s, job.done = 0.0, job.safe
-        job.partner, job.company_s = order.partner, 0.0
+        job.co_runner, job.colocated_s = order.co_runner, 0.0
         job.tell(at_s, "started", order.sentence)
-        co_runner = self.live.get(order.partner)
-        if co_runner is not None and co_runner.holds_gpus and co_runner.gpus == job.gpus:
-            self._join(job, co_runner, at_s)
+        other = self.live.get(order.co_runner)
+        if other is not None and other.holds_gpus and other.gpus == job.gpus:
+            self._join(job, other, at_s)
 
     # -- two on the same GPUs ------------------------------------------------------------------------------------
 
     def co_runner_of(self, job: LiveJob) -> LiveJob | None:
         """The job that holds the same GPUs now; both were declared to share them."""
-        co_runner = self.live.get(job.partner)
-        if co_runner is None or not (job.holds_gpus and co_runner.holds_gpus):
+        other = self.live.get(job.co_runner)
+        if other is None or not (job.holds_gpus and other.holds_gpus):
             return None
-        return co_runner if co_runner.partner == job.id and co_runner.gpus == job.gpus else None
+        return other if other.co_runner == job.id and other.gpus == job.gpus else None
 
-    def _join(self, job: LiveJob, co_runner: LiveJob, at_s: float) -> None:
-        co_runner.partner = job.id
-        co_runner.tell(at_s, "shares its GPUs", f"job {job.id} starts there, too.")
+    def _join(self, job: LiveJob, other: LiveJob, at_s: float) -> None:
+        other.co_runner = job.id
+        other.tell(at_s, "shares its GPUs", f"job {job.id} starts there, too.")
         # How long it takes depends on how long the other stays.
-        job.expected_s = co_runner.expected_s = None
-        self._company_changed(job, at_s)
+        job.expected_s = other.expected_s = None
+        self._colocation_changed(job, at_s)
 
     def _part(self, job: LiveJob, at_s: float) -> None:
-        """The job leaves; its partner has the GPUs to itself."""
-        co_runner = self.co_runner_of(job)
-        if co_runner is not None:
-            self._company_changed(job, at_s)
-            co_runner.partner = ""
-            co_runner.tell(at_s, "has its GPUs to itself", f"job {job.id} left them.")
-        job.partner = ""
+        """The job leaves; its co-runner has the GPUs to itself."""
+        other = self.co_runner_of(job)
+        if other is not None:
+            self._colocation_changed(job, at_s)
+            other.co_runner = ""
+            other.tell(at_s, "has its GPUs to itself", f"job {job.id} left them.")
+        job.co_runner = ""
 
-    def _company_changed(self, job: LiveJob, at_s: float) -> None:
+    def _colocation_changed(self, job: LiveJob, at_s: float) -> None:
         """The speeds of both are others from now on."""
-        co_runner = self.co_runner_of(job)
-        if co_runner is not None:
-            job.company_s = co_runner.company_s = at_s
-            job.rate = co_runner.rate = 0.0
+        other = self.co_runner_of(job)
+        if other is not None:
+            job.colocated_s = other.colocated_s = at_s
+            job.rate = other.rate = 0.0
 
-    # -- queries and snapshots -----------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------------------
 
     def holders(self) -> Iterator[LiveJob]:
         """Jobs whose processes exist or are about to."""
         return (job for job in self.live.values() if job.holds_gpus)
 
-    def to_snapshot(self) -> dict[str, Any]:
-        """JSON-ready; ``from_snapshot`` gives the same state back."""
-        from trine.server.snapshot import to_snapshot
 
-        return to_snapshot(self)
-
-    @classmethod
-    def from_snapshot(cls, body: dict[str, Any]) -> LiveState:
-        from trine.server.snapshot import from_snapshot
-
-        return from_snapshot(body)
+def _renumbered(old: Cluster, new: Cluster) -> dict[int, int]:
+    """New GPU id by old, for GPUs of nodes that both clusters have."""
+    there = {(new.nodes[node].name, new.index_of(gpu)): gpu for gpu, node in enumerate(new.node_of)}
+    ids: dict[int, int] = {}
+    for gpu, node in enumerate(old.node_of):
+        found = there.get((old.nodes[node].name, old.index_of(gpu)))
+        if found is not None:
+            ids[gpu] = found
+    return ids

@@ -21,10 +21,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 
 from trine.core.errors import InputError, TrineError
 from trine.core.extras import require_extra
-from trine.server.identity import Owner
 from trine.server.records import JournalError, Record, UnknownRecordError, from_body, to_body
 from trine.server.snapshot import COMPACT, from_snapshot
 from trine.server.state import LiveState
+from trine.server.state_directory import Owner
 
 _SCHEMA = 1
 _META = sa.MetaData()
@@ -103,7 +103,7 @@ class Store:
         """The connection that keeps other daemons out, where the database can do that; all is written through it."""
         self._owner: Owner | None = None
         self._fence: int | None = None
-        """Number of our claim. Whoever claims the journal next takes the next one, and we write nothing any more."""
+        """Number of our claim. The next claim, by any daemon, has the next one; this one then writes nothing more."""
         self._loads = 0
         self._base = 0
         """The last snapshot that is whole."""
@@ -156,8 +156,8 @@ class Store:
             self._own.commit()
             ours = found is None or self._owner is None or found.id == self._owner.id
             if time.monotonic() > deadline or not (ours or take_over):
-                who = "" if found is None or ours else f", that of {found}"
-                raise StoreInUseError(f"{store_name(self.url)}: another daemon uses this database{who}")
+                owner = "" if found is None or ours else f", that of {found}"
+                raise StoreInUseError(f"{store_name(self.url)}: another daemon uses this database{owner}")
             time.sleep(_CLAIM_LOOK_S)
         self._own.commit()
 
@@ -175,8 +175,8 @@ class Store:
         own.close()
 
     def _take(self, connection: sa.Connection, take_over: bool) -> int:
-        """Be the owner on record, with a number that fences off whoever claimed it before."""
-        # Written before anything is read: from here on nobody else writes until this transaction ends.
+        """Be the owner on record, with a number that fences off earlier claims."""
+        # Written before anything is read: from here on no other daemon writes until this transaction ends.
         connection.execute(_FACTS.update().where(_FACTS.c.name == "schema").values(value=str(_SCHEMA)))
         found = self._on_record(connection)
         if found is not None and self._owner is not None and found.id != self._owner.id and not take_over:
@@ -191,8 +191,8 @@ class Store:
         return fence
 
     def _on_record(self, connection: sa.Connection) -> Owner | None:
-        told = _fact(connection, "owner")
-        return None if told is None else Owner.from_text(told)
+        text = _fact(connection, "owner")
+        return None if text is None else Owner.from_text(text)
 
     def _check_fence(self, connection: sa.Connection) -> None:
         """Within the transaction that writes, and after its first write: a later claim waits until it has ended."""
@@ -201,8 +201,8 @@ class Store:
         query = sa.select(_FACTS.c.value).where(_FACTS.c.name == "fence").with_for_update()
         if connection.execute(query).scalar() != str(self._fence):
             found = self._on_record(connection)
-            who = "another daemon" if found is None else f"the daemon of {found}"
-            raise StoreInUseError(f"{store_name(self.url)}: {who} has taken over this journal")
+            owner = "another daemon" if found is None else f"the daemon of {found}"
+            raise StoreInUseError(f"{store_name(self.url)}: {owner} has taken over this journal")
 
     @contextlib.contextmanager
     def _begin(self) -> Iterator[sa.Connection]:

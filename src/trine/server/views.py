@@ -1,4 +1,4 @@
-"""State and engine as users see them: the values of ``server.service``, made when asked for."""
+"""State and engine as users see them: the values of ``server.interface``, made when asked for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from trine.engine.engine import Engine
 from trine.engine.explain import never_fits, shares
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
-from trine.server.live_job import LiveJob
-from trine.server.outcome import SHORTEST_LOSS_TOLD_S, duration
-from trine.server.service import (
+from trine.server.interface import (
     Explanation,
     GpuView,
     JobView,
@@ -21,6 +19,8 @@ from trine.server.service import (
     ProgressView,
     ReasonView,
 )
+from trine.server.live_job import LiveJob
+from trine.server.outcome import SHORTEST_LOSS_SHOWN_S, duration
 
 _ENDED = {
     "done": "ended well",
@@ -103,12 +103,12 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         change = f"It takes part in decisions again after: trine release {job.id}"
         return Reason(Why.SET_ASIDE, f"job {job.id} is set aside. {job.aside}", change=change)
     if job.state == "stopping":
-        told = next((line for line in reversed(job.story) if line.what.startswith("told to")), None)
-        return Reason(Why.PREEMPTED, f"job {job.id} saves its work and stops. {told.sentence if told else ''}".rstrip())
+        stop = next((line for line in reversed(job.story) if line.what.startswith("told to")), None)
+        return Reason(Why.PREEMPTED, f"job {job.id} saves its work and stops. {stop.sentence if stop else ''}".rstrip())
     if job.holds_gpus:
         started = next((line for line in reversed(job.story) if line.what == "started"), None)
         sentence = started.sentence if started else f"job {job.id} runs."
-        return Reason(Why.PLACED, f"{sentence} {_company(controller, job)}".rstrip())
+        return Reason(Why.PLACED, f"{sentence} {_sharing(controller, job)}".rstrip())
     if job.not_before_s:
         last = job.story[-1].sentence if job.story else ""
         change = f"It may start from {_clock_time(job.not_before_s)} on, or at once after: trine release {job.id}"
@@ -116,17 +116,17 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
     return _why_waiting(controller.deciding, controller.job_indices[job.id])
 
 
-def _company(controller: Controller, job: LiveJob) -> str:
+def _sharing(controller: Controller, job: LiveJob) -> str:
     """With which job it shares its GPUs, and what others leave of its links; empty if it has both to itself."""
     co_runner, engine = controller.state.co_runner_of(job), controller.deciding
-    told = []
+    sentences = []
     if co_runner is not None:
         one, other = (engine.table.jobs[controller.job_indices[member.id]] for member in (job, co_runner))
-        told.append(shares(engine, one, other, job.gpus))
+        sentences.append(shares(engine, one, other, job.gpus))
     left = 1.0 if engine.traffic is None else engine.traffic.link_share(controller.job_indices[job.id])
     if left < _ALL_BANDWIDTH:
-        told.append(f"Its links are shared: {left:.2g} of the bandwidth it has alone.")
-    return " ".join(told)
+        sentences.append(f"Its links are shared: {left:.2g} of the bandwidth it has alone.")
+    return " ".join(sentences)
 
 
 def _why_waiting(engine: Engine, job_index: int) -> Reason:
@@ -151,7 +151,7 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
     if job.state == "waiting" and job.preemptions:
         goes_on = f"resumes from step {job.safe:g}" if job.safe else "starts from the beginning"
         sentences.append(f"It was preempted {_times(job.preemptions)} and {goes_on}.")
-    if job.lost_s >= SHORTEST_LOSS_TOLD_S:
+    if job.lost_s >= SHORTEST_LOSS_SHOWN_S:
         sentences.append(f"{duration(job.lost_s)} of its work were lost and done again, or have to be.")
     if job.protected_s and job.live:
         sentences.append(f"Its next start runs {duration(job.protected_s)} before it may be stopped for others.")
@@ -203,7 +203,7 @@ def run_from_s(job: LiveJob) -> float | None:
 
 
 def expected_end_s(job: LiveJob) -> float | None:
-    """When a running job ends at its present pace, if it has told its pace and its length."""
+    """When a running job ends at its present pace, if it has reported its pace and its length."""
     total = job.total or job.spec.steps
     if job.state != "running" or not total or job.rate <= 0:
         return None
@@ -222,7 +222,7 @@ def placement_view(controller: Controller, gpus: tuple[int, ...]) -> tuple[Place
 
 
 def node_views(controller: Controller) -> list[NodeView]:
-    """All nodes with their GPUs, who holds them, scores by class and flags."""
+    """All nodes with their GPUs, the jobs that hold them, scores by class and flags."""
     cluster, state = controller.state.cluster, controller.state
     assert cluster is not None
     holders: dict[int, list[str]] = {}

@@ -11,7 +11,8 @@ from trine.core.cluster import Tier
 from trine.core.result import JobRecord, Summary, TierTime, TimerChange
 from trine.sim.recorder import Life, Recorder
 
-_TIMERS_TOLD = 3
+_TIMERS_NAMED = 3
+"""So many timers are named in the note on their tuning; the others are left out."""
 
 
 def job_record(life: Life) -> JobRecord:
@@ -87,13 +88,13 @@ def timer_sentences(changes: Sequence[TimerChange]) -> list[str]:
         return []
     last = {(change.gpus, change.tier): change.timer_s for change in changes}
     often = Counter((change.gpus, change.tier) for change in changes)
-    told = [
+    waits = [
         f"{last[gpus, tier] / 3600:.2g} h for {gpus} GPUs within one {tier.label}"
-        for (gpus, tier), _ in often.most_common(_TIMERS_TOLD)
+        for (gpus, tier), _ in often.most_common(_TIMERS_NAMED)
     ]
-    more = " and so on" if len(last) > _TIMERS_TOLD else ""
+    more = " and so on" if len(last) > _TIMERS_NAMED else ""
     times = "once" if len(changes) == 1 else f"{len(changes)} times"
-    return [f"How long jobs wait for a better place was tuned {times}; in the end at most {', '.join(told)}{more}."]
+    return [f"How long jobs wait for a better place was tuned {times}; in the end at most {', '.join(waits)}{more}."]
 
 
 def _late(life: Life) -> bool:

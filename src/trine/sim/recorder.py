@@ -1,4 +1,4 @@
-"""Keeps what happened to each job in the virtual world, and optionally every run of it."""
+"""Keeps what happened in the virtual world: to each job, optionally every run of it, and on the links over time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from trine.core.cluster import Cluster, Tier
 from trine.core.job import Job
 from trine.core.reason import Why
-from trine.core.result import Segment
+from trine.core.result import LinkLoad, Segment
 from trine.perf.model import Speed
+from trine.perf.traffic import Traffic
 
 _TIERS = tuple(t.label for t in Tier)
+MAX_LINK_SAMPLES = 400
+"""Samples kept. With more, every other one goes and the time between them doubles: a sample costs a look at every gang,
+and a run may have a million rounds."""
 
 
 @dataclass(slots=True)
@@ -51,6 +55,8 @@ class Life:
     finish_s: float = -1.0
     done: float = 0.0
     held_s: float = 0.0
+    """Seconds with GPUs, up to the moment the work was done. The engine's ``attained_s``, by which policies decide, is
+    larger where a completion becomes known only at the end of the round: that is its truth, this one of the results."""
     lost_s: float = 0.0
     cost: float = 0.0
     comm_gpu_s: float = 0.0
@@ -107,7 +113,7 @@ class Recorder:
         from_s = run.start_s if run.booked_s < 0 else run.booked_s
         speed, gpus, held_s = run.speed, life.job.gpus, until_s - from_s
         life.held_s += held_s
-        # Shared GPUs are busy once, whichever of the two jobs is asked.
+        # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
         self.busy_gpu_s += busy_gpu_s
         self.held_by_tier[speed.tier] += busy_gpu_s
@@ -136,3 +142,28 @@ class Recorder:
             why.value,
             life.job.tracked,
         )
+
+
+class LinkLoads:
+    """How busy the links are over time: samples of ``Traffic.load``, at least ``every_s`` seconds apart."""
+
+    def __init__(self, traffic: Traffic, nodes: int, every_s: float) -> None:
+        """Links with numbers below ``nodes`` are NICs."""
+        self._traffic, self._nodes, self._every_s = traffic, nodes, every_s
+        self.samples: list[LinkLoad] = []
+
+    def look(self, now: float) -> None:
+        """Take a sample if one is due."""
+        samples = self.samples
+        if samples and now < samples[-1].at_s + self._every_s:
+            return
+        nic = uplink = 0.0
+        for link, load in self._traffic.load().items():
+            if link < self._nodes:
+                nic = max(nic, load)
+            else:
+                uplink = max(uplink, load)
+        samples.append(LinkLoad(now, nic, uplink))
+        if len(samples) > MAX_LINK_SAMPLES:
+            del samples[1::2]
+            self._every_s *= 2

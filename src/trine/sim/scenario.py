@@ -1,40 +1,49 @@
-"""One run, described by plain values so that it can be sent to another process, and what it takes to carry it out."""
+"""A run, described by plain values so that it can be sent to another process, how it is carried out, and sweeps.
+
+From files to a result: settings, cluster, jobs, chips, performance model, engine, world, summary.
+"""
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trine.assembly.factory import make_engine, pair_cost_part, performance_model, slice_clock
-from trine.assembly.settings import RunSettings, Settings, TraceSettings, described, resolve
+from trine.assembly.factory import make_engine, performance_model
+from trine.assembly.settings import RunSettings, Settings, VariabilitySettings, described, resolve
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.core.result import RunResult, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
-from trine.engine.explain import never_fits
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import check_jobs, load_throughputs
+from trine.parity.gavel_clock import pair_cost_part, slice_clock
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
-from trine.placement.base import Placement
+from trine.profile.draw import draw_table
+from trine.profile.measurements import MeasurementRecord, read_records
+from trine.profile.profile_matching import load_any
 from trine.sim import metrics
-from trine.sim.background import repeat
-from trine.sim.chips import chips
+from trine.sim.arrivals import (
+    check_capacity,
+    generate_jobs,
+    in_window,
+    jobs_that_fit,
+    read_jobs,
+    with_background,
+)
 from trine.sim.recorder import Recorder
 from trine.sim.world import World
 from trine.sim.worlds.load import LoadedWorld, load_world
-from trine.trace import ImportOptions, load
-from trine.trace.generate import generate
-from trine.trace.models import drawn_sentence
+
+if TYPE_CHECKING:
+    from trine.core.process_pool import Done
 
 
 @dataclass(frozen=True)
@@ -70,21 +79,21 @@ DecisionLog = Callable[[dict[str, Any]], None]
 def run(
     scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None, log: DecisionLog | None = None
 ) -> RunResult:
-    """Simulate one scenario from its files to its result; ``log`` is told every decision with its reason."""
+    """Simulate one scenario from its files to its result; ``log`` gets every decision with its reason."""
     world = _given_world(scenario)
     values = scenario.values if world is None else world.settings | scenario.values
     settings = resolve(scenario.policy, scenario.placement, values, scenario.authors, scenario.others, scenario.seed)
     cluster = _priced(load_cluster(scenario.cluster) if world is None else world.cluster, scenario.prices)
-    jobs, notes = load_jobs(scenario, settings, cluster) if world is None else (world.jobs, world.notes)
+    jobs, notes = _load_jobs(scenario, settings, cluster) if world is None else (world.jobs, world.notes)
     source = scenario.trace or scenario.workload if world is None else world.jobs_path
-    table, chip_notes = chips(
+    table, chip_notes = chips_of(
         scenario.variability, cluster, settings.variability, scenario.seed, {job.app_class for job in jobs}
     )
     perf = _perf_model(scenario, settings.run, cluster, table, world)
     _check_network(settings, perf)
     check_jobs(jobs, perf.throughputs, cluster.types, source)
-    jobs, refused = _that_fit(jobs, perf, settings.run, scenario, source)
-    jobs = _in_window(jobs, settings.run.window)
+    jobs, refused = jobs_that_fit(jobs, perf, settings.run, source, bool(scenario.throughputs))
+    jobs = in_window(jobs, settings.run.window)
     started = time.process_time()
     simulated = _world(scenario, settings, jobs, perf, keep_segments, progress, log)
     simulated.run()
@@ -104,10 +113,45 @@ def run(
     all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf)]
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
-    told = _record(scenario, settings)
+    in_effect = _record(scenario, settings)
     times, links = metrics.tier_times(recorder), simulated.link_loads
     loads = [] if links is None else links.samples
-    return RunResult(summary, records, recorder.segments, cluster, told, all_notes, timers, times, loads)
+    return RunResult(summary, records, recorder.segments, cluster, in_effect, all_notes, timers, times, loads)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Every policy with every placement and every seed, in this order."""
+
+    base: Scenario
+    policies: Sequence[str]
+    placements: Sequence[str]
+    seeds: Sequence[int]
+
+    def scenarios(self) -> list[Scenario]:
+        return [
+            replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
+            for policy in self.policies
+            for placement in self.placements
+            for seed in self.seeds
+        ]
+
+
+def run_all(sweep: Sweep, workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+    """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report."""
+    return run_each([(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()], workers, done)
+
+
+def run_each(todo: list[tuple[Scenario, bool]], workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+    """Run scenarios, each with whether to keep its segments; results in the same order."""
+    from trine.core.process_pool import work_through  # a single run needs no processes
+
+    return work_through(_run, todo, workers, done)
+
+
+def _run(item: tuple[Scenario, bool]) -> RunResult:
+    scenario, keep_segments = item
+    return run(scenario, keep_segments=keep_segments)
 
 
 def _check_network(settings: Settings, perf: PerfModel) -> None:
@@ -127,10 +171,10 @@ def _given_world(scenario: Scenario) -> LoadedWorld | None:
     for option in ("cluster", "trace", "workload", "format", "throughputs"):
         if getattr(scenario, option):
             raise InputError("--world", f"--{option} beside it", "one of the two: a world brings its own", option)
-    told = next((name for name in scenario.values if name.startswith(("trace.", "workload."))), None)
-    if told is not None:
+    misplaced = next((name for name in scenario.values if name.startswith(("trace.", "workload."))), None)
+    if misplaced is not None:
         raise InputError(
-            "--set", "a setting of jobs that are read or drawn, beside --world", "none: a world has jobs", told
+            "--set", "a setting of jobs that are read or drawn, beside --world", "none: a world has jobs", misplaced
         )
     return load_world(scenario.world)
 
@@ -146,61 +190,15 @@ def _priced(cluster: Cluster, spec: str) -> Cluster:
     return replace(cluster, changing_prices=prices)
 
 
-def load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
+def _load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
     """The jobs of a trace file or of a generated workload, and what a reader should know about them."""
     if bool(scenario.trace) == bool(scenario.workload):
         raise InputError(
             "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
         )
     if scenario.trace:
-        options = _import_options(settings.trace, scenario.seed)
-        return _load_trace(scenario.trace, scenario.format, options, _stamp(scenario.trace))
-    told = settings.workload
-    jobs = generate(
-        scenario.workload,
-        jobs=told.jobs,
-        seed=scenario.seed,
-        gpus=cluster.gpu_count,
-        load=told.load,
-        jobs_per_h=told.jobs_per_h,
-        arrivals=told.arrivals,  # type: ignore[arg-type]  # checked against the choices
-        max_gpus=told.max_gpus or max(cluster.gpus_by_type.values()),
-        models=told.models,
-        sensitive_share=told.sensitive_share,
-    )
-    notes = [f"{len(jobs)} jobs drawn from the {scenario.workload} workload."]
-    if told.models or told.sensitive_share is not None:
-        notes.append(drawn_sentence(jobs, len(jobs), told.models or scenario.workload))
-    return jobs, notes
-
-
-def _import_options(told: TraceSettings, seed: int) -> ImportOptions:
-    return ImportOptions(
-        jobs_per_h=told.jobs_per_h,
-        seed=seed if told.seed is None else told.seed,
-        duration_s=told.duration_s,
-        group=tuple(name.strip() for name in told.group),
-        models=told.models,
-        sensitive_share=told.sensitive_share,
-    )
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    """Changes when the file does; nothing for what is not there (the reader will say so)."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
-
-
-@lru_cache(maxsize=4)
-def _load_trace(path: str, fmt: str, options: ImportOptions, stamp: tuple[int, int]) -> tuple[list[Job], list[str]]:  # noqa: ARG001
-    """Sweeps read the same trace many times: keep the last few; a file that has changed since is read again."""
-    trace = load(path, fmt or None, options)
-    if not trace.jobs:
-        raise InputError(path, "no job that asks for GPUs", "at least one")
-    return trace.jobs, list(trace.summary.sentences)
+        return read_jobs(scenario.trace, scenario.format, settings.trace, scenario.seed)
+    return generate_jobs(scenario.workload, settings.workload, cluster, scenario.seed)
 
 
 def _perf_model(
@@ -213,27 +211,6 @@ def _perf_model(
     return performance_model(run, cluster, table, throughputs)
 
 
-def _that_fit(
-    jobs: list[Job], perf: PerfModel, run: RunSettings, scenario: Scenario, source: str
-) -> tuple[list[Job], list[str]]:
-    """Jobs that some GPU type of the cluster can hold; the others are refused or skipped, as the settings say."""
-    too_large = [job for job in jobs if not perf.types_for(job)]
-    if not too_large:
-        return jobs, []
-    job = too_large[0]
-    why = never_fits(job, perf)
-    if run.oversize == "refuse":
-        where = f"{source}:{job.line}" if job.line else source
-        hint = "jobs that fit, or --set oversize=skip"
-        if job.step_s is None:
-            hint = "a cluster of GPU types that the table knows" if scenario.throughputs else "--throughputs FILE"
-        raise InputError(where, f"job {job.id} can never run: {why}", hint, "gpus")
-    fitting = [job for job in jobs if perf.types_for(job)]
-    if not fitting:
-        raise InputError(source, f"no job can ever run; the first: {why}", "at least one job that fits")
-    return fitting, [f"{len(too_large)} jobs that can never run here were skipped; the first: {why}."]
-
-
 def _world(
     scenario: Scenario,
     settings: Settings,
@@ -244,12 +221,12 @@ def _world(
     log: DecisionLog | None,
 ) -> World:
     engine = make_engine(settings, perf, f"{scenario.seed}/placement")
-    _check_capacity(jobs, settings.placement, perf.cluster)
+    check_capacity(jobs, settings.placement, perf.cluster)
     tracked = sum(job.tracked for job in jobs)
-    log_decision = None if log is None else _teller(engine, log)
-    arrivals = _arrivals(jobs, settings.run)
+    log_decision = None if log is None else _decision_log(engine, log)
+    arriving = with_background(jobs, settings.run)
     return make_world(
-        settings, engine, arrivals, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
+        settings, engine, arriving, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
     )
 
 
@@ -264,8 +241,8 @@ def make_world(
     log: Callable[[float, Decision], None] | None = None,
 ) -> World:
     """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
-    recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings))
-    slices = slice_clock(settings, engine.perf)
+    recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
+    slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
     return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
 
 
@@ -276,26 +253,26 @@ def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dic
     return {life.job.id: life.finish_s for life in world.recorder.lives}
 
 
-def _teller(engine: Engine, log: DecisionLog) -> Callable[[float, Decision], None]:
-    """Tells the log every decision, and every change of the placement's timers after the start that caused it."""
-    timers_told = 0
+def _decision_log(engine: Engine, log: DecisionLog) -> Callable[[float, Decision], None]:
+    """Logs every decision, and every change of the placement's timers after the start that caused it."""
+    timers_logged = 0
 
-    def tell(now: float, decision: Decision) -> None:
-        nonlocal timers_told
+    def write(now: float, decision: Decision) -> None:
+        nonlocal timers_logged
         log(_entry(engine, now, decision))
-        for change in engine.placement.timer_changes_since(timers_told):
-            timers_told += 1
+        for change in engine.placement.timer_changes_since(timers_logged):
+            timers_logged += 1
             log(_timer_entry(change))
 
-    return tell
+    return write
 
 
 def _timer_entry(change: TimerChange) -> dict[str, Any]:
     """The line of the decision log on a timer."""
     place = f"within one {change.tier.label}"
     reason = f"jobs of {change.gpus} GPUs wait up to {change.timer_s:.0f} s for GPUs {place} from now on."
-    told = {"demand": change.gpus, "tier": change.tier.label, "timer_s": change.timer_s}
-    return {"t": change.at_s, "action": "timer", **told, "code": "timer", "reason": reason}
+    timer = {"demand": change.gpus, "tier": change.tier.label, "timer_s": change.timer_s}
+    return {"t": change.at_s, "action": "timer", **timer, "code": "timer", "reason": reason}
 
 
 def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
@@ -329,39 +306,48 @@ def _without_traffic(perf: PerfModel) -> list[str]:
     return [f"Nothing is known of the communication of {len(unknown)} models ({named}): they are taken as ResNet-50."]
 
 
-def _check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> None:
-    """GPUs that the placement leaves alone may be missing for the largest job."""
-    excluded = placement.excluded()
-    if not excluded:
-        return
-    left = {t: n - sum(cluster.type_of(g) == t for g in excluded) for t, n in cluster.gpus_by_type.items()}
-    largest = max(jobs, key=lambda job: job.gpus)
-    if largest.gpus > max(left.values()):
-        raise InputError(
-            "--placement",
-            f"it leaves {len(excluded)} GPUs alone, and job {largest.id} needs {largest.gpus} of one type",
-            f"jobs of at most {max(left.values())} GPUs, or another placement",
-        )
-
-
-def _in_window(jobs: list[Job], window: str) -> list[Job]:
-    """Track only the jobs at the positions ``FROM:TO`` of the trace."""
-    if not window:
-        return jobs
-    first, colon, last = window.partition(":")
-    if not (colon and first.isdigit() and last.isdigit() and int(first) < int(last) <= len(jobs)):
-        raise InputError("--set", f"{window!r}", f"FROM:TO with 0 <= FROM < TO <= {len(jobs)}", "window")
-    tracked = range(int(first), int(last))
-    return [job if i in tracked else replace(job, tracked=False) for i, job in enumerate(jobs)]
-
-
-def _arrivals(jobs: list[Job], run: RunSettings) -> Iterator[Job]:
-    if run.background_jobs_per_h <= 0:
-        return iter(jobs)
-    return itertools.chain(jobs, repeat(jobs, run.background_jobs_per_h, run.background_seed))
-
-
 def _record(scenario: Scenario, settings: Settings) -> dict[str, Any]:
     """The settings as they took effect, for the report."""
     given = {k: v for k, v in vars(replace(scenario, values={}, others=())).items() if v not in ("", (), {})}
     return given | {"settings": described(settings)}
+
+
+def chips_of(
+    source: str, cluster: Cluster, settings: VariabilitySettings, seed: int, classes: set[str]
+) -> tuple[VariabilityTable, list[str]]:
+    """Which chips the cluster has: slowdowns of its GPUs, and what a reader should know about them.
+
+    ``source`` is a file (table or profile), or ``A=FILE,B=FILE ...``: records of real GPUs per class to draw from.
+    """
+    if not source:
+        table, notes = VariabilityTable.of_cluster(cluster), list[str]()
+    elif "=" in source:
+        drawn_with = seed if settings.seed is None else settings.seed
+        table = draw_table(_sources(source), cluster.gpu_count, drawn_with, settings.draw)
+        notes = [f"Chips drawn from measurements ({settings.draw})."]
+    else:
+        table, notes = load_any(source, cluster, classes)
+    return (table, notes) if settings.cap is None else _capped(table, settings.cap, notes)
+
+
+def _sources(source: str) -> dict[str, tuple[MeasurementRecord, ...]]:
+    sources: dict[str, tuple[MeasurementRecord, ...]] = {}
+    for part in source.split(","):
+        name, equals, path = part.partition("=")
+        if not (equals and name.strip() and path.strip()) or name.strip() in sources:
+            raise InputError("--variability", f"{part!r}", "a file, or CLASS=FILE once per class, separated by commas")
+        sources[name.strip()] = _records(path.strip(), name.strip())
+    return sources
+
+
+@lru_cache(maxsize=16)
+def _records(path: str, app_class: str) -> tuple[MeasurementRecord, ...]:
+    """Sweeps draw from the same records again and again."""
+    return tuple(read_records(path, app_class).records)
+
+
+def _capped(table: VariabilityTable, cap: float, notes: list[str]) -> tuple[VariabilityTable, list[str]]:
+    """GPUs slower than ``cap`` count as median ones: what is left when the outliers are mended."""
+    mended = {c: [1.0 if v > cap else v for v in table.slowdown(c)] for c in table.classes}
+    count = sum(v > cap for c in table.classes for v in table.slowdown(c))
+    return VariabilityTable(table.gpu_count, mended), [*notes, f"{count} slowdowns above {cap:g} were set to 1."]

@@ -33,8 +33,7 @@ from trine.engine.events import (
 )
 from trine.engine.invariants import check
 from trine.parity.gavel_clock import RunningJob, SliceClock
-from trine.sim.link_loads import LinkLoads
-from trine.sim.recorder import Life, Recorder, Run
+from trine.sim.recorder import Life, LinkLoads, Recorder, Run
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
@@ -80,20 +79,24 @@ class World:
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     def run(self) -> None:
-        """Until every tracked job has finished."""
+        """Until every tracked job has finished. Each pass of the loop is one moment at which something can change."""
         if self.settings.ideal:
             self._flow()
             return
         self.now = self._on_grid(self._next_job.submit_s) if self._next_job else 0.0
         while True:
+            # 1. What ended by now gives its GPUs back.
             if self._slices:
                 self._end_slices(self._slices)
             else:
                 self._finish_jobs()
             if not self._tracked_left:
                 break
+            # 2. What was submitted by now takes part in the decision.
             self._submit_jobs()
+            # 3. The engine decides: a whole round, or between rounds only on free GPUs.
             self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+            # 4. Links are shared anew once all gangs of this moment stand: the order of starts must not show.
             if self._traffic:
                 self.engine.settle_traffic(self.now)
                 self._rerate()
@@ -103,6 +106,7 @@ class World:
                 self._slices.begin(self.now, self._running(), self.engine.co_runners)
             if self.settings.validate:
                 check(self.engine)
+            # 5. On to the next moment.
             self.rounds += 1
             self.now = self._next_time()
         self._close_books()
@@ -111,7 +115,7 @@ class World:
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""
-        from trine.sim.ideal import flow
+        from trine.sim.fluid import flow
 
         jobs = itertools.chain([self._next_job], self._arrivals) if self._next_job else iter(())
         self.now, self.rounds = flow(self.engine, jobs, self._tracked_left, self.recorder, self._report)
@@ -123,6 +127,8 @@ class World:
         if self._slices:
             return self._next_slices_s(self._slices.end_s)
         upcoming = self._next_event_s()
+        # Deciding again without an event would change nothing: rounds up to the next event, or up to the time at which
+        # policy or placement decide otherwise by themselves, are skipped without a difference in the result.
         if self.engine.can_wait:
             upcoming = min(upcoming, self.engine.wakes_s)
         else:
@@ -159,6 +165,8 @@ class World:
 
     def _next_event_s(self) -> float:
         ends, lives = self._ends, self.recorder.lives
+        # A job that was stopped or re-rated has begun another leg; its earlier entries are dropped when they come up,
+        # which is cheaper than looking for them in the heap.
         while ends and (lives[ends[0][1]].leg != ends[0][2] or lives[ends[0][1]].run is None):
             heapq.heappop(ends)
         end_s = ends[0][0] if ends else math.inf
@@ -168,6 +176,7 @@ class World:
         """The first decision time at or after ``time_s`` and after now."""
         if self._off_grid:
             return max(time_s, self.now)
+        # Counted in whole rounds: sums of round_s would drift away from the boundaries over a million rounds.
         round_s = self.settings.round_s
         boundary = math.ceil(time_s / round_s - _GRID_SLACK)
         if self.rounds:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from trine.trace.workload import Curve, Workload
+from trine.trace.workload import Cdf, Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ _TOLERANCE = 1e-3
 _GRID = np.arange(-9.0 - _SHIFT_MAX, 9.0 + _SHIFT_MAX, 0.01)
 
 
-def quantile_s(curve: Curve, rank: Floats) -> Floats:
+def quantile_s(curve: Cdf, rank: Floats) -> Floats:
     """The duration in seconds at each rank in [0, 1]: linear in log time between the points of the curve."""
     seconds: Floats = np.exp(np.interp(rank, curve.cdf, np.log(curve.x)))
     return seconds
@@ -35,7 +35,7 @@ def quantile_s(curve: Curve, rank: Floats) -> Floats:
 class DurationModel:
     """Draws durations given sizes."""
 
-    curve: Curve
+    curve: Cdf
     bounds: tuple[float, ...]
     """Largest size of each group, GPUs."""
     jobs: Floats
@@ -91,7 +91,7 @@ def _rank(z: Floats, jobs: Floats, shifts: Floats) -> Floats:
     return np.minimum(rank, 1.0)
 
 
-def _group_means_s(curve: Curve, jobs: Floats, shifts: Floats) -> Floats:
+def _group_means_s(curve: Cdf, jobs: Floats, shifts: Floats) -> Floats:
     seconds = quantile_s(curve, _rank(_GRID, jobs, shifts))
     density = np.exp(-0.5 * (_GRID[None, :] - shifts[:, None]) ** 2)
     means: Floats = (density @ seconds) / density.sum(axis=1)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from trine.core.errors import InputError, nearest
 from trine.inputs.csv_table import Row
-from trine.trace.source import Sample
+from trine.trace.source import FirstLine
 
 
 @dataclass(slots=True)
@@ -87,10 +87,10 @@ class Format(ABC):
         """Seconds to the next arrival where the file has none: Poisson."""
         return -math.log(1.0 - rng.random()) * 3600.0 / jobs_per_h
 
-    def fields(self, sample: Sample) -> tuple[str, ...]:
+    def fields(self, sample: FirstLine) -> tuple[str, ...]:
         return sample.tab_fields if self.tab_separated else sample.fields
 
-    def detects(self, sample: Sample) -> bool:
+    def detects(self, sample: FirstLine) -> bool:
         """The first line is exactly one of the layouts (columns in any order)."""
         found = self.fields(sample)
         if self.tab_separated:
@@ -99,7 +99,7 @@ class Format(ABC):
             set(layout.columns) <= set(found) <= set(layout.columns + layout.optional) for layout in self.layouts
         )
 
-    def columns(self, sample: Sample) -> dict[str, int]:
+    def columns(self, sample: FirstLine) -> dict[str, int]:
         """Position by column name; a column that is missing is an error with the nearest name found."""
         found = self.fields(sample)
         if self.tab_separated:
@@ -122,7 +122,7 @@ class Format(ABC):
             key=lambda layout: len(set(layout.columns) - found) + len(named - set(layout.columns + layout.optional)),
         )
 
-    def _by_count(self, sample: Sample, found: tuple[str, ...]) -> dict[str, int]:
+    def _by_count(self, sample: FirstLine, found: tuple[str, ...]) -> dict[str, int]:
         for layout in self.layouts:
             if len(layout.columns) == len(found):
                 return {column: position for position, column in enumerate(layout.columns)}

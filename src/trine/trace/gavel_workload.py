@@ -14,6 +14,7 @@ from random import Random
 
 from trine.core.errors import InputError
 from trine.core.job import Job
+from trine.inputs.yaml_reader import read_mapping
 from trine.trace.formats.gavel import batch_size
 
 TEMPLATES = Path(__file__).parent / "gavel_templates.yaml"
@@ -44,7 +45,7 @@ class GavelWorkload:
     title: str
     several_gpus: bool
     gap_s: float
-    """Mean seconds between arrivals unless told otherwise; 0 = all jobs at the start."""
+    """Mean seconds between arrivals unless another is given; 0 = all jobs at the start."""
     priorities: bool = False
     deadlines: bool = False
 
@@ -91,9 +92,7 @@ def gavel_workloads() -> dict[str, GavelWorkload]:
 
 @lru_cache
 def templates() -> tuple[Template, ...]:
-    import yaml
-
-    rates: dict[str, list[float]] = yaml.safe_load(TEMPLATES.read_text(encoding="utf-8"))
+    rates: dict[str, list[float]] = read_mapping(TEMPLATES).plain()
     return tuple(Template(model, dict(zip(GANGS, values, strict=False))) for model, values in rates.items())
 
 

@@ -15,8 +15,8 @@ from trine.trace import formats
 from trine.trace.format import Draft, Format
 from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
-from trine.trace.rules import SENTENCES, Judge, Ledger, clock_start_s, duration_s, job, unsorted
-from trine.trace.source import A_TRACE, Sample, first_line, read_text, recognise
+from trine.trace.rules import SENTENCES, ImportCounts, Judge, clock_start_s, duration_s, job, unsorted
+from trine.trace.source import A_TRACE, FirstLine, first_line, read_text, recognise
 
 DEFAULTS = ImportOptions()
 
@@ -79,12 +79,12 @@ def _read(path: str | Path, fmt: str | None, options: ImportOptions, counting: b
     chosen = _forced(fmt, sample) if fmt else _recognised(sample)
     judge = Judge(chosen, options, counting)
     drafts = [draft for row in _rows(chosen, sample, text) if judge.settle(row, draft := chosen.draft(row))]
-    judge.ledger.groups.update(draft.group for draft in drafts if draft.group)
-    _check_groups(source, chosen, options.group, judge.ledger)
-    jobs = _in_order(chosen, drafts, judge.ledger)
+    judge.counts.groups.update(draft.group for draft in drafts if draft.group)
+    _check_groups(source, chosen, options.group, judge.counts)
+    jobs = _in_order(chosen, drafts, judge.counts)
     jobs, drawn = _with_models(jobs, options) if options.models else (jobs, ())
     durations = [d for draft in drafts if (d := duration_s(draft)) is not None]
-    summary = _summary(source, chosen, jobs, durations, judge.ledger, options.group, drawn)
+    summary = _summary(source, chosen, jobs, durations, judge.counts, options.group, drawn)
     return Trace(jobs, summary, source)
 
 
@@ -97,17 +97,17 @@ def _with_models(jobs: list[Job], options: ImportOptions) -> tuple[list[Job], tu
     return jobs, (drawn_sentence(jobs, count, mix.name),)
 
 
-def _check_groups(source: str, fmt: Format, wanted: Sequence[str], ledger: Ledger) -> None:
+def _check_groups(source: str, fmt: Format, wanted: Sequence[str], counts: ImportCounts) -> None:
     """Every group asked for must have jobs: a misspelt one would silently leave its jobs out."""
     for name in wanted:
-        if not ledger.groups:
+        if not counts.groups:
             found = f"{name!r} asked for, and no job of this file ({fmt.title}) belongs to a group"
             raise InputError(source, found, "a trace with groups, or all jobs", "trace.group")
-        if name not in ledger.groups:
-            raise unknown_name(source, "group", name, ledger.groups, "trace.group")
+        if name not in counts.groups:
+            raise unknown_name(source, "group", name, counts.groups, "trace.group")
 
 
-def _forced(name: str, sample: Sample) -> Format:
+def _forced(name: str, sample: FirstLine) -> Format:
     fmt = formats.by_name(name)
     try:
         fmt.columns(sample)
@@ -121,7 +121,7 @@ def _forced(name: str, sample: Sample) -> Format:
     return fmt
 
 
-def _recognised(sample: Sample) -> Format:
+def _recognised(sample: FirstLine) -> Format:
     kind = recognise(sample)
     if kind is not None:
         raise InputError(sample.source, f"looks like {kind}", "a job trace")
@@ -131,13 +131,13 @@ def _recognised(sample: Sample) -> Format:
     raise InputError(sample.where, _looks_of(sample), _closest(sample))
 
 
-def _looks_of(sample: Sample) -> str:
+def _looks_of(sample: FirstLine) -> str:
     fields = sample.tab_fields if len(sample.tab_fields) > len(sample.fields) else sample.fields
     shown = ",".join(fields)
     return f"an unknown layout of {len(fields)} columns ({shown[:120]}{'...' if len(shown) > 120 else ''})"
 
 
-def _closest(sample: Sample) -> str:
+def _closest(sample: FirstLine) -> str:
     """The layout that shares most columns with the file, and what it lacks and has too many of."""
     found = set(sample.fields)
     candidates = [(f, layout) for f in formats.known().values() if not f.tab_separated for layout in f.layouts]
@@ -151,7 +151,7 @@ def _closest(sample: Sample) -> str:
     return f"no {','.join(extra)} (closest format: {fmt.name}; --format {fmt.name} ignores other columns)"
 
 
-def _rows(fmt: Format, sample: Sample, text: str) -> Iterator[Row]:
+def _rows(fmt: Format, sample: FirstLine, text: str) -> Iterator[Row]:
     columns, width = fmt.columns(sample), len(fmt.fields(sample))
     lines = table_lines(sample.source, text, delimiter="\t" if fmt.tab_separated else ",")
     if not fmt.tab_separated:
@@ -159,11 +159,11 @@ def _rows(fmt: Format, sample: Sample, text: str) -> Iterator[Row]:
     return table_rows(sample.source, lines, columns, width, sample.line)
 
 
-def _in_order(fmt: Format, drafts: Sequence[Draft], ledger: Ledger) -> list[Job]:
+def _in_order(fmt: Format, drafts: Sequence[Draft], counts: ImportCounts) -> list[Job]:
     submits_s = [draft.submit_s or 0.0 for draft in drafts]
     moved = unsorted(submits_s)
     if moved:
-        ledger.changed["unsorted"] += moved
+        counts.changed["unsorted"] += moved
     start_s = clock_start_s(fmt, submits_s)
     return sorted((job(draft, start_s) for draft in drafts), key=attrgetter("submit_s"))
 
@@ -173,7 +173,7 @@ def _summary(
     fmt: Format,
     jobs: Sequence[Job],
     durations: Sequence[float],
-    ledger: Ledger,
+    counts: ImportCounts,
     wanted: Sequence[str],
     drawn: tuple[str, ...],
 ) -> ImportSummary:
@@ -181,30 +181,30 @@ def _summary(
         source=source,
         format=fmt.name,
         title=fmt.title,
-        rows=ledger.rows,
+        rows=counts.rows,
         jobs=len(jobs),
-        skipped_rows=ledger.skipped_rows,
-        skipped=dict(sorted(ledger.skipped.items())),
-        changed=dict(sorted(ledger.changed.items())),
-        found=dict(sorted(ledger.found.items())),
+        skipped_rows=counts.skipped_rows,
+        skipped=dict(sorted(counts.skipped.items())),
+        changed=dict(sorted(counts.changed.items())),
+        found=dict(sorted(counts.found.items())),
         span_s=jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0,
         gpus_max=max((j.gpus for j in jobs), default=0),
         duration_p50_s=_median(durations),
-        groups=dict(sorted(ledger.groups.items())),
-        sentences=_sentences(fmt, len(jobs), ledger, wanted) + drawn,
+        groups=dict(sorted(counts.groups.items())),
+        sentences=_sentences(fmt, len(jobs), counts, wanted) + drawn,
     )
 
 
-def _sentences(fmt: Format, jobs: int, ledger: Ledger, wanted: Sequence[str]) -> tuple[str, ...]:
+def _sentences(fmt: Format, jobs: int, counts: ImportCounts, wanted: Sequence[str]) -> tuple[str, ...]:
     meaning = {**SENTENCES, **fmt.rules}
-    first = f"{jobs:,} job{'' if jobs == 1 else 's'} from {ledger.rows:,} row{'' if ledger.rows == 1 else 's'}"
+    first = f"{jobs:,} job{'' if jobs == 1 else 's'} from {counts.rows:,} row{'' if counts.rows == 1 else 's'}"
     lines = [f"{first} ({fmt.title})."]
     if wanted:
-        kept = ", ".join(f"{name} ({ledger.groups[name]:,})" for name in dict.fromkeys(wanted))
-        lines.append(f"Only jobs of {len(set(wanted))} of {len(ledger.groups)} groups: {kept}.")
-    lines += [f"{n:,} skipped: {meaning[code]}." for code, n in sorted(ledger.skipped.items())]
-    lines += [f"{n:,} kept: {meaning[code]}." for code, n in sorted(ledger.changed.items())]
-    impossible = ledger.found["impossible-deadline"]
+        kept = ", ".join(f"{name} ({counts.groups[name]:,})" for name in dict.fromkeys(wanted))
+        lines.append(f"Only jobs of {len(set(wanted))} of {len(counts.groups)} groups: {kept}.")
+    lines += [f"{n:,} skipped: {meaning[code]}." for code, n in sorted(counts.skipped.items())]
+    lines += [f"{n:,} kept: {meaning[code]}." for code, n in sorted(counts.changed.items())]
+    impossible = counts.found["impossible-deadline"]
     return (*lines, f"{impossible:,} kept: {meaning['impossible-deadline']}.") if impossible else tuple(lines)
 
 

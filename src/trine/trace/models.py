@@ -30,7 +30,7 @@ _SPREAD_NODES, _NIC_BYTES_PER_S, _LATENCY_S = 4, 1.85e9, 20e-6
 
 @dataclass(frozen=True, slots=True)
 class MixModel:
-    """A model of a mix, its weight among jobs, and what a job that draws it is told."""
+    """A model of a mix, its weight among jobs, and what a job that draws it takes over."""
 
     name: str
     weight: float = 1.0
@@ -185,5 +185,5 @@ def drawn_sentence(jobs: Sequence[Job], drawn: int, mix: str) -> str:
         return "No model drawn: every job of the file names one."
     gangs = [job for job in jobs if job.gpus > 1]
     sensitive = sum(network_sensitive(job.model) for job in gangs)
-    told = f"Models of {drawn:,} jobs drawn from the mix {mix!r}"
-    return f"{told}; {sensitive:,} of {len(gangs):,} gangs are network-sensitive."
+    of_gangs = f"{sensitive:,} of {len(gangs):,} gangs are network-sensitive"
+    return f"Models of {drawn:,} jobs drawn from the mix {mix!r}; {of_gangs}."

@@ -37,7 +37,7 @@ SENTENCES = {
 
 
 @dataclass(slots=True)
-class Ledger:
+class ImportCounts:
     """Counts by reason and rule while a file is read."""
 
     rows: int = 0
@@ -102,33 +102,33 @@ class Judge:
         self._options, self._counting = options, counting
         self._wanted_groups = frozenset(options.group)
         self._arrivals, self._duplicates = Arrivals(fmt, options), Duplicates(fmt)
-        self.ledger = Ledger()
+        self.counts = ImportCounts()
 
     def settle(self, row: Row, draft: Draft) -> bool:
         """Fill in what the job will run with; false if the row is skipped (and counted)."""
-        ledger = self.ledger
-        ledger.rows += 1
+        counts = self.counts
+        counts.rows += 1
         if not draft.id:
             raise InputError(row.where, "the job id is empty", "an id")
         if self._duplicates.repeats(row, draft.id):
-            ledger.skipped_rows += 1
-            ledger.skipped["duplicate-row"] += 1
+            counts.skipped_rows += 1
+            counts.skipped["duplicate-row"] += 1
             return False
         gpus, work = _whole_gpus(row, draft.gpus), NO_WORK if draft.skip else self._work(row, draft)
         traits = _traits(draft, gpus, work)
         if traits:
-            ledger.found.update(traits)
+            counts.found.update(traits)
             if gpus == 0 or work is NO_WORK:
-                ledger.skipped_rows += 1
-                ledger.skipped.update(t for t in traits if t in ("zero-gpu", "zero-duration", draft.skip))
+                counts.skipped_rows += 1
+                counts.skipped.update(t for t in traits if t in ("zero-gpu", "zero-duration", draft.skip))
                 return False
         if self._wanted_groups and draft.group not in self._wanted_groups:
             self._leave_out(draft.group)
             return False
         if traits:
-            ledger.changed.update(t for t in traits if t != "impossible-deadline")
+            counts.changed.update(t for t in traits if t != "impossible-deadline")
         if draft.submit_s is None:
-            ledger.changed["drawn-arrival"] += 1
+            counts.changed["drawn-arrival"] += 1
             draft.submit_s = self._arrivals.next_s()
         elif draft.submit_s > LONGEST_S:
             raise InputError(row.where, f"a submission time of {draft.submit_s:g} s", f"at most {LONGEST_S:g} s")
@@ -139,10 +139,10 @@ class Judge:
 
     def _leave_out(self, group: str) -> None:
         """Count a job of a group that was not asked for; those kept are counted when the file has been read."""
-        self.ledger.skipped_rows += 1
-        self.ledger.skipped["other-group"] += 1
+        self.counts.skipped_rows += 1
+        self.counts.skipped["other-group"] += 1
         if group:
-            self.ledger.groups[group] += 1
+            self.counts.groups[group] += 1
 
     def _work(self, row: Row, draft: Draft) -> Work:
         """Steps and their time from whichever of steps, step time and duration the file states."""

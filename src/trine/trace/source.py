@@ -27,7 +27,7 @@ OTHER_MAGIC = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class FirstLine:
     """The beginning of a file, as much as it takes to tell its format."""
 
     source: str
@@ -92,13 +92,13 @@ def _decoded(source: str, data: bytes) -> str:
         raise InputError(f"{source}:{line}", f"byte 0x{data[error.start]:02x} is not UTF-8", "UTF-8 text") from None
 
 
-def first_line(source: str, text: str) -> Sample:
+def first_line(source: str, text: str) -> FirstLine:
     """The first line that is not empty, cut both ways."""
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if line.strip():
             line = line.rstrip("\n")
             cells = next(table_lines(source, line), (0, []))[1]
-            return Sample(source, number, line, tuple(c.strip() for c in cells), tuple(line.split("\t")))
+            return FirstLine(source, number, line, tuple(c.strip() for c in cells), tuple(line.split("\t")))
     raise InputError(source, "an empty file", A_TRACE)
 
 
@@ -130,7 +130,7 @@ LOOKALIKES = (
 )
 
 
-def recognise(sample: Sample) -> Lookalike | None:
+def recognise(sample: FirstLine) -> Lookalike | None:
     """What the file is, if it is something we know and not a job trace."""
     if sample.text.lstrip()[:1] in ("{", "["):
         return Lookalike("JSON", frozenset(), "--throughputs (throughput tables)")

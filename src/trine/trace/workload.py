@@ -5,13 +5,13 @@ The tables of the package lie in ``workloads/``; a file put there is found by it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import collections.abc
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from trine.core.errors import InputError, nearest, unknown_name
+from trine.core.errors import unknown_name
+from trine.inputs.yaml_reader import Mapping, Value, read_mapping
 
 TABLES = Path(__file__).parent / "workloads"
 HOURS = 24
@@ -24,10 +24,11 @@ _SECTIONS = {
     "users": {"count", "zipf"},
 }
 _TEXTS = ("title", "source", "cluster")
+WHAT = "a workload table in YAML"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Cdf:
     """A cumulated distribution: ``cdf[i]`` is the fraction at or below ``x[i]``; both ascend and ``cdf`` ends at 1."""
 
     x: tuple[float, ...]
@@ -57,17 +58,17 @@ class Workload:
     source: str
     cluster: str
     """Name of the cluster in the published figures; empty for a mixture of several."""
-    sizes: Curve
-    gpu_time: Curve
+    sizes: Cdf
+    gpu_time: Cdf
     """Fraction of all GPU time used by jobs of at most ``x`` GPUs; its ``x`` divide the sizes into groups."""
-    durations: Curve
+    durations: Cdf
     hour_weights: tuple[float, ...]
     """Relative submission rate of each hour of the day, from midnight."""
     models: tuple[ModelShare, ...]
     users: int
     zipf: float
     """The k-th most active user submits in proportion to k ** -zipf."""
-    basis: Mapping[str, str]
+    basis: collections.abc.Mapping[str, str]
     """For each section: published, computed (from published figures) or assumed."""
 
 
@@ -87,123 +88,87 @@ def load_workload(name: str) -> Workload:
 
 def read_workload(path: Path) -> Workload:
     """Read and check one table."""
-    where, raw = str(path), _parse(path)
-    _known_keys(where, "", raw, {*_TEXTS, *_SECTIONS})
-    texts = {key: _text(where, key, raw[key]) for key in _TEXTS}
-    sections = {key: _section(where, key, raw[key]) for key in _SECTIONS}
-    sizes = _curve(where, "sizes.cdf_percent", sections["sizes"]["cdf_percent"])
-    gpu_time = _curve(where, "sizes.gpu_time_percent", sections["sizes"]["gpu_time_percent"])
-    _check_sizes(where, sizes, gpu_time)
+    top = read_mapping(path, WHAT)
+    top.only(*_TEXTS, *_SECTIONS)
+    sections = {key: top.mapping(key) for key in _SECTIONS}
+    for key, section in sections.items():
+        section.only("source", "basis", *_SECTIONS[key])
+        section.text("source")
+    sizes = _curve(sections["sizes"], "cdf_percent")
+    gpu_time = _curve(sections["sizes"], "gpu_time_percent")
+    _check_sizes(sections["sizes"], sizes, gpu_time)
     return Workload(
         name=path.stem,
+        title=top.text("title"),
+        source=top.text("source"),
+        cluster=top.text("cluster", empty=True),
         sizes=sizes,
         gpu_time=gpu_time,
-        durations=_curve(where, "durations.cdf_percent", sections["durations"]["cdf_percent"]),
-        hour_weights=_hours(where, sections["hours"]["weights"]),
-        models=_models(where, sections["models"]["mix"]),
-        users=int(_number(where, "users.count", sections["users"]["count"], least=1)),
-        zipf=_number(where, "users.zipf", sections["users"]["zipf"], least=0),
-        basis={key: section["basis"] for key, section in sections.items()},
-        **texts,
+        durations=_curve(sections["durations"], "cdf_percent"),
+        hour_weights=_hours(sections["hours"].value("weights")),
+        models=_models(sections["models"].value("mix")),
+        users=int(sections["users"].number("count", minimum=1)),
+        zipf=sections["users"].number("zipf", minimum=0),
+        basis={key: section.choice("basis", BASES, what="basis") for key, section in sections.items()},
     )
 
 
-def _parse(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"cannot be read ({error})", "a workload table in YAML") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise InputError(f"{path}:{line}", f"not YAML: {error.problem}", "a workload table in YAML") from None
-    except yaml.YAMLError as error:
-        raise InputError(str(path), f"not YAML ({error})", "a workload table in YAML") from None
-    if not isinstance(raw, dict):
-        raise InputError(str(path), f"found {type(raw).__name__}", "a mapping of sections")
-    return raw
-
-
-def _known_keys(where: str, field: str, raw: Mapping[Any, Any], known: Iterable[str]) -> None:
-    names = sorted(known)
-    for key in raw:
-        if key not in names:
-            raise InputError(
-                where, f"unknown key {key!r}{nearest(str(key), names)}", f"one of {', '.join(names)}", field
-            )
-    for name in names:
-        if name not in raw:
-            raise InputError(where, f"no key {name!r}", f"all of {', '.join(names)}", field)
-
-
-def _section(where: str, key: str, raw: object) -> dict[str, Any]:
-    section = _mapping(where, key, raw)
-    _known_keys(where, key, section, {"source", "basis", *_SECTIONS[key]})
-    _text(where, f"{key}.source", section["source"])
-    if section["basis"] not in BASES:
-        raise InputError(where, f"found {section['basis']!r}", f"one of {', '.join(BASES)}", f"{key}.basis")
-    return section
-
-
-def _mapping(where: str, field: str, raw: object) -> dict[Any, Any]:
-    if not isinstance(raw, dict) or not raw:
-        raise InputError(where, f"found {raw!r}", "a mapping that is not empty", field)
-    return raw
-
-
-def _text(where: str, field: str, raw: object) -> str:
-    if not isinstance(raw, str):
-        raise InputError(where, f"found {raw!r}", "text", field)
-    return raw.strip()
-
-
-def _number(where: str, field: str, raw: object, least: float) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not least <= raw < float("inf"):
-        raise InputError(where, f"found {raw!r}", f"a number of at least {least:g}", field)
-    return float(raw)
-
-
-def _curve(where: str, field: str, raw: object) -> Curve:
-    points = _mapping(where, field, raw)
-    x = tuple(_number(where, field, key, least=1) for key in points)
-    percent = tuple(_number(where, f"{field}.{key}", value, least=0) for key, value in points.items())
+def _curve(section: Mapping, key: str) -> Cdf:
+    points = _filled(section.value(key))
+    x = tuple(_point(written, value) for written, value in points.values())
+    percent = tuple(value.number(minimum=0) for _, value in points.values())
     rising = all(a < b for a, b in pairwise(x))
     if not rising or list(percent) != sorted(percent) or percent[-1] != 100:
-        raise InputError(where, "a curve that is not one", "ascending values whose percentages rise to 100", field)
-    return Curve(x, tuple(value / 100 for value in percent))
+        raise section.error("a curve that is not one", "ascending values whose percentages rise to 100", key)
+    return Cdf(x, tuple(value / 100 for value in percent))
 
 
-def _check_sizes(where: str, sizes: Curve, gpu_time: Curve) -> None:
+def _filled(value: Value) -> Mapping:
+    if not value.mapping().keys():
+        raise value.error("found an empty mapping", "a mapping that is not empty")
+    return value.mapping()
+
+
+def _point(written: str, value: Value) -> float:
+    """A key of a curve as a number."""
+    try:
+        x = float(written)
+    except ValueError:
+        x = 0.0
+    if not 1 <= x < float("inf"):
+        raise value.error(f"found the key {written!r}", "a number of at least 1 before the colon")
+    return x
+
+
+def _check_sizes(section: Mapping, sizes: Cdf, gpu_time: Cdf) -> None:
     if any(x != int(x) for x in sizes.x) or min(sizes.mass) <= 0:
         found = "a size that is not whole or that no job has"
-        raise InputError(where, found, "whole numbers of GPUs, each with some jobs", "sizes.cdf_percent")
+        raise section.error(found, "whole numbers of GPUs, each with some jobs", "cdf_percent")
     if not set(gpu_time.x) <= set(sizes.x) or gpu_time.x[-1] != sizes.x[-1] or min(gpu_time.mass) <= 0:
         expected = "sizes of cdf_percent up to the largest, each with some GPU time"
-        raise InputError(where, f"sizes {[int(x) for x in gpu_time.x]}", expected, "sizes.gpu_time_percent")
+        raise section.error(f"sizes {[int(x) for x in gpu_time.x]}", expected, "gpu_time_percent")
 
 
-def _hours(where: str, raw: object) -> tuple[float, ...]:
-    if not isinstance(raw, list) or len(raw) != HOURS:
-        raise InputError(where, f"found {raw!r}", f"a list of {HOURS} numbers", "hours.weights")
-    weights = tuple(_number(where, "hours.weights", value, least=0) for value in raw)
+def _hours(value: Value) -> tuple[float, ...]:
+    weights = tuple(entry.number(minimum=0) for entry in value.list())
+    if len(weights) != HOURS:
+        raise value.error(f"found {len(weights)} values", f"a list of {HOURS} numbers")
     if min(weights) <= 0:
-        raise InputError(where, "an hour of weight 0", "numbers above 0", "hours.weights")
+        raise value.error("an hour of weight 0", "numbers above 0")
     return weights
 
 
-def _models(where: str, raw: object) -> tuple[ModelShare, ...]:
-    mix = _mapping(where, "models.mix", raw)
-    models = tuple(_model(where, str(name), value) for name, value in mix.items())
+def _models(mix: Value) -> tuple[ModelShare, ...]:
+    models = tuple(_model(name, value) for name, value in _filled(mix).values())
     if not sum(model.weight for model in models):
-        raise InputError(where, "only weights of 0", "a weight above 0", "models.mix")
+        raise mix.error("only weights of 0", "a weight above 0")
     return models
 
 
-def _model(where: str, name: str, raw: object) -> ModelShare:
+def _model(name: str, value: Value) -> ModelShare:
     """``name: weight`` or ``name: {weight: 3, class: A}``."""
-    field = f"models.mix.{name}"
-    if not isinstance(raw, dict):
-        return ModelShare(name, _number(where, field, raw, least=0))
-    _known_keys(where, field, raw, {"weight", "class"})
-    return ModelShare(name, _number(where, field, raw["weight"], least=0), _text(where, f"{field}.class", raw["class"]))
+    if not value.is_mapping:
+        return ModelShare(name, value.number(minimum=0))
+    keys = value.mapping()
+    keys.only("weight", "class")
+    return ModelShare(name, keys.number("weight", minimum=0), keys.text("class", empty=True))

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from tests.policy.shares.problems import assert_valid, random_problem
-from trine.policy.shares import packed_fill
-from trine.policy.shares.entities import rule_of
-from trine.policy.shares.hierarchical import Hierarchical
+from trine.policy.shares.hierarchical import Hierarchical, weights_of
 from trine.policy.shares.problem import Entity, Problem
-from trine.policy.shares.program import space_of
-from trine.policy.shares.solver.highs import Session
+from trine.policy.shares.program import polytope_of
+from trine.policy.shares.solver.highs import HighsSession
+from trine.policy.shares.solver.water_filling import fill_pairs
 from trine.policy.view import Floats
 
 TYPES = ("k80", "p100", "v100")
@@ -92,8 +91,8 @@ def test_two_roads_to_the_same_levels(seed: int, finalise_all: bool) -> None:
     """Interior-point duals and linear programs that ask who can still rise agree on every level."""
     problem = random_problem(seed, 5 + 2 * seed, **({"entity": -1} if seed % 3 == 0 else {}))
     found = Hierarchical(finalise_all=finalise_all).allocate(problem)
-    space = space_of(problem, problem.rates, with_pairs=False).divided(problem.proportional_rate)
-    other = packed_fill.fill(space, rule_of(problem, np.arange(len(problem))), Session(), finalise_all)
+    polytope = polytope_of(problem, problem.rates, with_pairs=False).divided(problem.proportional_rate)
+    other = fill_pairs(polytope, weights_of(problem, np.arange(len(problem))), HighsSession(), finalise_all)
     np.testing.assert_allclose(found.levels, other.levels, rtol=1e-5, atol=1e-6)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from trine.executor.local.storage import open_log_file
 from trine.inputs.job_spec import JobSpec
-from trine.server.access import Access, Load
-from trine.server.service import (
+from trine.server.access import Access, WaitingJobs
+from trine.server.interface import (
     LIVE_STATES,
     Caller,
     DaemonView,
@@ -18,6 +20,7 @@ from trine.server.service import (
     JobView,
     NodeView,
     NotFound,
+    OpenLog,
     OutcomeUnknown,
     ReasonView,
     Refused,
@@ -62,7 +65,7 @@ class FakeService:
         if any(spec.gpus.count > 64 for spec in specs):
             raise Refused("too-large", "The cluster has only 64 GPUs.")
         waiting = {"by_user": {caller.user: len(self.views)}}
-        ids = [self._accept(spec) for spec in self.access.admit(specs, caller, Load(**waiting))]
+        ids = [self._accept(spec) for spec in self.access.admit(specs, caller, WaitingJobs(**waiting))]
         if request_id:
             self.requests[request_id] = ids
         return ids
@@ -153,11 +156,11 @@ class FakeService:
     def nodes(self) -> list[NodeView]:
         return [self.node]
 
-    def log_path(self, job_id: str, caller: Caller, rank: int = 0) -> str:
+    def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self.job(job_id, caller)
         if rank >= job.gpus:
             raise NotFound(f"Job {job_id} has no rank {rank}.")
-        return str(self.logs / f"{job.id}.log{f'.{rank}' if rank else ''}")
+        return partial(open_log_file, self.logs / f"{job.id}.log{f'.{rank}' if rank else ''}")
 
     async def changed(self, timeout_s: float) -> None:
         self.watched += 1

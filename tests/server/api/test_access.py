@@ -11,8 +11,8 @@ import pytest
 from tests.inputs.job_specs import from_command
 from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec
-from trine.server.access import Access, Load, read_access
-from trine.server.service import Caller, Refused
+from trine.server.access import Access, WaitingJobs, read_access
+from trine.server.interface import Caller, Refused
 
 CONFIG = """\
 queues:
@@ -41,7 +41,7 @@ def job(**keys: object) -> JobSpec:
     return from_command(["train"], **keys)  # type: ignore[arg-type]
 
 
-def refusal(access: Access, caller: Caller, *specs: JobSpec, load: Load = Load()) -> tuple[str, str]:  # noqa: B008
+def refusal(access: Access, caller: Caller, *specs: JobSpec, load: WaitingJobs = WaitingJobs()) -> tuple[str, str]:  # noqa: B008
     with pytest.raises(Refused) as caught:
         access.admit(specs, caller, load)
     return caught.value.code, str(caught.value)
@@ -56,15 +56,15 @@ def test_the_file_is_read(access: Access) -> None:
 
 
 def test_queue_and_user_are_filled_in(access: Access) -> None:
-    (admitted,) = access.admit([job()], ANNA, Load())
+    (admitted,) = access.admit([job()], ANNA, WaitingJobs())
     assert (admitted.queue, admitted.user) == ("open", "anna")
-    (admitted,) = Access().admit([job(gpus=5, user="ben")], ADMIN, Load())
+    (admitted,) = Access().admit([job(gpus=5, user="ben")], ADMIN, WaitingJobs())
     assert (admitted.queue, admitted.user, admitted.gpus.count) == ("default", "ben", 5)
 
 
 def test_retries_are_the_queues_where_the_job_does_not_say(access: Access) -> None:
     specs = [job(queue="open"), job(queue="open", retries=0), job(queue="default")]
-    assert [spec.retries for spec in access.admit(specs, ADMIN, Load())] == [2, 0, None]
+    assert [spec.retries for spec in access.admit(specs, ADMIN, WaitingJobs())] == [2, 0, None]
 
 
 def test_who_may_submit_where(access: Access) -> None:
@@ -75,20 +75,22 @@ def test_who_may_submit_where(access: Access) -> None:
     assert refusal(access, CARL, job(user="anna"))[0] == "forbidden"
     code, sentence = refusal(access, ANNA, job(queue="reserch"))
     assert code == "unknown-queue" and "(did you mean 'research'?)" in sentence
-    assert access.admit([job(queue="research", user="carl")], ADMIN, Load())
+    assert access.admit([job(queue="research", user="carl")], ADMIN, WaitingJobs())
 
 
 def test_priorities_have_a_ceiling(access: Access) -> None:
     assert refusal(access, CARL, job(priority=1))[0] == "forbidden"
-    assert access.admit([job(priority=-1)], CARL, Load()) and access.admit([job(priority=9)], ADMIN, Load())
+    assert access.admit([job(priority=-1)], CARL, WaitingJobs()) and access.admit(
+        [job(priority=9)], ADMIN, WaitingJobs()
+    )
 
 
 def test_a_whole_batch_counts_against_the_limit(access: Access) -> None:
     research = job(queue="research", gpus=1)
-    assert len(access.admit([research] * 2, ANNA, Load())) == 2
+    assert len(access.admit([research] * 2, ANNA, WaitingJobs())) == 2
     assert refusal(access, ANNA, research, research, research)[0] == "quota"
-    assert refusal(access, ANNA, research, load=Load({"research": 2}))[0] == "quota"
-    code, sentence = refusal(access, ANNA, job(), job(), load=Load({}, {"anna": 2}))
+    assert refusal(access, ANNA, research, load=WaitingJobs({"research": 2}))[0] == "quota"
+    code, sentence = refusal(access, ANNA, job(), job(), load=WaitingJobs({}, {"anna": 2}))
     assert code == "quota"
     assert sentence == "User anna has 2 jobs waiting, and 2 more would exceed the limit of 3."
 
@@ -100,10 +102,10 @@ def test_a_job_larger_than_its_share_never_runs(access: Access) -> None:
 
 def test_root_runs_jobs_only_as_known_users_and_as_root_only_on_purpose() -> None:
     access = Access(runs_as_user=True, is_user={"anna", "root"}.__contains__)
-    assert access.admit([job()], ANNA, Load())[0].user == "anna"
+    assert access.admit([job()], ANNA, WaitingJobs())[0].user == "anna"
     assert refusal(access, CARL, job())[0] == "unknown-user"
     assert refusal(access, ADMIN, job(user="nobody-here"))[0] == "unknown-user"
-    assert access.admit([job()], ADMIN, Load())[0].user == "root"
+    assert access.admit([job()], ADMIN, WaitingJobs())[0].user == "root"
     assert refusal(access, ANNA, job(user="root"))[0] == "forbidden"
     assert refusal(access, Caller("root"), job())[0] == "forbidden"
     assert refusal(access, Caller("anna", admin=True), job(user="root"))[0] == "forbidden"
@@ -132,20 +134,20 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, message: str)
 def test_a_second_name_of_root_is_root() -> None:
     access = Access(runs_as_user=True, is_user=lambda _: True, is_root=lambda name: name in ("root", "toor"))
     assert refusal(access, Caller("toor"), job())[0] == "forbidden"
-    assert access.admit([job(user="ada")], ADMIN, Load())[0].user == "ada"
+    assert access.admit([job(user="ada")], ADMIN, WaitingJobs())[0].user == "ada"
 
 
 _WITHOUT_DESCRIPTORS = """
 import os, resource
 from trine.inputs.job_spec import parse_jobs
-from trine.server.access import Access, Load
-from trine.server.service import Caller, Refused
+from trine.server.access import Access, WaitingJobs
+from trine.server.interface import Caller, Refused
 [spec] = parse_jobs('{"run": ["true"]}')
 access = Access(runs_as_user=True)
 opened = len(os.listdir("/proc/self/fd")) - 1
 resource.setrlimit(resource.RLIMIT_NOFILE, (opened, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 try:
-    access.admit([spec], Caller("daemon"), Load())
+    access.admit([spec], Caller("daemon"), WaitingJobs())
 except Refused as refused:
     print(refused.code)
 """

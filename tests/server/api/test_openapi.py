@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from tests.server.api.conftest import Running, running
 from tests.server.api.fake import ADMIN_TOKEN, WAITS, FakeAuth, FakeService
 from trine.server.api.limits import Limits
-from trine.server.service import Caller, JobView, PlacementView, ProgressView
+from trine.server.interface import Caller, JobView, PlacementView, ProgressView
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 OPERATIONS = [

@@ -15,7 +15,7 @@ import pytest
 from tests.server.api.conftest import Running, Start, eventually, running
 from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN, FakeAuth, FakeService
 from trine.server.api.limits import Limits, connections_within
-from trine.server.service import Caller
+from trine.server.interface import Caller
 
 JOB = {"run": "python train.py"}
 PATHS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 
 from tests.server.api.conftest import Running, Start
 from tests.server.api.fake import ANNA_TOKEN
+from trine.executor.local.storage import open_log_file
 from trine.server.api.limits import Limits
 from trine.server.api.logs import TAIL_BYTES, tail_offset
 
@@ -142,13 +144,13 @@ def test_every_rank_has_its_log(anna: httpx.Client, ben: httpx.Client, server: R
 )
 def test_the_last_lines_of_a_log_are_found(text: bytes, tails: list[int], tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(text)
-    assert [tail_offset(str(tmp_path / "log"), lines) for lines in (0, 1, 2)] == tails
+    assert [tail_offset(partial(open_log_file, tmp_path / "log"), lines) for lines in (0, 1, 2)] == tails
 
 
 def test_lines_are_looked_for_only_so_far_back(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         log.truncate(TAIL_BYTES + 1_000)
-    assert tail_offset(str(tmp_path / "log"), 1) == 1_000
+    assert tail_offset(partial(open_log_file, tmp_path / "log"), 1) == 1_000
 
 
 def test_jobs_are_counted(anna: httpx.Client, ben: httpx.Client, server: Running) -> None:

@@ -79,11 +79,11 @@ def parse_place(text: str) -> Place:
     """``node0``, ``node0:3``, ``node0:1,3`` or ``node0:0-3``."""
     from trine.core.errors import InputError
 
-    node, colon, told = text.partition(":")
+    node, colon, indices = text.partition(":")
     if not colon:
         return Place(node)
     gpus: set[int] = set()
-    for part in told.split(","):
+    for part in indices.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InputError("GPUs", f"found {text!r}", _GPUS)
@@ -93,7 +93,7 @@ def parse_place(text: str) -> Place:
 
 def _check(nodes: list[NodeAnswer], asked: list[Place]) -> None:
     """All of it exists: of several, either all are changed or none."""
-    from trine.cli.live.words import ranges
+    from trine.cli.live.format import ranges
     from trine.core.errors import InputError
 
     for place, node in zip(asked, _chosen(nodes, [place.node for place in asked]), strict=True):
@@ -117,7 +117,7 @@ def _chosen(nodes: list[NodeAnswer], names: list[str]) -> list[NodeAnswer]:
 
 def rows(node: NodeAnswer) -> list[list[str]]:
     """One row per GPU, so that lines can be searched and sorted."""
-    from trine.cli.live.words import NOTHING
+    from trine.cli.live.format import NOTHING
 
     return [
         [
@@ -159,7 +159,7 @@ def _tell(asked: list[Place], changed: list[NodeAnswer], output: Form, lifted: l
 
 
 def _sentence(place: Place, node: NodeAnswer, lifted: list[int]) -> str:
-    from trine.cli.live.words import ranges
+    from trine.cli.live.format import ranges
 
     meant = [gpu for gpu in node["gpus"] if not place.gpus or gpu["index"] in place.gpus]
     name = f"{place.node}:{ranges(place.gpus)}" if place.gpus else place.node

@@ -27,7 +27,7 @@ def replay(
     from trine.inputs.throughputs import load_throughputs
     from trine.server.access import read_access
     from trine.server.build import Model
-    from trine.server.daemon import quotas_of
+    from trine.server.configuration import quotas_of
     from trine.server.replay import error_sentence, recorded_run, redecide
     from trine.server.store import Store
     from trine.sim.scenario import finish_times

@@ -40,9 +40,9 @@ def explain(job: JobId, state: State = None, output: Output = Form.TABLE) -> Non
 
 def pairs(job: JobAnswer) -> list[tuple[str, str]]:
     """Names and values; what a job cannot have yet is left out."""
-    from trine.cli.live.words import clock_time, duration, elapsed_s, full_progress, outcome, where
+    from trine.cli.live.format import clock_time, duration, elapsed_s, full_progress, outcome, where
 
-    told = [
+    pairs = [
         ("id", job["id"]),
         ("name", job["name"]),
         ("user", job["user"]),
@@ -69,12 +69,12 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("max runtime", "" if job.get("max_runtime_s") is None else duration(job.get("max_runtime_s"))),
         ("exit code", "" if job["exit_code"] is None else str(job["exit_code"])),
     ]
-    return [(name, value) for name, value in told if value]
+    return [(name, value) for name, value in pairs if value]
 
 
 def explanation(found: ExplanationAnswer) -> list[str]:
     """What it is, why, and what happened, in this order."""
-    from trine.cli.live.words import clean, clock_time, outcome, place
+    from trine.cli.live.format import clean, clock_time, outcome, place
 
     job = found["job"]
     on = f" on {place(job)}" if job["placement"] else ""

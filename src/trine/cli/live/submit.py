@@ -167,7 +167,7 @@ def _run_by(path: Path) -> str:
 
 
 def _unread(path: Path) -> str:
-    """Who comes with a script for Slurm expects its directives to count."""
+    """Users that bring a script for Slurm expect its directives to count."""
     return "; its #SBATCH lines are not read, say the same with options" if b"\n#SBATCH" in _head(path) else ""
 
 
@@ -178,7 +178,7 @@ def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(4096)
-    except OSError:  # whoever reads the job file says it better
+    except OSError:  # reading the job file says it better
         return b""
 
 

@@ -86,6 +86,12 @@ def up(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Own a journal whose daemon, elsewhere, is gone for good.")
     ] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What runs the jobs: local, this machine. --set engine.KEY=VALUE sets it up."
+        ),
+    ] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, start nothing.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request to the API.")] = False,
@@ -95,12 +101,13 @@ def up(
     from trine.assembly.settings import parse_pairs
     from trine.client.address import state_directory
     from trine.core.errors import InputError
-    from trine.server import daemon, logs
+    from trine.server import daemon
+    from trine.server.configuration import Options
     from trine.server.prune import Retention, keep_seconds
 
     if not 0 < round_s < float("inf"):
         raise InputError("--round", f"{round_s:g}", "a number of seconds greater than 0")
-    options = daemon.Options(
+    options = Options(
         state_directory(state).absolute(),
         gpus,
         policy,
@@ -123,12 +130,13 @@ def up(
         share_between_users,
         take_over,
         Retention(keep_seconds(keep_jobs or "30d"), keep_ended, checkpoints=keep_jobs is not None),
+        engine,
     )
     if dry_run:
         for sentence in daemon.dry_run(options):
             typer.echo(sentence)
         return
-    logs.configure(log_json, quiet)
+    daemon.configure_logging(log_json, quiet)
     daemon.run(options, lambda url: say(_listening(url, options.state, port)))
 
 

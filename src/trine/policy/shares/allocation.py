@@ -1,4 +1,6 @@
-"""The answer of a share policy: who should spend which part of the time where, and how good that provably is."""
+"""The answer of a share policy: the part of its time each job should spend on each GPU type, and how good that
+provably is. Whole GPUs, handed out job by job, are shares too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trine.policy.shares.problem import PairRows, Problem
+from trine.policy.shares.solver.polytope import Solution
 from trine.policy.view import Floats, Ints
 
 
@@ -72,7 +75,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How good an answer is: its objective, what cannot be beaten, and who says so."""
+    """How good an answer is: its objective, what no shares can beat, and the solver that proved it."""
 
     objective: float
     bound: float
@@ -116,6 +119,26 @@ def allocation(
     )
 
 
+def of_solution(
+    problem: Problem,
+    found: Solution,
+    objective: float | None = None,
+    bound: float | None = None,
+    price_scale: float = 1.0,
+    notes: tuple[Note, ...] = (),
+) -> Allocation:
+    """From the solution of a program; the objective may be another function of its value, of slope ``price_scale``."""
+    certificate = Certificate(
+        found.value if objective is None else objective,
+        found.bound if bound is None else bound,
+        found.solver,
+        max(found.gap, 0.0),
+        found.prices * price_scale,
+    )
+    pair_x = found.y if found.y is not None and len(found.y) else None
+    return allocation(problem, found.x, certificate, pair_x, found.levels, notes)
+
+
 def pair_rate(count: int, jobs: Ints, rates: Floats, shares: Floats) -> Floats:
     """Steps per second each of ``count`` jobs makes in pairs."""
     result = np.zeros(count)
@@ -132,3 +155,33 @@ def _pair_shares(problem: Problem, rows: PairRows, pair_x: Floats) -> Floats:
 
 def _named(problem: Problem, row: Floats) -> dict[str, float]:
     return dict(zip(problem.columns, row.tolist(), strict=True))
+
+
+# -- whole GPUs ------------------------------------------------------------------------------------------------------
+
+
+def take_fastest(problem: Problem, order: Ints, strict: bool) -> Ints:
+    """The type each job runs on, -1 for none: in ``order``, each takes the fastest type with room for its gang.
+
+    ``strict``: no job overtakes the first one without room. Of equally fast types the first is taken.
+    """
+    left = problem.capacity.tolist()
+    chosen = np.full(len(problem), -1, np.int64)
+    fastest = np.argsort(-problem.rates, axis=1, kind="stable").tolist()
+    can_run, gang = (problem.rates > 0).tolist(), problem.gang.tolist()
+    for job in order.tolist():
+        type_index = next((j for j in fastest[job] if can_run[job][j] and left[j] >= gang[job]), -1)
+        if type_index >= 0:
+            chosen[job] = type_index
+            left[type_index] -= gang[job]
+        elif strict or not any(left):
+            break
+    return chosen
+
+
+def whole_shares(problem: Problem, chosen: Ints) -> Floats:
+    """Full time on the chosen types."""
+    x = np.zeros((len(problem), len(problem.types)))
+    placed = np.flatnonzero(chosen >= 0)
+    x[placed, chosen[placed]] = 1.0
+    return x

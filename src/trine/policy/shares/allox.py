@@ -9,9 +9,8 @@ import numpy as np
 
 from trine.core.errors import InputError
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, SharePolicy
-from trine.policy.shares.greedy import whole_shares
 from trine.policy.shares.problem import WHERE, Problem
 from trine.policy.view import Floats, Ints
 
@@ -84,19 +83,19 @@ def _match(problem: Problem, waiting: Ints, free: Ints, chosen: Ints) -> None:
     """Adds the jobs that run first in each queue to ``chosen``."""
     from scipy.optimize import linear_sum_assignment
 
-    kind, place, worker = _places(problem, free, len(waiting))
+    type_index, place, worker = _places(problem, free, len(waiting))
     alone_s = problem.steps_left[waiting, None] / np.maximum(problem.rates[waiting], NEVER)
-    cost: Floats = alone_s[:, kind] * place + problem.elapsed_s[waiting, None]
+    cost: Floats = alone_s[:, type_index] * place + problem.elapsed_s[waiting, None]
     rows, cols = linear_sum_assignment(cost)
     first: dict[int, tuple[int, int]] = {}
     for row, col in zip(rows.tolist(), cols.tolist(), strict=True):
         queue = int(worker[col])
         if place[col] > first.get(queue, (0, 0))[0]:
             first[queue] = (int(place[col]), row)
-    kinds = dict(zip(worker.tolist(), kind.tolist(), strict=True))
+    type_of = dict(zip(worker.tolist(), type_index.tolist(), strict=True))
     for queue, (_, row) in first.items():
-        if problem.rates[waiting[row], kinds[queue]] > 0:
-            chosen[waiting[row]] = kinds[queue]
+        if problem.rates[waiting[row], type_of[queue]] > 0:
+            chosen[waiting[row]] = type_of[queue]
 
 
 def _places(problem: Problem, free: Ints, jobs: int) -> tuple[Ints, Ints, Ints]:
@@ -105,13 +104,13 @@ def _places(problem: Problem, free: Ints, jobs: int) -> tuple[Ints, Ints, Ints]:
     Types by name and places slowest, as published: which of several equal matchings is found depends on the order.
     """
     by_name = np.array(sorted(range(len(problem.types)), key=lambda j: problem.types[j]), np.int64)
-    kinds = np.repeat(by_name, free[by_name])
-    count = len(kinds)
-    kind = np.tile(kinds, jobs)
+    free_gpus = np.repeat(by_name, free[by_name])
+    count = len(free_gpus)
+    type_index = np.tile(free_gpus, jobs)
     place = np.repeat(np.arange(1, jobs + 1), count)
     worker = np.tile(np.arange(count), jobs)
     if jobs * jobs * count > LARGEST_MATRIX:
         # GPUs of a type are alike, so an optimum fills place k of all of them before place k + 1 of any.
-        used = place <= -(-jobs // free[kind])
-        kind, place, worker = kind[used], place[used], worker[used]
-    return kind, place, worker
+        used = place <= -(-jobs // free[type_index])
+        type_index, place, worker = type_index[used], place[used], worker[used]
+    return type_index, place, worker

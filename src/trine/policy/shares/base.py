@@ -12,14 +12,15 @@ import numpy as np
 from trine.core.errors import TrineError
 from trine.core.params import param
 from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.explain import by_prices
 from trine.policy.shares.problem import Problem
-from trine.policy.shares.solver.form import InfeasibleError, UnservableError
+from trine.policy.shares.solver.polytope import InfeasibleError, UnservableError
 from trine.policy.view import Floats
 
 if TYPE_CHECKING:
-    from trine.policy.shares.solver.generous import Generous
-    from trine.policy.shares.solver.highs import Session
-    from trine.policy.shares.solver.start import Warm
+    from trine.policy.shares.solver.highs import HighsSession
+    from trine.policy.shares.solver.interior import Warm
+    from trine.policy.shares.solver.lexicographic_vertex import LexicographicVertex
 
 Kept = TypeVar("Kept")
 REFERENCE_TYPE = "v100"
@@ -34,13 +35,13 @@ class Memory:
     """
 
     seed: int = 0
-    generous: bool = False
-    """Among shares that are equally good, those that leave no time unused that would help somebody; otherwise the
-    middle of them all."""
+    fills_leftover: bool = False
+    """Among shares that are equally good, those that leave no time unused that would help a job; otherwise the middle
+    of them all."""
     held: dict[str, str] = field(default_factory=dict)
     """GPU type a job keeps (AlloX, FIFO that does not know speeds)."""
     co_runners: dict[str, str] = field(default_factory=dict)
-    """Whom a job shares its GPUs with, both ways (Gandiva)."""
+    """The job that shares the GPUs of a job, both ways (Gandiva)."""
     isolated: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     """Steps left, isolated seconds so far and isolated steps/s at the last call (finish-time fairness)."""
     warm: dict[str, Any] = field(default_factory=dict)
@@ -53,29 +54,29 @@ class Memory:
     @property
     def start(self) -> Warm:
         """Where the interior-point solver begins: near the last answer."""
-        from trine.policy.shares.solver.start import Warm
+        from trine.policy.shares.solver.interior import Warm
 
         return self._kept(Warm)
 
     @property
-    def vertices(self) -> Generous:
+    def vertices(self) -> LexicographicVertex:
         """The simplex solver of levels, which starts from where its rows were."""
-        from trine.policy.shares.solver.generous import Generous
+        from trine.policy.shares.solver.lexicographic_vertex import LexicographicVertex
 
-        return self._kept(Generous)
+        return self._kept(LexicographicVertex)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> HighsSession:
         """The simplex solver, which starts from its last basis."""
-        from trine.policy.shares.solver.highs import Session
+        from trine.policy.shares.solver.highs import HighsSession
 
-        return self._kept(Session)
+        return self._kept(HighsSession)
 
-    def _kept(self, kind: type[Kept]) -> Kept:
+    def _kept(self, solver: type[Kept]) -> Kept:
         """The one of this run, made when first asked for."""
-        if kind.__name__ not in self.warm:
-            self.warm[kind.__name__] = kind()
-        found: Kept = self.warm[kind.__name__]
+        if solver.__name__ not in self.warm:
+            self.warm[solver.__name__] = solver()
+        found: Kept = self.warm[solver.__name__]
         return found
 
 
@@ -90,11 +91,12 @@ class SharePolicy(ABC):
     paper: ClassVar[str] = ""
     objective: ClassVar[str] = "objective"
     """What the number ``Allocation.objective`` is, for people."""
-    takes_kinds: ClassVar[bool] = False
-    """Works on pairs of kinds as they are; for the others all pairs of jobs are listed, which grows as jobs squared."""
+    takes_classes: ClassVar[bool] = False
+    """Works on pairs by class as they are; for others all pairs of jobs are listed, which grows as jobs squared."""
 
     timeless: ClassVar[bool] = False
-    """Shares depend on who is there and how fast, not on progress, waiting or deadlines: those may be left out."""
+    """Shares depend on which jobs there are and how fast, not on progress, waiting or deadlines: those may be left
+    out."""
 
     # What the round mechanism (``rounds.mechanism``) must know of a policy.
     aware: bool = True
@@ -122,7 +124,7 @@ class SharePolicy(ABC):
         if not len(problem):
             return allocation(problem, np.zeros((0, len(problem.types))), exact(0.0))
         try:
-            stated = problem if self.takes_kinds else problem.listed()
+            stated = problem if self.takes_classes else problem.listed()
             return self.compute(stated, Memory() if memory is None else memory)
         except (InfeasibleError, UnservableError) as error:
             raise TrineError(
@@ -135,8 +137,6 @@ class SharePolicy(ABC):
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         """One sentence per job: why it got its share."""
-        from trine.policy.shares.words import by_prices
-
         return by_prices(problem, found)
 
 
@@ -179,7 +179,7 @@ def sharing_param() -> Any:
 
 def shares_space(problem: Problem, wanted: bool | None) -> bool:
     """Whether pairs take part."""
-    return wanted is not False and (len(problem.pairs) > 0 or problem.kind_pairs is not None)
+    return wanted is not False and (len(problem.pairs) > 0 or problem.class_pairs is not None)
 
 
 def reference_rates(problem: Problem, gpu_type: str) -> Floats:

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from trine.core.errors import InputError
-from trine.policy.shares import packed
 from trine.policy.shares.allocation import Note
 from trine.policy.shares.base import Memory
 from trine.policy.shares.problem import WHERE, Problem
-from trine.policy.shares.program import Solved, highest_sum
-from trine.policy.shares.solver.form import InfeasibleError
+from trine.policy.shares.program import highest_sum
+from trine.policy.shares.solver import linear
+from trine.policy.shares.solver.linear import Extra, Worth
+from trine.policy.shares.solver.polytope import InfeasibleError, Polytope, Solution
 from trine.policy.view import Floats
 
 SLACK = 1e-7
@@ -20,18 +21,18 @@ SLACK = 1e-7
 
 
 def best_sum(
-    problem: Problem, space: packed.Space, aim: packed.Aim, memory: Memory, with_deadlines: bool
-) -> tuple[Solved, tuple[Note, ...]]:
+    problem: Problem, polytope: Polytope, worth: Worth, memory: Memory, with_deadlines: bool
+) -> tuple[Solution, tuple[Note, ...]]:
     """The largest sum that meets every deadline that can be met; the jobs of the others run without a floor."""
     floor = needed_rate(problem) if with_deadlines else np.zeros(len(problem))
-    floor, notes = _alone(problem, space, floor)
+    floor, notes = _alone(problem, polytope, floor)
     if not floor.any():
-        return highest_sum(space, aim, memory), notes
+        return highest_sum(polytope, worth, memory), notes
     try:
-        return highest_sum(space, aim, memory, floor), notes
+        return highest_sum(polytope, worth, memory, floor), notes
     except InfeasibleError:
-        floor, more = _together(problem, space, floor)
-        return highest_sum(space, aim, memory, floor), notes + more
+        floor, more = _together(problem, polytope, floor)
+        return highest_sum(polytope, worth, memory, floor), notes + more
 
 
 def has_deadlines(problem: Problem) -> bool:
@@ -50,9 +51,9 @@ def needed_rate(problem: Problem) -> Floats:
     return np.divide(problem.steps_left, problem.deadline_s, out=rate, where=ahead)
 
 
-def _alone(problem: Problem, space: packed.Space, floor: Floats) -> tuple[Floats, tuple[Note, ...]]:
+def _alone(problem: Problem, polytope: Polytope, floor: Floats) -> tuple[Floats, tuple[Note, ...]]:
     """Drops the floors a job could not reach with the cluster to itself."""
-    best = space.rates.max(axis=1)
+    best = polytope.rates.max(axis=1)
     lost = np.flatnonzero(floor > best * (1 + SLACK))
     notes = tuple(Note(int(i), _too_soon(problem, int(i), floor[i], best[i])) for i in lost)
     floor = np.minimum(floor, best)
@@ -60,14 +61,15 @@ def _alone(problem: Problem, space: packed.Space, floor: Floats) -> tuple[Floats
     return floor, notes
 
 
-def _together(problem: Problem, space: packed.Space, floor: Floats) -> tuple[Floats, tuple[Note, ...]]:
+def _together(problem: Problem, polytope: Polytope, floor: Floats) -> tuple[Floats, tuple[Note, ...]]:
     """Drops the floors that lack something when the sum of relative shortfalls is smallest."""
     wanted = floor > 0
-    worth = np.divide(-1.0, floor, out=np.zeros(len(floor)), where=wanted)
-    lack = packed.Extra(1.0, worth, np.where(wanted, np.inf, 0.0))
-    found = packed.total(space, packed.Aim(np.zeros(len(floor)), np.ones(len(space.capacity))), floor, lack)
+    penalty = np.divide(-1.0, floor, out=np.zeros(len(floor)), where=wanted)
+    lack = Extra(1.0, penalty, np.where(wanted, np.inf, 0.0))
+    nothing = Worth(np.zeros(len(floor)), np.ones(len(polytope.capacity)))
+    found = linear.highest_sum(polytope, nothing, floor, lack)
     lost = np.flatnonzero(found.extra > SLACK * floor)
-    reached = space.throughput(found.x, found.y)
+    reached = _throughput(polytope, found)
     notes = tuple(
         Note(
             int(i),
@@ -91,8 +93,8 @@ def _too_soon(problem: Problem, job: int, needed: float, best: float) -> str:
 
 
 def best_ratio(
-    problem: Problem, space: packed.Space, prices: Floats, memory: Memory, with_deadlines: bool
-) -> tuple[Solved, tuple[Note, ...]]:
+    problem: Problem, polytope: Polytope, prices: Floats, memory: Memory, with_deadlines: bool
+) -> tuple[Solution, tuple[Note, ...]]:
     """The largest ratio of all throughput to the price of all GPUs held, by Dinkelbach's method.
 
     Each program maximises throughput less (ratio so far) x price; it ends when nothing is gained, which proves that no
@@ -100,19 +102,25 @@ def best_ratio(
     """
     ones = np.ones(len(problem))
     ratio = 0.0
-    best, notes = best_sum(problem, space, packed.Aim(ones, np.ones(len(prices))), memory, with_deadlines)
+    best, notes = best_sum(problem, polytope, Worth(ones, np.ones(len(prices))), memory, with_deadlines)
     while True:
-        made, paid = _made_and_paid(space, best, prices)
+        made, paid = _made_and_paid(polytope, best, prices)
         ratio = made / paid if paid > 0 else 0.0
-        aim = packed.Aim(ones, np.ones(len(prices)), ratio * prices)
-        found, _ = best_sum(problem, space, aim, memory, with_deadlines)
+        worth = Worth(ones, np.ones(len(prices)), ratio * prices)
+        found, _ = best_sum(problem, polytope, worth, memory, with_deadlines)
         gain = max(found.bound, 0.0) / max(made, 1e-300)
-        if found.value <= SLACK * 1e-3 * made or _made_and_paid(space, found, prices)[1] <= 0:
+        if found.value <= SLACK * 1e-3 * made or _made_and_paid(polytope, found, prices)[1] <= 0:
             return replace(best, value=ratio, bound=ratio * (1 + gain), gap=gain, prices=found.prices), notes
         best = found
 
 
-def _made_and_paid(space: packed.Space, found: Solved, prices: Floats) -> tuple[float, float]:
-    y = np.zeros((len(space.jobs), len(prices))) if found.y is None else found.y
-    held = space.gang @ found.x + space.gang[space.jobs[:, 0]] @ y
-    return float(space.throughput(found.x, y).sum()), float(held @ prices)
+def _made_and_paid(polytope: Polytope, found: Solution, prices: Floats) -> tuple[float, float]:
+    held = polytope.gang @ found.x
+    if found.y is not None:
+        held = held + polytope.gang[polytope.pairs[:, 0]] @ found.y
+    return float(_throughput(polytope, found).sum()), float(held @ prices)
+
+
+def _throughput(polytope: Polytope, found: Solution) -> Floats:
+    """Steps per second of every job."""
+    return polytope.throughput(found.x, polytope.pair_rates[:, 0] if found.y is None else found.y)

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, of_solution, take_fastest, whole_shares
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
-from trine.policy.shares.greedy import take_fastest, whole_shares
 from trine.policy.shares.problem import Problem
+from trine.policy.shares.program import highest_sum, polytope_of
+from trine.policy.shares.solver.linear import Worth
 from trine.policy.view import Floats, Ints
 
 
@@ -59,44 +60,41 @@ class Fifo(SharePolicy):
         ]
 
     def _optimise(self, problem: Problem, memory: Memory) -> Allocation:
-        from trine.policy.shares.packed import Aim
-        from trine.policy.shares.program import highest_sum, space_of
-
         rates = problem.rates if self.aware else equal_rates(problem)
         rank = np.argsort(np.argsort(problem.arrival, kind="stable"))
-        worth = (len(problem) - rank) / rates.max(axis=1)
-        space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        return highest_sum(space, Aim(worth, np.ones(len(problem.types))), memory).allocation(problem)
+        worth = Worth((len(problem) - rank) / rates.max(axis=1), np.ones(len(problem.types)))
+        polytope = polytope_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
+        return of_solution(problem, highest_sum(polytope, worth, memory))
 
     def _pack(self, problem: Problem, order: Ints, chosen: Ints, x: Floats) -> Floats:
-        """Queued jobs join placed ones, in order; the first without a partner ends it. Partners leave ``x``."""
+        """Queued jobs join placed ones, in order, until one finds no co-runner. Both jobs of a pair leave ``x``."""
         rows = problem.pair_rows
         pair_x = np.zeros((len(rows), len(problem.types)))
         for job in order[chosen[order] < 0].tolist():
-            row, kind = _best_partner(problem, job, chosen, x)
-            if row < 0 or _relative(problem, row, kind) <= self.pack_above:
+            row, type_index = _best_co_runner(problem, job, chosen, x)
+            if row < 0 or _relative(problem, row, type_index) <= self.pack_above:
                 break
-            pair_x[row, kind] = 1.0
+            pair_x[row, type_index] = 1.0
             x[rows.jobs[row]] = 0.0
         return pair_x
 
 
-def _best_partner(problem: Problem, job: int, chosen: Ints, x: Floats) -> tuple[int, int]:
+def _best_co_runner(problem: Problem, job: int, chosen: Ints, x: Floats) -> tuple[int, int]:
     """The row of pairs, and the type, on which ``job`` and a job placed alone run best together; -1 for none."""
     rows = problem.pair_rows
     best, found = 0.0, (-1, -1)
     for row in np.flatnonzero((rows.jobs == job).any(axis=1)).tolist():
         other = int(rows.jobs[row].sum()) - job
-        kind = int(chosen[other])
-        if kind >= 0 and x[other, kind] == 1.0 and (together := _relative(problem, row, kind)) > best:
-            best, found = together, (row, kind)
+        type_index = int(chosen[other])
+        if type_index >= 0 and x[other, type_index] == 1.0 and (together := _relative(problem, row, type_index)) > best:
+            best, found = together, (row, type_index)
     return found
 
 
-def _relative(problem: Problem, row: int, kind: int) -> float:
+def _relative(problem: Problem, row: int, type_index: int) -> float:
     """Throughputs of a pair relative to running alone, added up."""
-    alone = problem.rates[problem.pair_rows.jobs[row], kind]
-    together = problem.pair_rows.rates[row, :, kind]
+    alone = problem.rates[problem.pair_rows.jobs[row], type_index]
+    together = problem.pair_rows.rates[row, :, type_index]
     return float(np.divide(together, alone, out=np.zeros(2), where=alone > 0).sum())
 
 

@@ -1,4 +1,4 @@
-"""Finish-time fairness (Themis): nobody ends much later than on an isolated share of the cluster."""
+"""Finish-time fairness (Themis): no job ends much later than on an isolated share of the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, of_solution
 from trine.policy.shares.base import (
     REFERENCE_DOC,
     REFERENCE_TYPE,
@@ -19,9 +19,9 @@ from trine.policy.shares.base import (
     shares_space,
     sharing_param,
 )
+from trine.policy.shares.explain import by_level
 from trine.policy.shares.problem import Problem
-from trine.policy.shares.program import lowest_slowdown, space_of
-from trine.policy.shares.words import by_level
+from trine.policy.shares.program import lowest_slowdown, polytope_of
 from trine.policy.view import Floats
 
 
@@ -50,14 +50,14 @@ class FinishTimeFairness(SharePolicy):
         isolated_s = _isolated_s(problem, memory, isolated_rate)
         if not steps.any():
             return allocation(problem, problem.isolated_share, exact(0.0))
-        space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
+        polytope = polytope_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
         ideal_s = np.where(steps > 0, isolated_s + steps / isolated_rate, 1.0)
         ids = problem.ids if self.aware else ()
-        found = lowest_slowdown(space, steps, problem.elapsed_s, ideal_s, memory, ids)
+        found = lowest_slowdown(polytope, steps, problem.elapsed_s, ideal_s, memory, ids)
         # Prices are those of the level that rho leaves; its slope by rho turns them into what rho gains.
         spare_s = np.maximum(found.value * ideal_s - problem.elapsed_s, 1e-12)
         slope = float(found.duals @ (steps * ideal_s / spare_s**2))
-        return found.allocation(problem, price_scale=1.0 / slope if slope > 0 else 0.0)
+        return of_solution(problem, found, price_scale=1.0 / slope if slope > 0 else 0.0)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         if not self.aware:

@@ -1,4 +1,4 @@
-"""Gandiva: equal time for everybody; when GPUs are short, random pairs share GPUs as long as that pays."""
+"""Gandiva: equal time for every job; when GPUs are short, random pairs share GPUs as long as that pays."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Gandiva(SharePolicy):
 
 
 def fits_at_once(problem: Problem) -> bool:
-    """Nobody needs to share: there are as many GPUs as all jobs ask for."""
+    """No job needs to share: there are as many GPUs as all jobs ask for."""
     return bool(problem.gang.sum() <= problem.capacity.sum())
 
 
@@ -118,7 +118,7 @@ def forget(memory: Memory, problem: Problem, rows: dict[frozenset[str], int], ga
 
 
 def draw(memory: Memory, problem: Problem, good: Callable[[frozenset[str]], bool]) -> None:
-    """As many draws as there are jobs without partner: two of equal gangs that are ``good`` together become a pair."""
+    """As many draws as jobs without co-runner: two of equal gangs that are ``good`` together become a pair."""
     waiting = [i for i in np.argsort(problem.arrival).tolist() if problem.ids[i] not in memory.co_runners]
     for _ in range(len(waiting)):
         if len(waiting) < 2:

@@ -8,18 +8,19 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation
+from trine.policy.shares.allocation import Allocation, of_solution
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
-from trine.policy.shares.entities import rule_of
+from trine.policy.shares.explain import NEAR
 from trine.policy.shares.problem import Problem, proportional
-from trine.policy.shares.program import highest_levels, space_of
-from trine.policy.shares.words import NEAR
+from trine.policy.shares.program import highest_levels, polytope_of
+from trine.policy.shares.solver.weights import EntityWeights, JobWeights, WeightRule
+from trine.policy.view import Ints
 
 
 @dataclass
 class Hierarchical(SharePolicy):
-    """All jobs rise together in normalised throughput thr(m, X) / Tn_m, by weight / gang. Who cannot rise while nobody
-    falls stays, its weight goes to the others of its entity, and the rest rises on, until nobody can.
+    """All jobs rise together in normalised throughput thr(m, X) / Tn_m, by weight / gang. A job that cannot rise unless
+    another falls stays, its weight goes to the others of its entity, and the rest rises on, until no job can.
 
     Within an entity the rule ``fairness`` divides its weight by the weights of the jobs, ``fifo`` gives it to the first
     that can still rise. Jobs without entity count for themselves, so that without entities this is weighted max-min
@@ -39,11 +40,12 @@ class Hierarchical(SharePolicy):
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         rates = problem.rates if self.aware else equal_rates(problem)
         normal = proportional(rates, problem.capacity)
-        space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing)).divided(normal)
+        polytope = polytope_of(problem, rates, self.aware and shares_space(problem, self.space_sharing)).divided(normal)
         order = np.argsort(problem.arrival, kind="stable")
-        found, levels = highest_levels(space.reordered(order), rule_of(problem, order), memory, self.finalise_all)
+        rule = weights_of(problem, order)
+        found = highest_levels(polytope.reordered(order), rule, memory, self.finalise_all)
         back = np.argsort(order)
-        return replace(found, x=found.x[back]).allocation(problem, levels=levels[back])
+        return of_solution(problem, replace(found, x=found.x[back], levels=found.levels[back]))
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         fastest = problem.spread((problem.rates == problem.rates.max(axis=1, keepdims=True)).astype(np.float64))
@@ -51,7 +53,27 @@ class Hierarchical(SharePolicy):
         sentences = []
         for i, level in enumerate(found.levels):
             entity = problem.entities[problem.entity[i]] if problem.entity[i] >= 0 else None
-            whose = f"entity {entity.name} ({entity.rule} inside)" if entity else "no entity"
+            group = f"entity {entity.name} ({entity.rule} inside)" if entity else "no entity"
             why = "all the time on its fastest type" if at_best[i] else "it cannot rise unless another job falls"
-            sentences.append(f"{whose}, level {level:.4g} of its proportional throughput: {why}")
+            sentences.append(f"{group}, level {level:.4g} of its proportional throughput: {why}")
         return sentences
+
+
+def weights_of(problem: Problem, order: Ints) -> WeightRule:
+    """How water filling weighs the jobs in ``order`` of arrival.
+
+    A job without an entity counts as one of its own, with its own weight.
+    """
+    entity, weight = problem.entity[order], problem.weight[order]
+    loose = entity < 0
+    if loose.all():
+        return JobWeights(weight)
+    count = int(loose.sum())
+    entity = entity.copy()
+    entity[loose] = len(problem.entities) + np.arange(count)
+    return EntityWeights(
+        entity,
+        np.concatenate([[e.weight for e in problem.entities], weight[loose]]),
+        np.concatenate([[e.rule == "fifo" for e in problem.entities], np.zeros(count, bool)]),
+        weight,
+    )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, of_solution
 from trine.policy.shares.base import (
     REFERENCE_DOC,
     REFERENCE_TYPE,
@@ -19,9 +19,9 @@ from trine.policy.shares.base import (
     shares_space,
     sharing_param,
 )
+from trine.policy.shares.explain import by_level
 from trine.policy.shares.problem import Problem
-from trine.policy.shares.program import lowest_makespan, space_of
-from trine.policy.shares.words import by_level
+from trine.policy.shares.program import highest_level, polytope_of
 
 
 @dataclass
@@ -46,10 +46,10 @@ class Makespan(SharePolicy):
         if not steps.any():
             return allocation(problem, problem.isolated_share, exact(0.0))
         rates = problem.rates if self.aware else reference_rates(problem, self.reference_type)
-        space = space_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
-        found = lowest_makespan(space, steps, memory, problem.ids if self.aware else ())
+        polytope = polytope_of(problem, rates, self.aware and shares_space(problem, self.space_sharing))
+        found = highest_level(polytope, steps, memory, problem.ids if self.aware else ())
         seconds = 1.0 / found.value
-        return found.allocation(problem, seconds, 1.0 / found.bound, price_scale=seconds**2)
+        return of_solution(problem, found, seconds, 1.0 / found.bound, price_scale=seconds**2)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         if not self.aware:

@@ -1,16 +1,16 @@
-"""Max-min fairness (least attained service, heterogeneity-aware): the worst-off job is as well off as can be."""
+"""Max-min fairness (least attained service, heterogeneity-aware): the smallest normalised throughput is as
+large as can be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trine.policy.shares.allocation import Allocation
+from trine.policy.shares.allocation import Allocation, of_solution
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
-from trine.policy.shares.kinds import level_by_kinds
+from trine.policy.shares.explain import by_level
 from trine.policy.shares.problem import Problem, proportional
-from trine.policy.shares.program import highest_level, space_of
-from trine.policy.shares.words import by_level
+from trine.policy.shares.program import highest_level, level_by_class, polytope_of
 from trine.policy.view import Floats
 
 
@@ -25,7 +25,7 @@ class MaxMinFairness(SharePolicy):
     title: ClassVar[str] = "the smallest normalised throughput is as large as can be"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.1"
     objective: ClassVar[str] = "smallest normalised throughput"
-    takes_kinds: ClassVar[bool] = True
+    takes_classes: ClassVar[bool] = True
     timeless: ClassVar[bool] = True
 
     aware: bool = aware_param()
@@ -34,10 +34,10 @@ class MaxMinFairness(SharePolicy):
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         rates = problem.rates if self.aware else equal_rates(problem)
         demand, sharing = self._demand(problem, rates), self.aware and shares_space(problem, self.space_sharing)
-        if sharing and problem.kind_pairs is not None:
-            return level_by_kinds(problem, problem.kind_pairs, demand, memory)
+        if sharing and problem.class_pairs is not None:
+            return level_by_class(problem, problem.class_pairs, demand, memory)
         ids = problem.ids if self.aware else ()
-        return highest_level(space_of(problem, rates, sharing), demand, memory, ids).allocation(problem)
+        return of_solution(problem, highest_level(polytope_of(problem, rates, sharing), demand, memory, ids))
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         rates = problem.rates if self.aware else equal_rates(problem)

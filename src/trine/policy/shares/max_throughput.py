@@ -1,4 +1,4 @@
-"""Max throughput: the sum of all throughputs is as large as can be, whoever it starves."""
+"""Max throughput: the sum of all throughputs is as large as can be, even where that starves jobs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation
+from trine.policy.shares.allocation import Allocation, of_solution
 from trine.policy.shares.base import Memory, SharePolicy, shares_space, sharing_param
 from trine.policy.shares.deadlines import best_sum, has_deadlines
-from trine.policy.shares.kinds import sum_by_kinds
-from trine.policy.shares.packed import Aim
+from trine.policy.shares.explain import by_prices, with_notes
 from trine.policy.shares.problem import Problem
-from trine.policy.shares.program import space_of
-from trine.policy.shares.words import by_prices, with_notes
+from trine.policy.shares.program import polytope_of, sum_by_class
+from trine.policy.shares.solver.linear import Worth
 
 
 @dataclass
@@ -28,7 +27,7 @@ class MaxThroughput(SharePolicy):
     name: ClassVar[str] = "max-throughput"
     title: ClassVar[str] = "the sum of throughputs is as large as can be"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
-    takes_kinds: ClassVar[bool] = True
+    takes_classes: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second of all jobs together"
 
     space_sharing: bool | None = sharing_param()
@@ -36,13 +35,13 @@ class MaxThroughput(SharePolicy):
 
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         sharing = shares_space(problem, self.space_sharing)
-        if sharing and problem.kind_pairs is not None and not (self.slo and has_deadlines(problem)):
-            return sum_by_kinds(problem, problem.kind_pairs, np.ones(len(problem.types)), memory)
+        if sharing and problem.class_pairs is not None and not (self.slo and has_deadlines(problem)):
+            return sum_by_class(problem, problem.class_pairs, np.ones(len(problem.types)), memory)
         problem = problem.listed() if sharing else problem
-        space = space_of(problem, problem.rates, sharing)
-        aim = Aim(np.ones(len(problem)), np.ones(len(problem.types)))
-        found, notes = best_sum(problem, space, aim, memory, self.slo)
-        return found.allocation(problem, notes=notes)
+        polytope = polytope_of(problem, problem.rates, sharing)
+        worth = Worth(np.ones(len(problem)), np.ones(len(problem.types)))
+        found, notes = best_sum(problem, polytope, worth, memory, self.slo)
+        return of_solution(problem, found, notes=notes)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         return with_notes(found, by_prices(problem, found))

@@ -9,14 +9,13 @@ import numpy as np
 
 from trine.core.errors import InputError
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation
+from trine.policy.shares.allocation import Allocation, of_solution
 from trine.policy.shares.base import Memory, SharePolicy, shares_space, sharing_param
 from trine.policy.shares.deadlines import best_ratio, best_sum, has_deadlines
-from trine.policy.shares.kinds import sum_by_kinds
-from trine.policy.shares.packed import Aim
+from trine.policy.shares.explain import by_prices, with_notes
 from trine.policy.shares.problem import WHERE, Problem
-from trine.policy.shares.program import space_of
-from trine.policy.shares.words import by_prices, with_notes
+from trine.policy.shares.program import polytope_of, sum_by_class
+from trine.policy.shares.solver.linear import Worth
 from trine.policy.view import Floats
 
 
@@ -32,7 +31,7 @@ class MinCost(SharePolicy):
     name: ClassVar[str] = "min-cost"
     title: ClassVar[str] = "as much throughput per price as can be, deadlines kept"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
-    takes_kinds: ClassVar[bool] = True
+    takes_classes: ClassVar[bool] = True
     objective: ClassVar[str] = "steps per second for a price of 1 per hour"
     uses_prices: ClassVar[bool] = True
 
@@ -45,15 +44,15 @@ class MinCost(SharePolicy):
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
         prices = self._prices(problem)
         sharing = shares_space(problem, self.space_sharing)
-        if sharing and problem.kind_pairs is not None and self.form == "normalised" and not has_deadlines(problem):
-            return sum_by_kinds(problem, problem.kind_pairs, 1.0 / prices, memory)
+        if sharing and problem.class_pairs is not None and self.form == "normalised" and not has_deadlines(problem):
+            return sum_by_class(problem, problem.class_pairs, 1.0 / prices, memory)
         problem = problem.listed() if sharing else problem
-        space = space_of(problem, problem.rates, sharing)
+        polytope = polytope_of(problem, problem.rates, sharing)
         if self.form == "ratio":
-            found, notes = best_ratio(problem, space, prices, memory, self.slo)
+            found, notes = best_ratio(problem, polytope, prices, memory, self.slo)
         else:
-            found, notes = best_sum(problem, space, Aim(np.ones(len(problem)), 1.0 / prices), memory, self.slo)
-        return found.allocation(problem, notes=notes)
+            found, notes = best_sum(problem, polytope, Worth(np.ones(len(problem)), 1.0 / prices), memory, self.slo)
+        return of_solution(problem, found, notes=notes)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         return with_notes(found, by_prices(problem, found))

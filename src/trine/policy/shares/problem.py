@@ -1,6 +1,6 @@
 """One allocation problem as arrays: GPU types, jobs, pairs, entities, prices. Shared by every share policy.
 
-No objective lives here, and no file is read here (see ``document``).
+No objective lives here, and no file is read here (see ``problem_json``).
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class KindPairs:
-    """Pairs by kinds of jobs, for many jobs of few kinds. Jobs of one kind have equal throughputs and gangs."""
+class ClassPairs:
+    """Pairs by class, for many jobs of few classes. Jobs of one class have equal throughputs and gangs."""
 
-    kind: Ints
-    """Of each job."""
+    class_of: Ints
+    """The class of each job."""
     pairs: Ints
-    """(rows, 2): kinds of equal gang; a kind with itself if two such jobs may share."""
+    """(rows, 2): classes of equal gang; a class with itself if two such jobs may share."""
     throughput: Floats
     """(rows, 2, types): steps per second of either while both run."""
 
     def rows(self, one: Ints, other: Ints) -> tuple[Ints, Flags]:
-        """The row for each two kinds, -1 for none, and whether it lists them the other way round."""
-        count = int(max(self.kind.max(initial=0), self.pairs.max(initial=0))) + 1
+        """The row for each two classes, -1 for none, and whether it lists them the other way round."""
+        count = int(max(self.class_of.max(initial=0), self.pairs.max(initial=0))) + 1
         row = np.full((count, count), -1, np.int64)
         row[self.pairs[:, 0], self.pairs[:, 1]] = np.arange(len(self.pairs))
-        turned = row[one, other] < 0
-        return np.where(turned, row[other, one], row[one, other]), turned
+        swapped = row[one, other] < 0
+        return np.where(swapped, row[other, one], row[one, other]), swapped
 
 
 def no_pairs(columns: int) -> Pairs:
@@ -87,8 +87,9 @@ class PairRows:
 class Problem:
     """Jobs by row, in the order given. Make one with ``Problem.of``, which checks it.
 
-    Columns are GPU types or, placement-aware, a type placed in some way (``column_type`` says whose capacity a column
-    takes). Columns of one type compete for the same GPUs, so a job uses the fastest of them: ``rates`` is by type.
+    Columns are GPU types or, placement-aware, a type placed in some way (``column_type`` is the type that a column
+    takes GPUs of). Columns of one type compete for the same GPUs, so a job uses the fastest of them: ``rates`` is by
+    type.
     """
 
     types: tuple[str, ...]
@@ -117,7 +118,7 @@ class Problem:
     prices: Floats
     """Per GPU and hour by type; NaN where not known."""
     pairs: Pairs
-    kind_pairs: KindPairs | None = None
+    class_pairs: ClassPairs | None = None
     """In place of ``pairs``."""
 
     @classmethod
@@ -139,7 +140,7 @@ class Problem:
         entities: Sequence[Entity] = (),
         prices: dict[str, float] | None = None,
         pairs: Pairs | None = None,
-        kind_pairs: KindPairs | None = None,
+        class_pairs: ClassPairs | None = None,
         where: str = WHERE,
     ) -> Problem:
         """A checked problem; ``columns`` are pairs of name and GPU type, by default the types themselves."""
@@ -167,7 +168,7 @@ class Problem:
             entities=tuple(entities),
             prices=np.array([(prices or {}).get(t, np.nan) for t in types], np.float64),
             pairs=no_pairs(len(cols)) if pairs is None else pairs,
-            kind_pairs=kind_pairs,
+            class_pairs=class_pairs,
         )
         check(problem, where)
         return problem
@@ -175,14 +176,14 @@ class Problem:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def with_known(self, told: dict[str, Any]) -> Problem:
+    def with_known(self, values: dict[str, Any]) -> Problem:
         """The same with other values by name, unchecked, for callers in a hurry: a tenth of what ``replace`` takes.
 
-        What is derived from them, as ``rates``, may be told as well.
+        What is derived from them, as ``rates``, may be given as well.
         """
         made = object.__new__(Problem)
         made.__dict__.update({name: self.__dict__[name] for name in _FIELDS})
-        made.__dict__.update(told)
+        made.__dict__.update(values)
         return made
 
     @cached_property
@@ -247,15 +248,15 @@ class Problem:
         return np.where(fits[:, None, :], self.pairs.throughput[:, :, column], 0.0), column
 
     def listed(self) -> Problem:
-        """The same problem with every pair of jobs listed that ``kind_pairs`` allows."""
-        if self.kind_pairs is None:
+        """The same problem with every pair of jobs listed that ``class_pairs`` allows."""
+        if self.class_pairs is None:
             return self
         one, other = np.triu_indices(len(self), 1)
-        row, turned = self.kind_pairs.rows(self.kind_pairs.kind[one], self.kind_pairs.kind[other])
+        row, swapped = self.class_pairs.rows(self.class_pairs.class_of[one], self.class_pairs.class_of[other])
         known = row >= 0
-        rates = self.kind_pairs.throughput[row[known]]
-        rates = np.where(turned[known][:, None, None], rates[:, ::-1], rates)
-        return replace(self, pairs=Pairs(np.stack([one, other], axis=1)[known], rates), kind_pairs=None)
+        rates = self.class_pairs.throughput[row[known]]
+        rates = np.where(swapped[known][:, None, None], rates[:, ::-1], rates)
+        return replace(self, pairs=Pairs(np.stack([one, other], axis=1)[known], rates), class_pairs=None)
 
     def spread(self, x: Floats) -> Floats:
         """Shares by type as shares by column."""
@@ -290,7 +291,7 @@ def check(problem: Problem, where: str = WHERE) -> None:
     _check_positive(problem, problem.weight, "weight", where)
     _check_positive(problem, problem.gang.astype(np.float64), "gpus", where)
     _check_pairs(problem, where)
-    _check_kinds(problem, where)
+    _check_class_pairs(problem, where)
     _check_places(problem, where)
 
 
@@ -333,19 +334,19 @@ def _check_pairs(problem: Problem, where: str) -> None:
         raise InputError(where, f"the pair of jobs {names} has {rates[k].min():g} steps/s", "0 or more", "pairs")
 
 
-def _check_kinds(problem: Problem, where: str) -> None:
-    table = problem.kind_pairs
+def _check_class_pairs(problem: Problem, where: str) -> None:
+    table = problem.class_pairs
     if table is None:
         return
     if not problem.plain or len(problem.pairs) or table.throughput.shape[1:] != (2, len(problem.types)):
-        raise InputError(where, "kinds of pairs beside listed pairs or placements", "one of the two", "kind_pairs")
-    _, first, member_of = np.unique(table.kind, return_index=True, return_inverse=True)
+        raise InputError(where, "kinds of pairs beside listed pairs or placements", "one of the two", "class_pairs")
+    _, first, member_of = np.unique(table.class_of, return_index=True, return_inverse=True)
     head = first[member_of]
     alike = (problem.throughput == problem.throughput[head]).all(axis=1) & (problem.gang == problem.gang[head])
     if not alike.all():
         job = problem.ids[int(np.argmin(alike))]
         raise InputError(
-            where, f"job {job} differs from others of its kind", "equal throughputs and gangs", "kind_pairs"
+            where, f"job {job} differs from others of its kind", "equal throughputs and gangs", "class_pairs"
         )
 
 

@@ -1,6 +1,8 @@
-"""What the optimising policies have in common: the shares a problem allows, and the best of them for an objective.
+"""What the optimising policies have in common: the polytope of a problem, and its best shares for an objective.
 
-Chooses between the structured solver and the program with pairs. No policy is stated here.
+Chooses the solver: the structured interior point without pairs, a vertex where leftover time should be used, linear
+programs with pairs, and linear programs over classes of jobs where the problem lists pairs by class. No policy is
+stated here.
 """
 
 from __future__ import annotations
@@ -10,162 +12,196 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trine.policy.shares import packed
-from trine.policy.shares.allocation import Allocation, Certificate, Note, allocation
+from trine.policy.shares.allocation import Allocation, allocation, exact
 from trine.policy.shares.base import Memory
-from trine.policy.shares.problem import Problem
-from trine.policy.shares.solver.form import Certified, RateProblem
-from trine.policy.shares.solver.rules import Rule
-from trine.policy.view import Floats
+from trine.policy.shares.problem import ClassPairs, Problem
+from trine.policy.shares.solver import class_pairs, finish_time, job_classes, linear, max_min, water_filling
+from trine.policy.shares.solver.linear import Worth
+from trine.policy.shares.solver.polytope import LevelProblem, Polytope, Solution
+from trine.policy.shares.solver.weights import WeightRule
+from trine.policy.view import Floats, Ints
 
 PROVEN = 1e-6
-"""An answer with a larger gap is given to the simplex method."""
+"""A solution with a larger gap is given to the simplex method."""
 VERTEX_ROWS = 300
 """Up to so many jobs a vertex is found in a few milliseconds."""
 
 
-@dataclass(frozen=True)
-class Solved:
-    """Shares by type, alone and in rows of pairs, and the proof of how good they are."""
-
-    x: Floats
-    y: Floats | None
-    value: float
-    bound: float
-    gap: float
-    duals: Floats
-    prices: Floats
-    solver: str
-
-    @classmethod
-    def of_certified(cls, found: Certified) -> Solved:
-        return cls(found.x, None, found.value, found.bound, found.gap, found.duals, found.prices, found.solver)
-
-    @classmethod
-    def of_packed(cls, found: packed.PackedAnswer) -> Solved:
-        y = found.y if len(found.y) else None
-        return cls(found.x, y, found.value, found.bound, found.gap, found.duals, found.prices, "highs")
-
-    def allocation(
-        self,
-        problem: Problem,
-        objective: float | None = None,
-        bound: float | None = None,
-        price_scale: float = 1.0,
-        levels: Floats | None = None,
-        notes: tuple[Note, ...] = (),
-    ) -> Allocation:
-        """As the answer of a policy; its objective may be another function of the value, with slope ``price_scale``."""
-        certificate = Certificate(
-            self.value if objective is None else objective,
-            self.bound if bound is None else bound,
-            self.solver,
-            max(self.gap, 0.0),
-            self.prices * price_scale,
-        )
-        return allocation(problem, self.x, certificate, self.y, levels, notes)
-
-
-def space_of(problem: Problem, rates: Floats, with_pairs: bool) -> packed.Space:
+def polytope_of(problem: Problem, rates: Floats, with_pairs: bool) -> Polytope:
     """The shares ``problem`` allows when jobs make ``rates`` steps/s alone."""
     gang = problem.gang.astype(np.float64)
     if not with_pairs:
-        return packed.Space.alone(rates, gang, problem.capacity)
-    return packed.Space(rates, gang, problem.capacity, problem.pair_rows.jobs, problem.pair_rows.rates)
+        return Polytope.alone(rates, gang, problem.capacity)
+    return Polytope(rates, gang, problem.capacity, problem.pair_rows.jobs, problem.pair_rows.rates)
 
 
-def highest_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequence[str] = ()) -> Solved:
+def highest_level(polytope: Polytope, demand: Floats, memory: Memory, ids: Sequence[str] = ()) -> Solution:
     """The largest t with throughput >= demand t for every job; ``ids`` name the rows from call to call."""
-    if len(space.jobs):
-        return Solved.of_packed(packed.level(space, demand, session=memory.session))
-    found = _generous_level(space, demand, memory, ids) if memory.generous and ids else None
+    if len(polytope.pairs):
+        return linear.highest_level(LevelProblem.over(polytope, demand), memory.session)
+    found = _vertex(polytope, demand, memory, ids) if memory.fills_leftover and ids else None
     if found is None:
-        from trine.policy.shares.solver import maxmin
-
-        form = RateProblem(rates=space.rates, demand=demand, gang=space.gang, capacity=space.capacity)
-        found = maxmin.solve(form, memory.start)
-    return Solved.of_certified(found)
+        problem = LevelProblem(rates=polytope.rates, demand=demand, gang=polytope.gang, capacity=polytope.capacity)
+        found = max_min.solve(problem, memory.start)
+    return found
 
 
-def _generous_level(space: packed.Space, demand: Floats, memory: Memory, ids: Sequence[str]) -> Certified | None:
-    """A vertex in which what the level leaves over goes to those who gain most; none where that takes too long."""
-    if len(ids) > VERTEX_ROWS or 0.0 in space.capacity.tolist():
+def _vertex(polytope: Polytope, demand: Floats, memory: Memory, ids: Sequence[str]) -> Solution | None:
+    """A vertex in which what the level leaves over goes to the jobs that gain most; none where that takes too long."""
+    if len(ids) > VERTEX_ROWS or 0.0 in polytope.capacity.tolist():
         return None
-    fair = space.rates @ (space.capacity / np.add.reduce(space.capacity))
+    fair = polytope.rates @ (polytope.capacity / np.add.reduce(polytope.capacity))
     if not np.minimum.reduce(demand * fair) > 0:
         return None
-    form = RateProblem.unchecked(space.rates, demand, space.gang, space.capacity)
-    return memory.vertices.solve(form, space.rates / fair[:, None], ids)
-
-
-def lowest_makespan(space: packed.Space, steps_left: Floats, memory: Memory, ids: Sequence[str] = ()) -> Solved:
-    """The smallest time in which all steps can be made; the value is its inverse."""
-    if len(space.jobs) or (memory.generous and ids):
-        return highest_level(space, steps_left, memory, ids)
-    from trine.policy.shares.solver.makespan import solve_makespan
-
-    return Solved.of_certified(solve_makespan(space.rates, steps_left, space.gang, space.capacity, memory.start))
+    problem = LevelProblem.unchecked(polytope.rates, demand, polytope.gang, polytope.capacity)
+    return memory.vertices.solve(problem, polytope.rates / fair[:, None], ids)
 
 
 def lowest_slowdown(
-    space: packed.Space,
+    polytope: Polytope,
     steps_left: Floats,
     elapsed_s: Floats,
     ideal_s: Floats,
     memory: Memory,
     ids: Sequence[str] = (),
-) -> Solved:
+) -> Solution:
     """The smallest rho with elapsed + steps / throughput <= rho ideal for every job."""
-    from trine.policy.shares.packed_slowdown import Finish, slowdown
-    from trine.policy.shares.solver.finish_time import solve_finish_time
-
-    finish = Finish(steps_left, elapsed_s, ideal_s)
-    if len(space.jobs):
-        return slowdown(space, finish, memory.session)
-    found = Solved.of_certified(
-        solve_finish_time(space.rates, steps_left, elapsed_s, ideal_s, space.gang, space.capacity, memory.start)
-    )
-    if found.gap <= PROVEN and memory.generous and ids:
-        spare_s = found.value * ideal_s - elapsed_s
-        demand = np.divide(steps_left, spare_s, out=np.zeros_like(spare_s), where=spare_s > 0)
-        level = _generous_level(space, demand, memory, ids)
-        return found if level is None or level.value < 1 - PROVEN else replace(found, x=level.x)
-    if found.gap <= PROVEN:
+    finish = finish_time.Finish(steps_left, elapsed_s, ideal_s)
+    if len(polytope.pairs):
+        return finish_time.solve_finish_time_pairs(polytope, finish, memory.session)
+    rates, gang, capacity = polytope.rates, polytope.gang, polytope.capacity
+    found = finish_time.solve_finish_time(rates, steps_left, elapsed_s, ideal_s, gang, capacity, memory.start)
+    if found.gap > PROVEN:
+        by_simplex = finish_time.solve_finish_time_pairs(polytope, finish, memory.session)
+        return min(found, by_simplex, key=lambda one: one.gap)
+    if not (memory.fills_leftover and ids):
         return found
-    return min(found, slowdown(space, finish, memory.session), key=lambda answer: answer.gap)
+    spare_s = found.value * ideal_s - elapsed_s
+    demand = np.divide(steps_left, spare_s, out=np.zeros_like(spare_s), where=spare_s > 0)
+    level = _vertex(polytope, demand, memory, ids)
+    return found if level is None or level.value < 1 - PROVEN else replace(found, x=level.x)
 
 
-def highest_sum(space: packed.Space, aim: packed.Aim, memory: Memory, floor: Floats | None = None) -> Solved:
-    """The largest sum of what ``aim`` counts; ``InfeasibleError`` if the floors cannot be reached together."""
-    if len(space.jobs):
-        return Solved.of_packed(packed.total(space, aim, floor, session=memory.session))
-    from trine.policy.shares.solver.linear import maximise_sum
-
-    worth = aim.everywhere(space)
-    return Solved.of_certified(
-        maximise_sum(worth, space.gang, space.capacity, rates=space.rates, floors=floor, session=memory.session)
+def highest_sum(polytope: Polytope, worth: Worth, memory: Memory, floor: Floats | None = None) -> Solution:
+    """The largest sum of what ``worth`` counts; ``InfeasibleError`` if the floors cannot be reached together."""
+    if len(polytope.pairs):
+        return linear.highest_sum(polytope, worth, floor, session=memory.session)
+    return linear.maximise_sum(
+        worth.alone(polytope),
+        polytope.gang,
+        polytope.capacity,
+        rates=polytope.rates,
+        floors=floor,
+        session=memory.session,
     )
 
 
-def highest_levels(space: packed.Space, rule: Rule, memory: Memory, finalise_all: bool) -> tuple[Solved, Floats]:
-    """Water filling of normalised rates: shares that give every job its level, and the levels.
+def highest_levels(polytope: Polytope, rule: WeightRule, memory: Memory, finalise_all: bool) -> Solution:
+    """Water filling of normalised rates: shares that give every job its level.
 
     The value is what the first pass raises every weight to.
     """
-    demand = rule.weights(np.zeros(len(space.rates), bool)) / space.gang
-    first = demand > 0
-    y: Floats | None = None
-    if len(space.jobs):
-        from trine.policy.shares import packed_fill
+    if len(polytope.pairs):
+        return water_filling.fill_pairs(polytope, rule, memory.session, finalise_all)
+    there = polytope.capacity > 0
+    rates, capacity = polytope.rates[:, there], polytope.capacity[there]
+    found = water_filling.fill(rates, polytope.gang, capacity, rule, finalise_all=finalise_all)
+    x = np.zeros(polytope.rates.shape)
+    x[:, there] = found.x
+    return replace(found, x=x)
 
-        both = packed_fill.fill(space, rule, memory.session, finalise_all)
-        x, y, levels, gap, solver = both.x, both.y, both.levels, both.gap, "highs"
-    else:
-        from trine.policy.shares.solver.filling import fill
 
-        there = space.capacity > 0
-        found = fill(space.rates[:, there], space.gang, space.capacity[there], rule, finalise_all=finalise_all)
-        x, levels, gap, solver = np.zeros(space.rates.shape), found.levels, found.gap, "ipm"
-        x[:, there] = found.x
-    value = float((levels[first] / demand[first]).min())
-    return Solved(x, y, value, value * (1 + gap), gap, np.zeros(0), np.zeros(0), solver), levels
+# -- pairs by class --------------------------------------------------------------------------------------------------
+
+
+def level_by_class(problem: Problem, table: ClassPairs, demand: Floats, memory: Memory) -> Allocation:
+    """The largest t with throughput >= demand t for every job, pairs of classes taking part.
+
+    Of all shares that reach it, those with the most throughput over demand: time that the job with the least cannot use
+    is not lost.
+    """
+    alone = _all_alone(problem, table)
+    if alone is not None:
+        level = float(((problem.rates * alone).sum(axis=1) / demand).min())
+        return allocation(problem, alone, exact(level))
+    classes = _DemandClasses.of(problem, table, demand, memory)
+    return classes.allocation(classes.solver.max_min(classes.size, demand[classes.first], most_rate=True))
+
+
+def _all_alone(problem: Problem, table: ClassPairs) -> Floats | None:
+    """Every job on its fastest type all the time, if there are GPUs for that and no job is faster next to another."""
+    fastest, best = problem.rates.argmax(axis=1), problem.rates.max(axis=1)
+    if (np.bincount(fastest, problem.gang, len(problem.types)) > problem.capacity).any():
+        return None
+    of_class = np.zeros(int(table.class_of.max(initial=0)) + 1)
+    of_class[table.class_of] = best
+    if len(table.pairs) and (table.throughput.max(axis=2) > of_class[table.pairs]).any():
+        return None
+    return np.asarray(np.arange(len(problem.types)) == fastest[:, None], np.float64)
+
+
+def sum_by_class(problem: Problem, table: ClassPairs, type_worth: Floats, memory: Memory) -> Allocation:
+    """The largest sum of throughputs, each counted by the worth of the type."""
+    classes = _DemandClasses.of(problem, table, np.ones(len(problem)), memory)
+    polytope = classes.solver.classes
+    pair_worth = polytope.pair_rates.sum(axis=1) * type_worth
+    return classes.allocation(classes.solver.max_sum(classes.size, polytope.rates * type_worth, pair_worth))
+
+
+@dataclass(frozen=True)
+class _DemandClasses:
+    """Jobs of one class and one demand, in an order that does not depend on the order of the jobs."""
+
+    first: Ints
+    """A job of each."""
+    member_of: Ints
+    size: Floats
+    solver: class_pairs.PairSolver
+
+    @classmethod
+    def of(cls, problem: Problem, table: ClassPairs, demand: Floats, memory: Memory) -> _DemandClasses:
+        found = job_classes.find((table.class_of.astype(np.float64), demand))
+        assert found is not None
+        order = np.lexsort((demand[found.first], table.class_of[found.first]))
+        first, place = found.first[order], np.argsort(order)
+        polytope = _class_polytope(problem, table, first)
+        solver: class_pairs.PairSolver | None = memory.warm.get("classes")
+        if solver is None or not _same(solver.classes, polytope):
+            kept = None if solver is None else solver.session
+            solver = memory.warm["classes"] = class_pairs.PairSolver(polytope, kept)
+        return cls(first, place[found.member_of], found.size[order].astype(np.float64), solver)
+
+    def allocation(self, found: Solution) -> Allocation:
+        polytope = self.solver.classes
+        y = polytope.pair_rates[:, 0] if found.y is None else found.y
+        pair_jobs, pair_shares = class_pairs.split(found, polytope, self.member_of)
+        return Allocation(
+            shares=np.clip(found.x[self.member_of], 0.0, 1.0),
+            pair_jobs=pair_jobs,
+            pair_shares=pair_shares,
+            effective=self.solver.rate(found.x, y, self.size)[self.member_of],
+            objective=found.value,
+            bound=found.bound,
+            gap=max(found.gap, 0.0),
+            solver=found.solver,
+            prices=found.prices,
+        )
+
+
+def _class_polytope(problem: Problem, table: ClassPairs, first: Ints) -> Polytope:
+    """One row for each of the jobs ``first``, and every two rows whose classes may share GPUs, once."""
+    one, other = np.triu_indices(len(first))
+    row, swapped = table.rows(table.class_of[first[one]], table.class_of[first[other]])
+    known = row >= 0
+    one, other, row, swapped = one[known], other[known], row[known], swapped[known]
+    rates = table.throughput[row]
+    rates = np.where(swapped[:, None, None], rates[:, ::-1], rates) * problem.fits[first[one]][:, None, :]
+    gang = problem.gang[first].astype(np.float64)
+    return Polytope(problem.rates[first], gang, problem.capacity, np.stack([one, other], axis=1), rates)
+
+
+def _same(one: Polytope, other: Polytope) -> bool:
+    return all(
+        np.array_equal(getattr(one, part), getattr(other, part))
+        for part in ("rates", "gang", "capacity", "pairs", "pair_rates")
+    )

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, take_fastest, whole_shares
 from trine.policy.shares.base import Memory, SharePolicy
-from trine.policy.shares.greedy import take_fastest, whole_shares
 from trine.policy.shares.problem import Problem
 from trine.policy.view import Floats
 

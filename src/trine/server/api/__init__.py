@@ -1,1 +1,1 @@
-"""The HTTP API: requests in, verbs of ``server.service`` called, their values out as JSON. Decides nothing itself."""
+"""The HTTP API: requests in, verbs of ``server.interface`` called, their values out as JSON. Decides nothing itself."""

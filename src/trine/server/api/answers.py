@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from trine.core.errors import nearest
 from trine.server.api.errors import ApiError
-from trine.server.service import Caller, DaemonView, Explanation, JobView, NodeView
+from trine.server.interface import Caller, DaemonView, Explanation, JobView, NodeView
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ daemon_answer = _answer(DaemonView)
 
 
 def caller_of(request: Request) -> Caller:
-    """Whom the gate let in."""
+    """The caller that the gate let in."""
     caller: Caller = request.scope["caller"]
     return caller
 

@@ -22,7 +22,8 @@ from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
 from trine.server.api.watches import Watches
-from trine.server.service import Refused, Service
+from trine.server.dashboard.page import page_routes
+from trine.server.interface import Refused, Service
 
 ABOUT = (
     "Submit jobs, see why they wait, follow their logs. Every call but `/healthz` needs a token, this description too: "
@@ -45,7 +46,7 @@ def build_app(
     log: RequestLog | None = None,
     log_requests: bool = True,
 ) -> FastAPI:
-    """The API of ``service``; ``log`` is told of failures and, if ``log_requests``, of every request.
+    """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request.
 
     ``app.state.watches.close()`` ends calls that last, before a shutdown."""
     app = FastAPI(title="trine", version=trine.__version__, description=ABOUT, docs_url=None, redoc_url=None)
@@ -57,6 +58,7 @@ def build_app(
     for routes in (JobRoutes(service, watches), LogRoute(service, watches), NodeRoutes(service), PlainRoutes(service)):
         routes.add_to(router)
     app.include_router(router)
+    app.router.routes.extend(page_routes())
     _add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
     app.add_middleware(Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from trine.core.errors import InputError
-from trine.server.service import Refused
+from trine.server.interface import Refused
 
 
 class ErrorView(BaseModel):

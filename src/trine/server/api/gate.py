@@ -15,20 +15,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
-from trine.server.service import Caller
+from trine.server.dashboard.page import is_page
+from trine.server.interface import Caller
 
-OPEN_PATHS = frozenset({"/healthz"})
+_PROBE = "/healthz"
 LONGEST_TOKEN = 256
 Shortcuts = Mapping[tuple[str, str], Callable[[Scope], Awaitable[Response]]]
 """Handlers by method and path that are called without the framework, which would cost more than they do."""
 
 
+def is_open(path: str) -> bool:
+    """No token is needed: the probe, which says nothing, and the pages, which say nothing of the daemon."""
+    return path == _PROBE or is_page(path)
+
+
 class StalledClientError(Exception):
-    """Nobody is left to tell."""
+    """The client no longer reads: there is no point in an answer."""
 
 
 class Authority(Protocol):
-    """Turns a token into a caller."""
+    """Finds the caller of a token."""
 
     def caller(self, token: str) -> Caller | None: ...
 
@@ -77,7 +83,7 @@ class Gate:
             self._note(scope, answer.status, time.perf_counter() - started_s)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if scope["path"] not in OPEN_PATHS:
+        if not is_open(scope["path"]):
             scope["caller"] = self._caller(scope)
             scope["still known"] = lambda: self._still_known(scope)
         if self._requests > self._limits.requests + self._limits.watches:
@@ -114,14 +120,14 @@ class Gate:
             return False
 
     async def _bug(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Whoever called learns nothing of the inside; the operator finds the traceback in the log."""
+        """The caller learns nothing of the inside; the operator finds the traceback in the log."""
         if self._log is not None:
             self._log.error("request failed", method=scope["method"], path=_path(scope), exc_info=True)
         message = "The daemon failed to carry this out; its log says why."
         await answer.instead(ApiError("internal", message), scope, receive)
 
     def _note(self, scope: Scope, status: int, took_s: float) -> None:
-        if self._log is None or not self._log_requests or scope["path"] in OPEN_PATHS:
+        if self._log is None or not self._log_requests or is_open(scope["path"]):
             return
         caller = scope.get("caller")
         user = caller.user if caller else ""
@@ -198,10 +204,10 @@ async def _collect(receive: Receive, limits: Limits) -> bytes:
 
 
 async def _discard(scope: Scope, receive: Receive, limits: Limits) -> None:
-    """Read on for a while: who is still sending when the connection is closed never gets to read the answer."""
+    """Read on for a while: a client that still sends when the connection is closed never gets to read the answer."""
     declared = _header(scope, b"content-length")
     if _header(scope, b"expect") or (declared and not (declared.isdigit() and int(declared) <= limits.discard_bytes)):
-        return  # who expects our word before sending anything is told at once, and so is who would send too much
+        return  # a client that waits for "100 Continue", or would send too much, is answered at once
     size = 0
     try:
         async with asyncio.timeout(limits.body_s):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from trine.server.api.answers import ID, caller_of, explanation_answer, job_answer, jobs_answer
 from trine.server.api.errors import ApiError, documented
 from trine.server.api.watches import Watches, still_known
-from trine.server.service import LIVE_STATES, Explanation, JobState, JobView, Service
+from trine.server.interface import LIVE_STATES, Explanation, JobState, JobView, Service
 
 JobId = Annotated[str, Path(description="The id that the submission returned.", pattern=ID, examples=["17"])]
 StateName = Literal[

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import stat
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -15,11 +13,12 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from trine.executor.base import JobLog
 from trine.server.api.answers import caller_of
 from trine.server.api.errors import documented
 from trine.server.api.jobs import JobId
 from trine.server.api.watches import Watches
-from trine.server.service import Caller, NotFound, Service
+from trine.server.interface import Caller, NotFound, OpenLog, Service
 
 CHUNK_BYTES = 65_536
 TAIL_BYTES = 64 << 20
@@ -69,7 +68,7 @@ class LogRoute:
         self, request: Request, job_id: JobId, offset: Offset = 0, follow: Follow = False, rank: Rank = 0
     ) -> Response:
         """What one rank of the job wrote to its standard output and error, over all its attempts."""
-        log = Log(self._service.log_path(job_id, caller_of(request), rank), offset)
+        log = LogReader(self._service.job_log(job_id, caller_of(request), rank), offset)
         if follow:
             self._watches.check_room(caller_of(request))
         parts = self._follow(log, job_id, request) if follow else log.parts()
@@ -78,10 +77,10 @@ class LogRoute:
 
     async def offset(self, request: Request, job_id: JobId, tail: Lines, rank: Rank = 0) -> LogOffset:
         """Where the last `tail` lines of a log begin; at most 64 MB before its end."""
-        path = self._service.log_path(job_id, caller_of(request), rank)
-        return LogOffset(offset=await asyncio.to_thread(tail_offset, path, tail))
+        opens = self._service.job_log(job_id, caller_of(request), rank)
+        return LogOffset(offset=await asyncio.to_thread(tail_offset, opens, tail))
 
-    async def _follow(self, log: Log, job_id: str, request: Request) -> AsyncIterator[bytes]:
+    async def _follow(self, log: LogReader, job_id: str, request: Request) -> AsyncIterator[bytes]:
         with self._watches.one(caller_of(request)):
             while True:
                 # Asked before reading: what was written before the end is then read for certain.
@@ -98,50 +97,50 @@ class LogRoute:
             return True
 
 
-class Log:
-    """A log file that is read on from where it was left; ``offset`` may be negative until the file exists."""
+class LogReader:
+    """A log that is read on from where it was left; ``offset`` may be negative until the log exists."""
 
-    def __init__(self, path: str, offset: int) -> None:
-        self._path, self._offset = path, offset
+    def __init__(self, opens: OpenLog, offset: int) -> None:
+        self._open, self._offset = opens, offset
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """What there is between the offset and the file's present end."""
-        descriptor = await asyncio.to_thread(_open, self._path)
-        if descriptor is None:
+        """What there is between the offset and the present end of the log."""
+        log = await asyncio.to_thread(self._open)
+        if log is None:
             return
         try:
-            size = os.fstat(descriptor).st_size
+            size = log.size()
             if self._offset < 0:
                 self._offset = max(0, size + self._offset)
-            while part := await asyncio.to_thread(os.pread, descriptor, self._wanted(size), self._offset):
+            while part := await asyncio.to_thread(log.read, self._offset, self._wanted(size)):
                 self._offset += len(part)
                 yield part
         finally:
-            os.close(descriptor)
+            log.close()
 
     def _wanted(self, size: int) -> int:
         return max(0, min(CHUNK_BYTES, size - self._offset))
 
 
-def tail_offset(path: str, lines: int) -> int:
+def tail_offset(opens: OpenLog, lines: int) -> int:
     """First byte of the last ``lines`` lines, the last of which may lack its end; 0 if there is no log."""
-    descriptor = _open(path)
-    if descriptor is None:
+    log = opens()
+    if log is None:
         return 0
     try:
-        return _back(descriptor, os.fstat(descriptor).st_size, lines)
+        return _back(log, log.size(), lines)
     finally:
-        os.close(descriptor)
+        log.close()
 
 
-def _back(descriptor: int, size: int, lines: int) -> int:
+def _back(log: JobLog, size: int, lines: int) -> int:
     if not lines or not size:
         return size
     # The end of the last line ends a line and begins none.
     end, first, left = size - 1, max(0, size - TAIL_BYTES), lines
     while end > first:
         begin = max(first, end - CHUNK_BYTES)
-        part = os.pread(descriptor, end - begin, begin)
+        part = log.read(begin, end - begin)
         found = part.count(b"\n")
         if found >= left:
             return begin + _nth_last(part, left) + 1
@@ -155,15 +154,3 @@ def _nth_last(part: bytes, n: int) -> int:
     for _ in range(n):
         at = part.rindex(b"\n", 0, at)
     return at
-
-
-def _open(path: str) -> int | None:
-    """A job may own its log: a link or a pipe put there in its place is not opened as if it were one."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None

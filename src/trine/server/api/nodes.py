@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from trine.server.api.answers import NODE_NAME, caller_of, daemon_answer, node_answer, nodes_answer
 from trine.server.api.errors import ApiError, documented
-from trine.server.service import DaemonView, NodeView, Service
+from trine.server.interface import DaemonView, NodeView, Service
 
 NodeName = Annotated[str, Path(description="The node's name.", pattern=NODE_NAME, examples=["node0"])]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

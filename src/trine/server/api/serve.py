@@ -84,8 +84,8 @@ def bind(host: str = LOOPBACK, port: int | None = 0) -> socket.socket:
 def bind_local(state: Path) -> Iterator[socket.socket | None]:
     """A listening unix socket in ``state``; ``None`` where the file system cannot hold one.
 
-    Everybody who may enter the directory can connect: tokens decide, as they do over TCP. What a daemon before left
-    there is replaced, so only who has the state directory to itself may call this.
+    All users that may enter the directory can connect: tokens decide, as they do over TCP. What a daemon before left
+    there is replaced, so only the daemon that holds the lock of the state directory may call this.
     """
     path = state / SOCKET
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,7 +124,7 @@ def _short(path: Path) -> Iterator[str]:
 def usable_url(host: str, listener: socket.socket, tls: tuple[Path, Path] | None = None) -> str:
     """The URL by which programs on this machine reach ``listener``, which listens on ``host``.
 
-    Nobody connects to a wildcard address, and a certificate is valid for the names in it only.
+    Clients cannot connect to a wildcard address, and a certificate is valid for the names in it only.
     """
     bound = str(listener.getsockname()[0])
     reached = _ANY.get(bound, bound)
@@ -141,10 +141,10 @@ def certificate_names(certificate: Path) -> list[str]:
     """The names and addresses that a certificate is valid for; empty if they cannot be read."""
     try:
         # The one decoder in the standard library that needs no connection.
-        told = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
+        decoded = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
         return []
-    return [name for kind, name in told.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
+    return [name for kind, name in decoded.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
 
 
 def url_of(listener: socket.socket, secure: bool = False) -> str:

@@ -15,7 +15,7 @@ from trine.inputs.job_rules import MAX_JOBS
 from trine.inputs.job_spec import parse_jobs
 from trine.server.api.answers import unknown_parameter
 from trine.server.api.errors import ApiError, invalid, refusal
-from trine.server.service import Refused, Service
+from trine.server.interface import Refused, Service
 
 _KEY = re.compile(r"[!-~]{1,128}")
 _JOB = {"$ref": "#/components/schemas/JobSpec"}

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
-from trine.server.service import Caller
+from trine.server.interface import Caller
 
 LOOK_EVERY_S = 0.5
 """Logs grow without a word, so followers look this often; so do waiters whose client may have gone."""

@@ -38,13 +38,13 @@ class LoadedWorld:
     type_speeds: Mapping[str, Mapping[str, float]]
     """Compute speed by model and GPU type, 1 on the reference type: compute on a type is compute_s / speed."""
     settings: dict[str, Any]
-    """Settings of a run that the world fixes unless told otherwise: ``round_s``, ``restore_s``, ``link_sharing``."""
+    """Settings that the world fixes unless a run has its own: ``round_s``, ``restore_s``, ``link_sharing``."""
 
     @property
     def notes(self) -> list[str]:
         """Sentences for a reader of results."""
-        told = f"rounds of {self.settings['round_s']:g} s, {self.settings['restore_s']:g} s after a stop or move"
-        what = f"World of {len(self.jobs):,} jobs on {self.cluster.describe()}; {told} unless set otherwise."
+        defaults = f"rounds of {self.settings['round_s']:g} s, {self.settings['restore_s']:g} s after a stop or move"
+        what = f"World of {len(self.jobs):,} jobs on {self.cluster.describe()}; {defaults} unless set otherwise."
         return [what]
 
 
@@ -70,19 +70,19 @@ def load_world(folder: str) -> LoadedWorld:
 @lru_cache(maxsize=4)
 def _load(folder: str, stamps: tuple[tuple[str, int, int], ...]) -> LoadedWorld:  # noqa: ARG001
     path = Path(folder)
-    told = _read_cluster(path)
-    gpus = read_gpus(path, told.types)
-    _check_shape(gpus.path, gpus.nodes, told.shape)
-    cluster = _cluster(path.name, gpus.nodes, gpus.slowdowns, told.shape)
-    found = read_jobs(path, told.shape, cluster.types, tuple(gpus.slowdowns), told.restart_s)
+    stated = _read_cluster(path)
+    gpus = read_gpus(path, stated.types)
+    _check_shape(gpus.path, gpus.nodes, stated.shape)
+    cluster = _cluster(path.name, gpus.nodes, gpus.slowdowns, stated.shape)
+    found = read_jobs(path, stated.shape, cluster.types, tuple(gpus.slowdowns), stated.restart_s)
     return LoadedWorld(
         cluster=cluster,
         jobs=found.jobs,
         jobs_path=found.path,
-        throughputs=_throughputs(found, told.shape, cluster.types),
+        throughputs=_throughputs(found, stated.shape, cluster.types),
         traffic=TrafficTable({name: model.traffic for name, model in found.models.items()}),
         type_speeds={name: model.speeds for name, model in found.models.items()},
-        settings={"round_s": told.round_s, "restore_s": told.restart_s, "link_sharing": "duty"},
+        settings={"round_s": stated.round_s, "restore_s": stated.restart_s, "link_sharing": "duty"},
     )
 
 
@@ -96,9 +96,9 @@ def _read_cluster(folder: Path) -> _ClusterFile:
         uplink_bytes_per_s=top.number("uplink_bytes_per_s", above=0),
     )
     shape = Shape(top.integer("gpus_per_node", minimum=1), top.integer("nodes_per_rack", minimum=1), links, inside)
-    told = _ClusterFile(shape, tuple(inside), top.number("round_s", above=0), top.number("restart_s", minimum=0))
+    stated = _ClusterFile(shape, tuple(inside), top.number("round_s", above=0), top.number("restart_s", minimum=0))
     top.finish()
-    return told
+    return stated
 
 
 def _intra(by_type: Keys) -> dict[str, float]:

@@ -8,7 +8,7 @@ from trine.inputs.csv_table import Row
 from trine.trace.format import Draft, Format, Layout
 
 
-class Model(NamedTuple):
+class PalModel(NamedTuple):
     """Seconds per iteration on a median GPU, packed; variability class; where both come from."""
 
     step_s: float
@@ -18,17 +18,17 @@ class Model(NamedTuple):
 
 _CODE = "hal-uw/blox-pal, workload/workload.py: get_per_iter_time, get_perfclass"
 MODELS = {
-    "resnet50": Model(0.17540429367763434, "A", _CODE),
-    "BERT": Model(0.179, "B", _CODE),
-    "DCGAN": Model(0.0469266931, "B", _CODE),
-    "GPT2": Model(3.5714, "B", _CODE),
-    "vgg19": Model(0.300610341, "C", _CODE),
-    "PointNet": Model(0.28125, "D", _CODE),
+    "resnet50": PalModel(0.17540429367763434, "A", _CODE),
+    "BERT": PalModel(0.179, "B", _CODE),
+    "DCGAN": PalModel(0.0469266931, "B", _CODE),
+    "GPT2": PalModel(3.5714, "B", _CODE),
+    "vgg19": PalModel(0.300610341, "C", _CODE),
+    "PointNet": PalModel(0.28125, "D", _CODE),
 }
 # The Shockwave-like workloads draw `duration` in seconds (generate_shockwave_trace.py) and their readers count
 # iterations of one second (blox_exp/submit_modified.py, and the reader of the num_iters layout); get_perfclass puts
 # every other model into class A.
-OTHER = Model(1.0, "A", "hal-uw/blox-pal, blox_exp/submit_modified.py; workload/workload.py: get_perfclass")
+OTHER = PalModel(1.0, "A", "hal-uw/blox-pal, blox_exp/submit_modified.py; workload/workload.py: get_perfclass")
 
 
 class Pal(Format):

@@ -10,7 +10,7 @@ from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.inputs.csv_table import Row
 from trine.trace.format import Draft, Format, Layout
-from trine.trace.source import Sample
+from trine.trace.source import FirstLine
 
 REQUIRED = ("job_id", "submit_s", "gpus")
 OPTIONAL = (
@@ -37,11 +37,11 @@ class Trine(Format):
         "job_id,submit_s,gpus,duration_s\n0,0,1,60\n1,30,8,3600\n",
     )
 
-    def detects(self, sample: Sample) -> bool:
+    def detects(self, sample: FirstLine) -> bool:
         # Unknown columns do not make it another format: they are mistakes to be named.
         return set(REQUIRED) <= set(sample.fields)
 
-    def columns(self, sample: Sample) -> dict[str, int]:
+    def columns(self, sample: FirstLine) -> dict[str, int]:
         known = self.layouts[0].columns + self.layouts[0].optional
         for column in sample.fields:
             if column not in known:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.property.strategies import stable
 from trine.core.job import Job
 from trine.engine.job_table import JobTable
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
+from trine.policy.shares.rounds.deficit_scheduler import AT_LEAST, SLACK, DeficitScheduler
 from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.view import View
 
@@ -158,3 +162,32 @@ def test_a_job_that_was_away_and_returns_gets_its_own_share() -> None:
     assert floor.choose().wanted == {0: FAST, 1: SLOW}
     floor.grant([[0.0, 1.0], [1.0, 0.0]])
     assert floor.choose().wanted == {0: SLOW, 1: FAST}
+
+
+def first_change_s(scheduler: DeficitScheduler, stay_s: float) -> float:
+    """Seconds until a waiting job passes one that has GPUs of a type it wants, comparing all with all."""
+    accounts = scheduler.accounts.values()
+    behind_s = {a.unit: [d + s * ROUND_S for d, s in zip(a.deficit_s, a.share, strict=True)] for a in accounts}
+    waits = [
+        (behind_s[holder.unit][j] + stay_s - behind_s[waiting.unit][j]) / (waiting.share[j] + 1 - holder.share[j])
+        for waiting in accounts
+        for holder in accounts
+        for j in waiting.types
+        if waiting.entitled < 0 and holder.entitled == j
+    ]
+    return min([wait_s for wait_s in waits if wait_s >= 0], default=math.inf)
+
+
+@given(st.integers(2, 30), st.integers(1, 4), st.sampled_from((0.0, 1.0, 3.0)), st.randoms(use_true_random=False))
+@stable(60)
+def test_the_change_foreseen_is_the_first_of_all(jobs: int, gpus: int, stay_rounds: float, rng: random.Random) -> None:
+    """Searching the nearest thresholds only finds what comparing each job with every other finds."""
+    floor = Floor([gpus, 0], [1] * jobs, stay_rounds)
+    weights = [rng.random() + 0.01 for _ in range(jobs)]
+    floor.grant([[min(0.99, weight * gpus / sum(weights)), 0.0] for weight in weights])
+    floor.choose()
+    for _ in range(10):
+        floor.later(rng.uniform(0.1, 2.0) * ROUND_S)
+        floor.choose()
+        wait_s = first_change_s(floor.scheduler, stay_rounds * ROUND_S) + SLACK * stay_rounds * ROUND_S
+        assert floor.scheduler.change_s == pytest.approx(floor.now + max(wait_s, AT_LEAST * ROUND_S), rel=1e-9)

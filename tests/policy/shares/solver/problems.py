@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from trine.policy.shares.solver.form import Array, RateProblem
 from trine.policy.shares.solver.highs import minimise, rate_program
+from trine.policy.shares.solver.polytope import Array, LevelProblem
 
 
 def _rates(rng: np.random.Generator, n: int, types: int, kind: str) -> Array:
@@ -37,17 +37,17 @@ def random_problem(
     demand: str = "equal",
     gpus_per_job: float = 0.6,
     zeros: float = 0.0,
-) -> RateProblem:
+) -> LevelProblem:
     rng = np.random.default_rng(seed)
     table = _rates(rng, n, types, rates) * (rng.random((n, types)) >= zeros)
     stuck = table.max(axis=1) == 0
     table[stuck, rng.integers(types, size=int(stuck.sum()))] = 1.0
     gang = rng.choice([1.0, 2.0, 4.0, 8.0], n) if seed % 2 else np.ones(n)
     capacity = np.maximum(1.0, np.round(n * gpus_per_job * rng.dirichlet(np.ones(types))))
-    return RateProblem(rates=table, demand=_demand(rng, n, demand), gang=gang, capacity=capacity)
+    return LevelProblem(rates=table, demand=_demand(rng, n, demand), gang=gang, capacity=capacity)
 
 
-def rate_problems(most_jobs: int) -> st.SearchStrategy[RateProblem]:
+def rate_problems(most_jobs: int) -> st.SearchStrategy[LevelProblem]:
     return st.builds(
         random_problem,
         seed=st.integers(0, 10_000),
@@ -60,7 +60,7 @@ def rate_problems(most_jobs: int) -> st.SearchStrategy[RateProblem]:
     )
 
 
-def simplex_value(problem: RateProblem) -> float:
+def simplex_value(problem: LevelProblem) -> float:
     return -minimise(rate_program(problem)).value
 
 

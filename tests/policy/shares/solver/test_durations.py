@@ -7,8 +7,8 @@ import pytest
 
 from tests.policy.shares.solver.problems import assert_feasible, simplex_value
 from trine.policy.shares.solver.finish_time import solve_finish_time
-from trine.policy.shares.solver.form import Array, RateProblem
-from trine.policy.shares.solver.makespan import solve_makespan
+from trine.policy.shares.solver.max_min import solve
+from trine.policy.shares.solver.polytope import Array, LevelProblem
 
 
 def _workload(seed: int, n: int) -> tuple[Array, Array, Array, Array, Array, Array]:
@@ -25,10 +25,10 @@ def _workload(seed: int, n: int) -> tuple[Array, Array, Array, Array, Array, Arr
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_can_finish_all_jobs_sooner(seed: int) -> None:
+def test_no_shares_finish_all_jobs_sooner(seed: int) -> None:
     throughput, steps, _, _, gang, capacity = _workload(seed, 40 + 30 * seed)
-    answer = solve_makespan(throughput, steps, gang, capacity)
-    problem = RateProblem(rates=throughput, demand=steps, gang=gang, capacity=capacity)
+    problem = LevelProblem(rates=throughput, demand=steps, gang=gang, capacity=capacity)
+    answer = solve(problem)
     assert answer.value == pytest.approx(simplex_value(problem), rel=1e-6)
     assert answer.gap <= 1e-6
     last_s = (steps / (throughput * answer.x).sum(axis=1)).max()
@@ -38,10 +38,11 @@ def test_nobody_can_finish_all_jobs_sooner(seed: int) -> None:
 def test_a_finished_job_does_not_hold_the_others_up() -> None:
     throughput, steps, _, _, gang, capacity = _workload(3, 20)
     steps[4] = 0.0
-    answer = solve_makespan(throughput, steps, gang, capacity)
+    answer = solve(LevelProblem(rates=throughput, demand=steps, gang=gang, capacity=capacity))
     rest = np.arange(20) != 4
+    others = LevelProblem(rates=throughput[rest], demand=steps[rest], gang=gang[rest], capacity=capacity)
     assert not answer.x[4].any()
-    assert answer.value == pytest.approx(solve_makespan(throughput[rest], steps[rest], gang[rest], capacity).value)
+    assert answer.value == pytest.approx(solve(others).value)
 
 
 def _by_bisection(throughput: Array, steps: Array, elapsed: Array, ideal: Array, gang: Array, capacity: Array) -> float:
@@ -49,7 +50,7 @@ def _by_bisection(throughput: Array, steps: Array, elapsed: Array, ideal: Array,
     while high - low > 1e-8 * high:
         rho = 0.5 * (low + high)
         demand = steps / (rho * ideal - elapsed)
-        problem = RateProblem(rates=throughput, demand=demand, gang=gang, capacity=capacity)
+        problem = LevelProblem(rates=throughput, demand=demand, gang=gang, capacity=capacity)
         low, high = (low, rho) if simplex_value(problem) >= 1.0 else (rho, high)
     return high
 

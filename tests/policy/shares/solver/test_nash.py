@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 
 from tests.policy.shares.solver.problems import assert_feasible, random_problem, rate_problems
-from trine.policy.shares.solver.form import RateProblem
 from trine.policy.shares.solver.linear import maximise_sum
 from trine.policy.shares.solver.nash import solve_nash
+from trine.policy.shares.solver.polytope import LevelProblem
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(rate_problems(most_jobs=300))
-def test_random_problems_are_certified(problem: RateProblem) -> None:
+def test_random_problems_are_certified(problem: LevelProblem) -> None:
     answer = solve_nash(problem.rates, problem.demand, problem.gang, problem.capacity)
     assert_feasible(answer.x, problem.gang, problem.capacity)
     rate = (problem.rates * answer.x).sum(axis=1)

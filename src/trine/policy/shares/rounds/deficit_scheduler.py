@@ -5,7 +5,7 @@ Every unit, a job or a pair of jobs on the same GPUs, has an account by GPU type
     deficit += share * dt - (dt while it has GPUs of that type by right)
 
 Gavel (OSDI'20, section 5) divides share by time received in every round instead (``priority_rounds``); that ratio says
-who is behind, not by how much time.
+which unit is behind, not by how much time.
 
 *Why deficits stay bounded.* The unit with the largest deficit, counting the round to come, is served first, as in
 deficit round robin. The shares of a type use at most all of its GPUs, so while all are in use the deficits of the type,

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from trine.policy.base import Selection
-from trine.policy.shares.allocation import Allocation, allocation, exact
+from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, PolicyVariant, SharePolicy
 from trine.policy.shares.fifo import Fifo
-from trine.policy.shares.greedy import whole_shares
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.rounds.type_assignment import TypeAssignment
 from trine.policy.view import View

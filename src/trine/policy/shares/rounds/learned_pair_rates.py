@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from trine.core.job import Job
-from trine.perf.estimate import EstimatedPairs, References
 from trine.perf.model import PerfModel
+from trine.perf.pair_estimates import EstimatedPairs, References
 from trine.perf.throughput import AskedPairs, KnowsPairs, ThroughputTable
 from trine.policy.base import Selection
 from trine.policy.view import View

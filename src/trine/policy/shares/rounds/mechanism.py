@@ -34,12 +34,10 @@ from trine.policy.view import Floats, Ints, View
 
 EARLY_ROUNDS = 2.0
 """So many rounds, and those that others stay, a job can be behind its share: deadlines are planned so much earlier."""
-NOISE = 1e-6
-"""Shares this close to 0 or 1 are 0 or 1."""
 
 
 class RoundScheduler(Protocol):
-    """Turns shares into a selection for each round; keeps the accounts it needs for that."""
+    """Realises shares as a selection for each round, and keeps the accounts it needs for that."""
 
     @property
     def whole(self) -> bool:
@@ -92,7 +90,7 @@ class ShareRounds(Policy):
     conventions: RoundConventions = field(default_factory=RoundConventions)
 
     def __post_init__(self) -> None:
-        self.name = self.shares.name  # type: ignore[misc]  # each instance stands for another policy
+        self.name = self.shares.name  # type: ignore[misc]  # each instance is another policy
         self.title = self.shares.title  # type: ignore[misc]
         self.problem: Problem | None = None
         self.allocation: Allocation | None = None
@@ -225,9 +223,9 @@ class ShareRounds(Policy):
         able = self._able(view)
         if not len(able):
             return np.zeros((len(view), len(self._type_order))), *self._no_pairs
-        self.memory.generous = self.params.leftover == "gain" and self.conventions.fills_leftover
+        self.memory.fills_leftover = self.params.leftover == "gain" and self.conventions.fills_leftover
         found = self._solve(view, able, self._early_s)
-        noise = 0.0 if found.solver == "embedding" else NOISE  # the published code rounds nothing
+        noise = self.conventions.noise(found)
         own = self._builder.by_cluster(_clean(found.shares, noise))
         if len(able) == len(view):
             share = own

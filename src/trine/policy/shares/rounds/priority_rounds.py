@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trine.policy.base import Selection
+from trine.policy.shares.allocation import Allocation
 from trine.policy.shares.rounds.job_id_index import JobIdIndex, unit_names
 from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.shares.rounds.round_selection import (
@@ -28,6 +29,9 @@ from trine.policy.shares.rounds.round_selection import (
 )
 from trine.policy.shares.rounds.share_ledger import PairRates, ShareLedger, Shares
 from trine.policy.view import Flags, Floats, Ints, View
+
+NOISE = 1e-6
+"""Shares this close to 0 or 1 are 0 or 1."""
 
 
 class RoundConventions:
@@ -51,6 +55,10 @@ class RoundConventions:
     def may_reset(self, now: float, last_s: float, gap_s: float) -> bool:
         """Whether shares may be computed again, the last time being ``last_s``."""
         return now - last_s >= gap_s
+
+    def noise(self, found: Allocation) -> float:  # noqa: ARG002
+        """Shares of this answer that are so close to 0 or 1 count as 0 or 1."""
+        return NOISE
 
     def type_order(self, order: list[int]) -> list[int]:
         """The order in which types are filled in this round."""

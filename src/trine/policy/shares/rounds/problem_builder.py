@@ -13,7 +13,7 @@ import numpy as np
 
 from trine.core.job import Job
 from trine.perf.model import PerfModel
-from trine.policy.shares.problem import Entity, KindPairs, Problem
+from trine.policy.shares.problem import ClassPairs, Entity, Problem
 from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.view import Floats, Ints, View
 
@@ -71,7 +71,7 @@ class ProblemBuilder:
         if self.uses_groups or self.space_sharing:
             jobs = [view.job(at) for at in able.tolist()]
             columns |= self._entities(jobs) if self.uses_groups else {}
-            columns |= {"kind_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
+            columns |= {"class_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
         if not self.timeless:
             columns |= self._times(view, cache, able, rates, early_s)
         # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
@@ -114,18 +114,28 @@ class ProblemBuilder:
         return np.argsort(self.types_by_name)
 
     def pair_rates(self, view: View, pairs: Ints, cache: JobRateCache) -> Floats:
-        """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster."""
+        """(pairs, 2, types): steps per second of either job at the positions ``pairs``, types as in the cluster.
+
+        Looked up once for each two kinds of jobs: the pairs of a published centre are all pairs of jobs.
+        """
         type_indices = range(len(self.perf.cluster.types))
+        positions, member = np.unique(pairs, return_inverse=True)
+        member = member.reshape(pairs.shape)
+        jobs = [view.job(at) for at in positions.tolist()]
+        number: dict[tuple[str, int, float | None], int] = {}
+        kind = [number.setdefault((job.model, job.gpus, job.step_s), len(number)) for job in jobs]
+        one, other = np.array(kind, np.int64)[member].T
+        _, first, row = np.unique(one * len(number) + other, return_index=True, return_inverse=True)
         rates = [
-            [[self.perf.rate_next_to(one, other, j) for j in type_indices] for one, other in ((a, b), (b, a))]
-            for a, b in ((view.job(first), view.job(second)) for first, second in pairs.tolist())
+            [[self.perf.rate_next_to(jobs[m], jobs[n], j) for j in type_indices] for m, n in ((a, b), (b, a))]
+            for a, b in member[first].tolist()
         ]
-        found = np.array(rates, np.float64).reshape(-1, 2, len(type_indices))
-        speedups = [
-            [self._observed_speedup(view.job(at), cache.rates(view.job_indices[at])) for at in pair]
-            for pair in pairs.tolist()
+        found = np.array(rates, np.float64).reshape(-1, 2, len(type_indices))[row]
+        observed = [
+            self._observed_speedup(job, cache.rates(view.job_indices[at]))
+            for job, at in zip(jobs, positions.tolist(), strict=True)
         ]
-        return found * np.array(speedups, np.float64).reshape(-1, 2, 1)
+        return np.asarray(found * np.array(observed, np.float64)[member][:, :, None], np.float64)
 
     def _observed_speedup(self, job: Job, own: Floats) -> float:
         """How much faster the job was seen to be than its model says; it is so next to another, too.
@@ -165,7 +175,7 @@ class ProblemBuilder:
     def _pair_table(self) -> PairRateTable:
         return PairRateTable(len(self.types_by_name))
 
-    def _pairs(self, jobs: list[Job], rates: Floats) -> KindPairs:
+    def _pairs(self, jobs: list[Job], rates: Floats) -> ClassPairs:
         """Jobs of one model, gang, sharing domain and speed are one kind; two kinds may share if that was measured."""
         keys = [
             (job.model, job.gpus, job.sharing_domain, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)
@@ -205,7 +215,7 @@ class PairRateTable:
     def __init__(self, types: int) -> None:
         self._number: dict[JobKind, int] = {}
         self._row: dict[tuple[int, int], int] = {}
-        """Which row tells of two kinds, by their numbers."""
+        """The row of two kinds, by their numbers."""
         self._rates: Floats = np.zeros((64, 2, types))
         self._used = 0
 
@@ -215,7 +225,7 @@ class PairRateTable:
         self._row.clear()
         self._used = 0
 
-    def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> KindPairs:
+    def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> ClassPairs:
         """Of jobs of the kinds ``of_job``, all pairs of kinds that may share: equal gangs and sharing domains.
 
         ``rates`` gives (2, types) of the jobs at two positions; ``None`` = they cannot run together.
@@ -241,7 +251,7 @@ class PairRateTable:
                     pairs.append((a, b))
                     rows.append(row)
         kinds = np.array([number[kind] for kind in of_job], np.int64)
-        return KindPairs(kinds, np.array(pairs, np.int64).reshape(-1, 2), self._rates[rows])
+        return ClassPairs(kinds, np.array(pairs, np.int64).reshape(-1, 2), self._rates[rows])
 
     def _add(self, rates: Floats | None) -> int:
         if rates is None:

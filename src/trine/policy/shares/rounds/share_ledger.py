@@ -76,7 +76,7 @@ class ShareLedger:
         """Jobs came: for ledgers in which pairs have accounts before they have a share."""
 
     def _kept_pairs(self, old: Ints, pairs: Ints, job_indices: Ints) -> Ints:
-        """Numbers of the pairs that are still whole.
+        """Positions of the pairs of which both jobs are still present.
 
         A job whose co-runner left takes over the share of the pair, and the time it received with it.
         """

@@ -1,4 +1,4 @@
-"""Linear and mixed-integer programs by HiGHS: the fallback of the interior point, and the reference in tests."""
+"""Linear programs by HiGHS: programs with pairs, the fallback of the interior point, and the reference in tests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.solver.form import Array, InfeasibleError, Mask, RateProblem
+from trine.policy.shares.solver.polytope import Array, InfeasibleError, LevelProblem
 
 INFINITY = float("inf")
-_COLUMN_WISE, _MINIMISE, _INTEGER, _CONTINUOUS = 1, 1, 1, 0
+_COLUMN_WISE, _MINIMISE = 1, 1
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class Program:
     index: NDArray[np.int32]
     value: Array
     col_upper: Array = field(default_factory=lambda: np.zeros(0))
-    integer: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @staticmethod
     def of(cost: Array, entries: tuple[Any, Any, Any], row_lower: Array, row_upper: Array, **more: Any) -> Program:
@@ -38,6 +37,21 @@ class Program:
         np.cumsum(np.bincount(column, minlength=len(cost)), out=start[1:])
         return Program(cost, row_lower, row_upper, start, row[order].astype(np.int32), value[order], **more)
 
+    def lower_bound(self, duals: Array, upper: Array) -> float:
+        """No minimum is below this, for any row ``duals`` and true upper bounds of the columns: weak duality.
+
+        Duals that point to a side a row does not have count as zero.
+        """
+        pushes_up, pushes_down = np.maximum(duals, 0.0), np.minimum(duals, 0.0)
+        pushes_up = np.where(np.isfinite(self.row_lower), pushes_up, 0.0)
+        pushes_down = np.where(np.isfinite(self.row_upper), pushes_down, 0.0)
+        rows = np.where(pushes_up > 0, pushes_up * np.where(pushes_up > 0, self.row_lower, 0.0), 0.0)
+        rows += np.where(pushes_down < 0, pushes_down * np.where(pushes_down < 0, self.row_upper, 0.0), 0.0)
+        column = np.repeat(np.arange(len(self.cost)), np.diff(self.start))
+        used = (pushes_up + pushes_down)[self.index] * self.value
+        reduced = self.cost - np.bincount(column, weights=used, minlength=len(self.cost))
+        return float(rows.sum() + np.where(reduced < 0, reduced * upper, 0.0).sum())
+
 
 @dataclass(frozen=True)
 class Optimum:
@@ -49,7 +63,7 @@ class Optimum:
     iterations: int
 
 
-class Session:
+class HighsSession:
     """One HiGHS object that is kept: a program of the same rows and columns starts from the last basis."""
 
     def __init__(self, tolerance: float = 1e-9, **more: str | int) -> None:
@@ -58,7 +72,7 @@ class Session:
 
         self._statuses = highspy.HighsModelStatus
         self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        options = {"output_flag": False, "threads": 1, "mip_rel_gap": 0.0, "mip_feasibility_tolerance": 1e-9}
+        options: dict[str, str | float] = {"output_flag": False, "threads": 1}
         options |= {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
         for name, value in (options | more).items():
             self.highs.setOptionValue(name, value)
@@ -69,12 +83,11 @@ class Session:
         """The optimum; ``InfeasibleError`` where there is none."""
         self.load(program)
         shape = (len(program.cost), len(program.row_lower))
-        if self._basis is not None and shape == self._shape and not program.integer.size:
+        if self._basis is not None and shape == self._shape:
             self.highs.setBasis(self._basis)
         self.highs.run()
         found = self._read(program)
-        if not program.integer.size:
-            self._shape, self._basis = shape, self.highs.getBasis()
+        self._shape, self._basis = shape, self.highs.getBasis()
         return found
 
     def go_on(self, program: Program, cost: Array, column: int, value: float) -> Optimum:
@@ -92,12 +105,11 @@ class Session:
         """In place of whatever was there."""
         columns, rows = len(program.cost), len(program.row_lower)
         upper = program.col_upper if program.col_upper.size else np.full(columns, INFINITY)
-        whole = program.integer if program.integer.size else np.zeros(columns, dtype=bool)
         self.highs.clearModel()
         self.highs.passModel(
             columns, rows, len(program.value), _COLUMN_WISE, _MINIMISE, 0.0, program.cost, np.zeros(columns), upper,
             program.row_lower, program.row_upper, program.start[:-1], program.index, program.value,
-            np.where(whole, _INTEGER, _CONTINUOUS).astype(np.int32),
+            np.zeros(columns, np.int32),
         )  # fmt: skip
 
     @property
@@ -117,16 +129,16 @@ class Session:
 
 def minimise(program: Program, tolerance: float = 1e-9) -> Optimum:
     """One program, from scratch."""
-    return Session(tolerance).minimise(program)
+    return HighsSession(tolerance).minimise(program)
 
 
-def rate_program(problem: RateProblem) -> Program:
-    """Form (P): columns x row by row, then t; rows of rate, time and capacity."""
+def rate_program(problem: LevelProblem) -> Program:
+    """The problem without its pairs: columns x row by row, then t; rows of rate, time and capacity."""
     n, types = problem.rates.shape
-    job, kind = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
+    job, type_index = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
     column, last = np.arange(n * types), np.full(n, n * types)
     entries = (
-        (job, np.arange(n), n + job, 2 * n + kind),
+        (job, np.arange(n), n + job, 2 * n + type_index),
         (column, last, column, column),
         (problem.rates, -problem.demand, np.ones(n * types), problem.gang[job]),
     )
@@ -136,8 +148,8 @@ def rate_program(problem: RateProblem) -> Program:
     return Program.of(cost, entries, lower, np.concatenate((np.full(n, INFINITY), np.ones(n), problem.capacity)))
 
 
-def solve_rates(problem: RateProblem) -> tuple[Array, Array, Array, int]:
-    """Form (P) by simplex: shares, duals of the rate rows, prices, iterations."""
+def solve_rates(problem: LevelProblem) -> tuple[Array, Array, Array, int]:
+    """The same by simplex: shares, duals of the rate rows, prices, iterations."""
     found = minimise(rate_program(problem))
     n = problem.n_jobs
     return found.x[:-1].reshape(problem.rates.shape), found.duals[:n], -found.duals[2 * n :], found.iterations

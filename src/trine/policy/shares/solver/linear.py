@@ -1,45 +1,66 @@
-"""Linear objectives over the same shares: most total worth, best worth per cost, and which floors can be met at all.
+"""Linear programs over the polytope of shares, by HiGHS: the largest sum, the highest level with pairs, floors.
 
-By HiGHS, in classes of equal jobs, so the cost depends on the kinds of jobs and not on their number. The answer is a
-vertex: where the optimum is not unique, the one HiGHS ends in.
+Without pairs ``max_min`` finds levels faster, and sums are taken by class (``maximise_sum``). With pairs this takes any
+demands, floors and worths, and proves its solutions from its duals. Where the optimum is not unique the solution is the
+vertex that HiGHS ends in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trine.policy.shares.solver import classes as grouping
-from trine.policy.shares.solver.certificate import program_bound, reached, relative_gap, repair
-from trine.policy.shares.solver.form import Array, Certified, Index, InfeasibleError, Mask
-from trine.policy.shares.solver.highs import INFINITY, Optimum, Program, Session
+from trine.policy.shares.solver import job_classes
+from trine.policy.shares.solver.certificate import relative_gap
+from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
+from trine.policy.shares.solver.polytope import (
+    Array,
+    Index,
+    InfeasibleError,
+    LevelProblem,
+    Polytope,
+    Solution,
+    repair,
+    throughput,
+)
 
 FLOOR_SLACK = 1e-9
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """One line per class: ``gang`` and ``size`` of it; floors on ``rates @ x`` of each member, 0 for none."""
+class Worth:
+    """What a sum counts: throughput of a job on a type times both worths, less the cost of the GPUs it holds there."""
 
-    rates: Array
-    floors: Array
-    gang: Array
-    size: Array
-    capacity: Array
+    by_job: Array
+    by_type: Array
+    gpu_cost: Array = field(default_factory=lambda: np.zeros(0))
+    """Per GPU, by type; empty where GPUs cost nothing."""
 
-    def entries(self) -> tuple[list[Index], list[Index], list[Array]]:
-        """Rows of floors, time and capacity for columns x, row by row."""
-        n, types = self.rates.shape
-        job, kind = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
-        column = np.arange(n * types)
-        load = (self.gang * self.size)[job]
-        return [job, n + job, 2 * n + kind], [column] * 3, [self.rates.ravel(), np.ones(n * types), load]
+    def alone(self, polytope: Polytope) -> Array:
+        """(jobs, types): what a job's whole time on a type counts."""
+        worth = self.by_job[:, None] * polytope.rates * self.by_type
+        return worth - polytope.gang[:, None] * self.gpu_cost if len(self.gpu_cost) else worth
 
-    def bounds(self) -> tuple[Array, Array]:
-        n, types = self.rates.shape
-        lower = np.concatenate((np.where(self.floors > 0, self.floors, -INFINITY), np.full(n + types, -INFINITY)))
-        return lower, np.concatenate((np.full(n, INFINITY), np.ones(n), self.capacity))
+    def paired(self, polytope: Polytope, pair: Index, type_index: Index) -> Array:
+        """The same of pairs on types."""
+        made = self.by_job[polytope.pairs[pair]] * polytope.pair_rates[pair, :, type_index]
+        worth: Array = made.sum(axis=1) * self.by_type[type_index]
+        held = polytope.gang[polytope.pairs[pair, 0]]
+        return worth - held * self.gpu_cost[type_index] if len(self.gpu_cost) else worth
+
+
+@dataclass(frozen=True)
+class Extra:
+    """One more variable per job, in its throughput row: ``sign`` +1 fills what a floor lacks, -1 rises above it."""
+
+    sign: float
+    worth: Array
+    upper: Array
+
+
+# -- without pairs, by class -----------------------------------------------------------------------------------------
 
 
 def maximise_sum(
@@ -49,125 +70,222 @@ def maximise_sum(
     *,
     rates: Array | None = None,
     floors: Array | None = None,
-    session: Session | None = None,
-) -> Certified:
+    session: HighsSession | None = None,
+) -> Solution:
     """Shares with the largest ``(worth * x).sum()``, with ``rates @ x >= floors`` per job where floors are positive.
 
-    ``duals`` are those of the floors; ``session`` is kept by callers who solve many such problems.
+    Equal jobs count as one, so the cost depends on the classes of jobs and not on their number. ``duals`` are those of
+    the floors; ``session`` is kept by callers that solve many such problems.
     """
-    worth, rows, found = _grouped(worth, gang, capacity, rates, floors)
-    cost = -(worth * rows.size[:, None]).ravel()
-    row, column, value = rows.entries()
-    program = Program.of(cost, (row, column, value), *rows.bounds())
-    optimum = (session or Session()).minimise(program)
-    x = repair(optimum.x.reshape(worth.shape), rows.gang * rows.size, rows.capacity)
-    total = float((worth * x * rows.size[:, None]).sum())
-    bound = -program_bound(program, optimum.duals, np.ones(len(cost)))
-    return grouping.spread(_certified(rows, x, total, bound, optimum), found)
-
-
-def _certified(rows: _Rows, x: Array, value: float, bound: float, optimum: Optimum) -> Certified:
-    n = len(rows.gang)
-    if (reached(rows.rates, x) < rows.floors * (1.0 - FLOOR_SLACK) - FLOOR_SLACK).any():
-        raise InfeasibleError("the floors are not met")
-    duals, prices = np.maximum(optimum.duals[:n], 0.0), np.maximum(-optimum.duals[2 * n :][: len(rows.capacity)], 0.0)
-    return Certified(x, value, bound, relative_gap(value, bound), duals, prices, "highs", optimum.iterations)
-
-
-def _grouped(
-    worth: Array, gang: Array, capacity: Array, rates: Array | None, floors: Array | None
-) -> tuple[Array, _Rows, grouping.Classes]:
     worth, gang = np.asarray(worth, dtype=np.float64), np.asarray(gang, dtype=np.float64)
     floors = np.zeros(len(gang)) if floors is None else np.asarray(floors, dtype=np.float64)
     rates = worth if rates is None else np.asarray(rates, dtype=np.float64)
-    found = grouping.find((worth, rates, floors, gang))
+    found = job_classes.find((worth, rates, floors, gang))
     assert found is not None
-    head = found.first
-    size = found.size.astype(np.float64)
-    rows = _Rows(rates[head], floors[head], gang[head], size, np.asarray(capacity, dtype=np.float64))
-    return worth[head], rows, found
+    head, size = found.first, found.size.astype(np.float64)
+    merged = Polytope.alone(rates[head], gang[head] * size, np.asarray(capacity, dtype=np.float64))
+    solution = _sum_of_classes(merged, worth[head], size, floors[head], session or HighsSession())
+    return job_classes.spread(solution, found)
 
 
-def maximise_ratio(
-    worth: Array, cost: Array, gang: Array, capacity: Array, *, rates: Array | None = None, floors: Array | None = None
-) -> Certified:
-    """Shares with the largest ``(worth * x).sum() / (cost * x).sum()``; without floors, of those the most worth.
+def _sum_of_classes(merged: Polytope, worth: Array, size: Array, floors: Array, session: HighsSession) -> Solution:
+    """``merged`` holds the rate of one job and the GPUs of all jobs of each class."""
+    program = _sum_program(merged, worth * size[:, None], floors)
+    optimum = session.minimise(program)
+    x, _ = repair(merged, optimum.x.reshape(worth.shape))
+    if (throughput(merged.rates, x) < floors * (1.0 - FLOOR_SLACK) - FLOOR_SLACK).any():
+        raise InfeasibleError("the floors are not met")
+    value = float((worth * x * size[:, None]).sum())
+    bound = -program.lower_bound(optimum.duals, np.ones(len(program.cost)))
+    n = len(size)
+    duals, prices = np.maximum(optimum.duals[:n], 0.0), np.maximum(-optimum.duals[2 * n :], 0.0)
+    gap = relative_gap(value, bound)
+    return Solution(x, value, bound, gap, duals, prices, "highs", iterations=optimum.iterations)
 
-    ``cost`` per job and type (price times gang) must be positive. ``value`` and ``bound`` are ratios.
+
+def _sum_program(merged: Polytope, worth: Array, floors: Array) -> Program:
+    """Columns x row by row; rows of floors, time and capacity."""
+    n, types = merged.rates.shape
+    job, type_index = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
+    column = np.arange(n * types)
+    entries = (
+        (job, n + job, 2 * n + type_index),
+        (column, column, column),
+        (merged.rates, np.ones(n * types), merged.gang[job]),
+    )
+    lower = np.concatenate((np.where(floors > 0, floors, -INFINITY), np.full(n + types, -INFINITY)))
+    upper = np.concatenate((np.full(n, INFINITY), np.ones(n), merged.capacity))
+    return Program.of(-worth.ravel(), entries, lower, upper)
+
+
+# -- with pairs ------------------------------------------------------------------------------------------------------
+
+
+def highest_level(problem: LevelProblem, session: HighsSession | None = None) -> Solution:
+    """The largest t with throughput >= floor + demand t for every job, pairs taking part."""
+    demand, floor = problem.demand, problem.floor
+    model = _Model.of(problem, floor, demand)
+    primal, dual = model.run(session)
+    x, y = model.shares(primal)
+    active = demand > 0
+    value = float(((problem.throughput(x, y) - floor)[active] / demand[active]).min())
+    prices, time, duals = model.multipliers(dual)
+    scale = float(duals @ demand)
+    bound = model.bound(prices / scale, time / scale, duals / scale)
+    return Solution(x, value, bound, _gap(value, bound), duals / scale, prices / scale, "highs", y)
+
+
+def highest_sum(
+    polytope: Polytope,
+    worth: Worth,
+    floor: Array | None = None,
+    extra: Extra | None = None,
+    session: HighsSession | None = None,
+) -> Solution:
+    """The largest sum of ``worth``, plus what ``extra`` is worth, with throughput >= floor for every job."""
+    floor = np.zeros(len(polytope.rates)) if floor is None else floor
+    model = _Model.of(polytope, floor, worth=worth, extra=extra)
+    primal, dual = model.run(session)
+    x, y = model.shares(primal)
+    more = primal[model.shared :]
+    prices, time, duals = model.multipliers(dual)
+    value = model.worth_of(x, y) + (float(extra.worth @ more) if extra else 0.0)
+    bound = model.bound(prices, time, duals)
+    return Solution(x, value, bound, _gap(value, bound), duals, prices, "highs", y, extra=more)
+
+
+def _gap(value: float, bound: float) -> float:
+    return max(0.0, (bound - value) / max(abs(value), 1e-12))
+
+
+@dataclass
+class _Model:
+    """The program for HiGHS. Columns, only those that can bring something: single (job, type), pair (pair, type), then
+    t or one extra per job. Rows keep their sign: throughput >= floor, time <= 1, GPUs <= capacity.
     """
-    cost = np.asarray(cost, dtype=np.float64)
-    if (cost <= 0).any():
-        raise ValueError("cost must be positive")
-    if floors is None or not (np.asarray(floors) > 0).any():
-        return _best_cells(np.asarray(worth, dtype=np.float64), cost, gang, capacity)
-    worth = np.asarray(worth, dtype=np.float64)
-    types = worth.shape[1]
-    both, rows, found = _grouped(np.hstack((worth, cost)), gang, capacity, worth if rates is None else rates, floors)
-    return grouping.spread(_charnes_cooper(both[:, :types], both[:, types:], rows), found)
+
+    polytope: Polytope
+    floor: Array
+    demand: Array | None
+    single: tuple[Index, Index]
+    pair: tuple[Index, Index]
+    single_worth: Array
+    pair_worth: Array
+    extra: Extra | None
+    unit: Array
+    """Throughput rows are divided by this, so that jobs of very different speed weigh alike in the solver."""
+
+    @classmethod
+    def of(
+        cls,
+        polytope: Polytope,
+        floor: Array,
+        demand: Array | None = None,
+        worth: Worth | None = None,
+        extra: Extra | None = None,
+    ) -> _Model:
+        single, pair = _where(polytope.rates > 0), _where(polytope.pair_rates.sum(axis=1) > 0)
+        single_worth = worth.alone(polytope)[single] if worth else np.zeros(len(single[0]))
+        pair_worth = worth.paired(polytope, *pair) if worth else np.zeros(len(pair[0]))
+        unit = polytope.rates.max(axis=1)
+        return cls(polytope, floor, demand, single, pair, single_worth, pair_worth, extra, unit)
+
+    @property
+    def shared(self) -> int:
+        """Number of columns that are shares."""
+        return len(self.single[0]) + len(self.pair[0])
+
+    def run(self, session: HighsSession | None = None) -> tuple[Array, Array]:
+        """Values of the columns and duals of the rows; ``InfeasibleError`` if no shares reach all floors."""
+        found = (session or HighsSession()).minimise(self._program())
+        return found.x, found.duals
+
+    def _program(self) -> Program:
+        n, types = self.polytope.rates.shape
+        worth = np.concatenate([self.single_worth, self.pair_worth, self._last_worth()])
+        start, index, value = self._matrix()
+        return Program(
+            cost=-worth,
+            row_lower=np.concatenate([self.floor / self.unit, np.full(n + types, -np.inf)]),
+            row_upper=np.concatenate([np.full(n, np.inf), np.ones(n), self.polytope.capacity]),
+            start=start,
+            index=index,
+            value=value,
+            col_upper=self._upper(),
+        )
+
+    def _last_worth(self) -> Array:
+        if self.demand is not None:
+            return np.ones(1)
+        return np.zeros(0) if self.extra is None else self.extra.worth
+
+    def _upper(self) -> Array:
+        last = np.full(1, np.inf) if self.demand is not None else np.zeros(0)
+        return np.concatenate([np.full(self.shared, np.inf), last if self.extra is None else self.extra.upper])
+
+    def _matrix(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Array]:
+        """Column by column: three entries for a job alone, five for a pair, then the last columns."""
+        polytope, n = self.polytope, len(self.polytope.rates)
+        (m, j), (r, k) = self.single, self.pair
+        a, b = polytope.pairs[r].T
+        one, two = np.ones(len(m)), np.ones(len(r))
+        alone = np.stack([polytope.rates[m, j] / self.unit[m], one, polytope.gang[m]], axis=1)
+        one_of, other_of = (polytope.pair_rates[r, :, k] / self.unit[polytope.pairs[r]]).T
+        both = np.stack([one_of, other_of, two, two, polytope.gang[a]], axis=1)
+        rows = [np.stack([m, n + m, 2 * n + j], axis=1), np.stack([a, b, n + a, n + b, 2 * n + k], axis=1)]
+        last_rows, last_values, last_counts = self._last_columns()
+        counts = np.concatenate([np.full(len(m), 3), np.full(len(r), 5), last_counts])
+        start = np.concatenate([[0], np.cumsum(counts)])
+        index = np.concatenate([rows[0].ravel(), rows[1].ravel(), last_rows])
+        return (
+            start.astype(np.int32),
+            index.astype(np.int32),
+            np.concatenate([alone.ravel(), both.ravel(), last_values]),
+        )
+
+    def _last_columns(self) -> tuple[Index, Array, Index]:
+        """Rows, values and number of entries of t, or of the extras."""
+        n = len(self.floor)
+        if self.demand is not None:
+            active = np.flatnonzero(self.demand)
+            need = self.demand[active] / self.unit[active]
+            return active, -need / np.median(need), np.array([len(active)])
+        if self.extra is not None:
+            return np.arange(n), self.extra.sign / self.unit, np.ones(n, np.int64)
+        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
+
+    def shares(self, primal: Array) -> tuple[Array, Array]:
+        """Shares alone and of pairs, feasible to rounding."""
+        polytope = self.polytope
+        x, y = np.zeros(polytope.rates.shape), np.zeros((len(polytope.pairs), len(polytope.capacity)))
+        x[self.single] = primal[: len(self.single[0])]
+        y[self.pair] = primal[len(self.single[0]) : self.shared]
+        return repair(polytope, x, y)
+
+    def multipliers(self, dual: Array) -> tuple[Array, Array, Array]:
+        """Prices of types, of the time of each job, and of its floor, all >= 0."""
+        n = len(self.polytope.rates)
+        return np.maximum(-dual[2 * n :], 0.0), np.maximum(-dual[n : 2 * n], 0.0), np.maximum(dual[:n], 0.0) / self.unit
+
+    def worth_of(self, x: Array, y: Array) -> float:
+        return float(self.single_worth @ x[self.single] + self.pair_worth @ y[self.pair])
+
+    def bound(self, prices: Array, time: Array, duals: Array) -> float:
+        """Weak duality; a column that is still worth more than it costs counts with the whole time it could run."""
+        polytope = self.polytope
+        (m, j), (r, k) = self.single, self.pair
+        single = self.single_worth + duals[m] * polytope.rates[m, j] - time[m] - polytope.gang[m] * prices[j]
+        members = polytope.pairs[r]
+        both = (duals[members] * polytope.pair_rates[r, :, k]).sum(axis=1)
+        pair = self.pair_worth + both - time[members].sum(axis=1) - polytope.gang[members[:, 0]] * prices[k]
+        missed = np.maximum(single, 0.0).sum() + np.maximum(pair, 0.0).sum()
+        if self.extra is not None:
+            gain = self.extra.worth + self.extra.sign * duals
+            room = np.where(np.isfinite(self.extra.upper), self.extra.upper, 0.0)
+            missed += float((np.maximum(gain, 0.0) * room).sum())
+        return float(polytope.capacity @ prices + time.sum() - duals @ self.floor + missed)
 
 
-def _best_cells(worth: Array, cost: Array, gang: Array, capacity: Array) -> Certified:
-    """Without floors the best ratio is that of single jobs on single types: use all that have it, as much as can be."""
-    best = float((worth / cost).max())
-    usable = worth >= best * cost * (1.0 - 1e-12)
-    answer = maximise_sum(np.where(usable, worth, 0.0), gang, capacity)
-    x = np.where(usable, answer.x, 0.0)
-    value = float((worth * x).sum() / (cost * x).sum())
-    return replace(answer, x=x, value=value, bound=best, gap=relative_gap(value, best))
-
-
-def _charnes_cooper(worth: Array, cost: Array, rows: _Rows) -> Certified:
-    """Columns y = k x with the total cost of y fixed at 1, then k: the ratio becomes linear."""
-    n, types = worth.shape
-    scale = float(rows.size @ cost.max(axis=1))
-    row, column, value = rows.entries()
-    lower, upper = rows.bounds()
-    moved, last = np.where(lower > -INFINITY, lower, upper), n * types
-    kept = np.isfinite(moved)
-    row = [*row, np.flatnonzero(kept), np.full(n * types, len(lower))]
-    column = [*column, np.full(int(kept.sum()), last), np.arange(n * types)]
-    value = [*value, -moved[kept], (cost * rows.size[:, None]).ravel() / scale]
-    lower = np.append(np.where(lower > -INFINITY, 0.0, -INFINITY), 1.0)
-    upper = np.append(np.where(upper < INFINITY, 0.0, INFINITY), 1.0)
-    gain = np.append(-(worth * rows.size[:, None]).ravel(), 0.0)
-    program = Program.of(gain, (row, column, value), lower, upper)
-    optimum = Session().minimise(program)
-    k_most = scale / _least_cost(cost, rows)
-    x = repair((optimum.x[:-1] / optimum.x[-1]).reshape(worth.shape), rows.gang * rows.size, rows.capacity)
-    ratio = float((worth * x * rows.size[:, None]).sum() / (cost * x * rows.size[:, None]).sum())
-    bound = -program_bound(program, optimum.duals, np.full(len(gain), k_most)) / scale
-    return _certified(rows, x, ratio, bound, optimum)
-
-
-def _least_cost(cost: Array, rows: _Rows) -> float:
-    """No shares that meet the floors cost less: every job on its cheapest type per rate."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cheapest = np.where(rows.rates > 0, cost / rows.rates, np.inf).min(axis=1)
-    return float((np.where(rows.floors > 0, rows.floors * cheapest, 0.0) * rows.size).sum())
-
-
-def meetable(rates: Array, floors: Array, gang: Array, capacity: Array) -> Mask:
-    """Jobs whose floors can be met together: the shortfall, relative to each floor, is as small as possible in all."""
-    floors, gang = np.asarray(floors, dtype=np.float64), np.asarray(gang, dtype=np.float64)
-    n, types = rates.shape
-    alone = (rates * np.minimum(1.0, capacity / gang[:, None])).max(axis=1, initial=0.0) if types else np.zeros(n)
-    able = (floors <= 0) | (floors <= np.maximum(alone, _alone_over_types(rates, gang, capacity)))
-    asked = able & (floors > 0)
-    rows = _Rows(rates / np.where(asked, floors, 1.0)[:, None], asked.astype(np.float64), gang, np.ones(n), capacity)
-    row, column, value = rows.entries()
-    short = n * types + np.arange(n)
-    cost = np.concatenate((np.zeros(n * types), np.ones(n)))
-    entries = ([*row, np.arange(n)], [*column, short], [*value, np.ones(n)])
-    found = Session().minimise(Program.of(cost, entries, *rows.bounds()))
-    met: Mask = able & (found.x[n * types :] <= 1e-9)
-    return met
-
-
-def _alone_over_types(rates: Array, gang: Array, capacity: Array) -> Array:
-    """The most a job can reach with the whole cluster for itself: fastest types first, until its time is used."""
-    order = np.argsort(-rates, axis=1, kind="stable")
-    most = np.minimum(1.0, np.take_along_axis(capacity / gang[:, None], order, axis=1))
-    before = np.cumsum(most, axis=1) - most
-    used = np.clip(1.0 - before, 0.0, most)
-    total: Array = (np.take_along_axis(rates, order, axis=1) * used).sum(axis=1)
-    return total
+def _where(flags: NDArray[np.bool_]) -> tuple[Index, Index]:
+    first, second = np.nonzero(flags)
+    return first, second

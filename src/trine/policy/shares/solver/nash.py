@@ -8,43 +8,40 @@ from __future__ import annotations
 
 import numpy as np
 
-from trine.policy.shares.solver import classes as grouping
-from trine.policy.shares.solver import presolve
-from trine.policy.shares.solver.certificate import reached, repair
-from trine.policy.shares.solver.elimination import SingularError
-from trine.policy.shares.solver.form import Array, Certified, RateProblem
+from trine.policy.shares.solver import job_classes, presolve
 from trine.policy.shares.solver.interior import MAX_ITERATIONS, NEAR_BOUNDARY, Residuals, advance, newton_step
-from trine.policy.shares.solver.newton import Blocks, Border, Point, Shape, border_matrix
+from trine.policy.shares.solver.newton import Blocks, Border, InteriorPoint, ScaledProblem, SingularError, border_matrix
+from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair, throughput
 
 TOLERANCE = 1e-8
 
 
-def solve_nash(rates: Array, weights: Array, gang: Array, capacity: Array, classes: bool = True) -> Certified:
+def solve_nash(rates: Array, weights: Array, gang: Array, capacity: Array, classes: bool = True) -> Solution:
     """Shares with the largest ``prod((rates @ x) ** weights) ** (1 / weights.sum())``.
 
     ``value`` is that mean, ``gap`` its certified relative distance from the best, ``duals`` are weight over rate.
     """
-    problem = RateProblem(rates=rates, demand=weights, gang=gang, capacity=capacity)
+    problem = LevelProblem(rates=rates, demand=weights, gang=gang, capacity=capacity)
     if not (problem.demand > 0).all():
         raise ValueError("weights must be positive")
-    found = grouping.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
+    found = job_classes.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
     if found is None:
         return _solve_rows(problem)
     # A class asks for what its members ask for together: its weight counts as often as it has members.
-    merged = grouping.merged(problem, found)
-    whole = RateProblem(
+    merged = job_classes.merged(problem, found)
+    whole = LevelProblem(
         rates=merged.rates, demand=merged.demand * found.size, gang=merged.gang, capacity=merged.capacity
     )
-    return grouping.spread(_solve_rows(whole), found)
+    return job_classes.spread(_solve_rows(whole), found)
 
 
-def _solve_rows(problem: RateProblem) -> Certified:
+def _solve_rows(problem: LevelProblem) -> Solution:
     presolve.check(problem)
     reduced = presolve.reduce(problem)
     small = reduced.problem
     fastest, unit = small.rates.max(axis=1), float(small.demand.mean())
     n = small.n_jobs
-    shape = Shape.of(small.rates / fastest[:, None], np.zeros(n), np.zeros(n), small.gang, small.capacity)
+    shape = ScaledProblem.of(small.rates / fastest[:, None], np.zeros(n), np.zeros(n), small.gang, small.capacity)
     point, iterations = _run(shape, small.demand / unit)
     x = reduced.expand_x(point.z[: shape.n_types].T)
     prices = point.dual[-shape.n_types - 1 : -1] * unit
@@ -52,10 +49,10 @@ def _solve_rows(problem: RateProblem) -> Certified:
     return _certify(problem, x, full_prices, iterations)
 
 
-def _certify(problem: RateProblem, x: Array, prices: Array, iterations: int) -> Certified:
+def _certify(problem: LevelProblem, x: Array, prices: Array, iterations: int) -> Solution:
     """Concavity: the log of any rates lies below its tangent at ours, and prices bound the tangent."""
-    x = repair(x, problem.gang, problem.capacity)
-    weights, rate = problem.demand, reached(problem.rates, x)
+    x, _ = repair(problem, x)
+    weights, rate = problem.demand, throughput(problem.rates, x)
     duals = weights / rate
     usable = np.isfinite(prices)
     profit = duals[:, None] * problem.rates[:, usable] - problem.gang[:, None] * prices[usable]
@@ -65,10 +62,10 @@ def _certify(problem: RateProblem, x: Array, prices: Array, iterations: int) -> 
     gap = float(np.expm1((most - total) / total))
     prices = np.where(usable, prices, 0.0)
     prices[~usable] = (duals[:, None] * problem.rates / problem.gang[:, None]).max(axis=0)[~usable]
-    return Certified(x, value, value * (1.0 + gap), gap, duals, prices, "ipm", iterations)
+    return Solution(x, value, value * (1.0 + gap), gap, duals, prices, "ipm", iterations=iterations)
 
 
-def _start(shape: Shape, weights: Array) -> Point:
+def _start(shape: ScaledProblem, weights: Array) -> InteriorPoint:
     n, gpus = shape.n_types, shape.capacity.sum()
     mix = shape.capacity / gpus
     share = 0.9 * min(1.0, float(gpus / shape.gang.sum()))
@@ -82,10 +79,10 @@ def _start(shape: Shape, weights: Array) -> Point:
     slack[:n] = slack[n] - value
     spare = shape.capacity * (1.0 - share * shape.gang.sum() / gpus)
     primal = np.concatenate((z.ravel(), spare, [1.0]))
-    return Point(primal, np.concatenate((slack.ravel(), np.full(n, price), [1.0])), n)
+    return InteriorPoint(primal, np.concatenate((slack.ravel(), np.full(n, price), [1.0])), n)
 
 
-def _run(shape: Shape, weights: Array) -> tuple[Point, int]:
+def _run(shape: ScaledProblem, weights: Array) -> tuple[InteriorPoint, int]:
     point = _start(shape, weights)
     n, jobs = shape.n_types, len(weights)
     held = np.s_[(n + 1) * jobs : (n + 2) * jobs]
@@ -109,7 +106,7 @@ def _run(shape: Shape, weights: Array) -> tuple[Point, int]:
     return best, best_at
 
 
-def _iterate(shape: Shape, point: Point, off: Residuals, weights: Array, free: float) -> Point:
+def _iterate(shape: ScaledProblem, point: InteriorPoint, off: Residuals, weights: Array, free: float) -> InteriorPoint:
     n, jobs = shape.n_types, len(weights)
     held = np.s_[(n + 1) * jobs : (n + 2) * jobs]
     blocks = Blocks(shape, point)

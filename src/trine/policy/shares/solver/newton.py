@@ -1,5 +1,9 @@
 """One Newton system of the interior-point method: 2x2 blocks per job, bordered by one row per GPU type and one for t.
 
+Jobs meet in the rows of GPUs and in t alone. With prices and t held, the equations of each job are a 2x2 system (its
+time and its rate), solved for all jobs at once; what is left is a dense system of one row per type and one for t. A
+step so costs time linear in the jobs, where a general solver factors a sparse matrix of twice as many rows.
+
 Arrays hold jobs in their last axis. Rows 0..J-1 are the shares x, row J the idle time u, row J+1 the surplus rate e.
 A share of the idle "type" has rate 0, so x and u are treated alike. Every block is solved around the weighted mean of
 its columns, centred twice: plain 2x2 inverses lose all digits when no two jobs are alike.
@@ -12,8 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from trine.policy.shares.solver.elimination import Factors
-from trine.policy.shares.solver.form import Array, Index
+from trine.policy.shares.solver.polytope import Array, Index
 
 _PIECE = 2048
 """Long products are taken in pieces, so that the linear algebra library starts no threads and keeps its order."""
@@ -22,7 +25,7 @@ _STORED = 4_000_000
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TypePairs:
     """Pairs of columns, the columns outside each, and the map from pair weights to a matrix with zero row sums."""
 
     first: Index
@@ -32,14 +35,14 @@ class Pairs:
 
     @staticmethod
     @cache
-    def of(columns: int) -> Pairs:
+    def of(columns: int) -> TypePairs:
         first, second = np.triu_indices(columns, 1)
         every = np.arange(columns)
         others = np.array([np.delete(every, pair) for pair in zip(first, second, strict=True)], dtype=np.intp)
         out, pair = np.zeros((columns, columns, len(first))), np.arange(len(first))
         out[first, second, pair] = out[second, first, pair] = -1.0
         out[first, first, pair] = out[second, second, pair] = 1.0
-        return Pairs(first, second, others, out.reshape(columns * columns, len(first)))
+        return TypePairs(first, second, others, out.reshape(columns * columns, len(first)))
 
     def spread(self, rate: Array) -> Array:
         """For each pair and other column the product of the other's distances in rate to both."""
@@ -49,7 +52,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ScaledProblem:
     """What stays the same over the iterations. ``rate`` has one more row than there are types: zeros, for idle time."""
 
     rate: Array
@@ -57,23 +60,23 @@ class Shape:
     floor: Array
     gang: Array
     capacity: Array
-    pairs: Pairs
+    pairs: TypePairs
     spread: Array | None
 
     @staticmethod
-    def of(rates: Array, demand: Array, floor: Array, gang: Array, capacity: Array) -> Shape:
+    def of(rates: Array, demand: Array, floor: Array, gang: Array, capacity: Array) -> ScaledProblem:
         rate = np.zeros((rates.shape[1] + 1, len(rates)))
         rate[:-1] = rates.T
-        pairs = Pairs.of(len(rate))
+        pairs = TypePairs.of(len(rate))
         spread = pairs.spread(rate) if pairs.others.size * len(rates) <= _STORED else None
-        return Shape(rate, demand, floor, gang, capacity, pairs, spread)
+        return ScaledProblem(rate, demand, floor, gang, capacity, pairs, spread)
 
     @property
     def n_types(self) -> int:
         return len(self.capacity)
 
 
-class Point:
+class InteriorPoint:
     """Primal values and dual slacks, each as one vector: all z (x, u, e), spare capacities, t.
 
     The multipliers need no place of their own: a = slack of e, b = -slack of u, prices = slack of the spare capacity.
@@ -105,7 +108,7 @@ class Blocks:
 
     __slots__ = ("centred", "fit", "gang_weight", "per_rate", "rate_pivot", "surplus", "time_pivot", "weight")
 
-    def __init__(self, shape: Shape, point: Point) -> None:
+    def __init__(self, shape: ScaledProblem, point: InteriorPoint) -> None:
         weight = point.z / point.slack
         columns = weight[:-1]
         time_pivot = np.add.reduce(columns)
@@ -123,7 +126,7 @@ class Blocks:
         self.per_rate = shape.demand / self.rate_pivot
 
 
-def border_matrix(shape: Shape, blocks: Blocks, point: Point) -> Array:
+def border_matrix(shape: ScaledProblem, blocks: Blocks, point: InteriorPoint) -> Array:
     """The (J+1) x (J+1) system in the prices and t, as sums without cancellation.
 
     Row sums over the types and idle time are zero in exact arithmetic, so that the diagonal follows from the rest.
@@ -136,7 +139,7 @@ def border_matrix(shape: Shape, blocks: Blocks, point: Point) -> Array:
     return full
 
 
-def _pair_weights(shape: Shape, blocks: Blocks) -> Array:
+def _pair_weights(shape: ScaledProblem, blocks: Blocks) -> Array:
     scale = shape.gang * shape.gang / (blocks.time_pivot * blocks.rate_pivot)
     if shape.spread is not None:
         return weigh(_ties(shape.pairs, shape.spread, blocks.weight, blocks.surplus), scale)
@@ -148,7 +151,7 @@ def _pair_weights(shape: Shape, blocks: Blocks) -> Array:
     return total
 
 
-def _ties(pairs: Pairs, spread: Array, weight: Array, surplus: Array) -> Array:
+def _ties(pairs: TypePairs, spread: Array, weight: Array, surplus: Array) -> Array:
     """How strongly each pair of columns is tied within each job, up to the determinant of its block."""
     tie: Array = np.einsum("pln,pln->pn", spread, weight.take(pairs.others, axis=0))
     tie += surplus
@@ -176,3 +179,51 @@ class Border:
         out = np.zeros(len(found) + 1)
         out[:-2], out[-1] = found[:-1], found[-1]
         return out
+
+
+class SingularError(ArithmeticError):
+    """A column without a usable pivot."""
+
+
+class Factors:
+    """Factors of one matrix, for several right-hand sides."""
+
+    __slots__ = ("_order", "_rows")
+
+    def __init__(self, matrix: Array) -> None:
+        rows: list[list[float]] = matrix.tolist()
+        size = len(rows)
+        order = list(range(size))
+        for k in range(size):
+            best = max(range(k, size), key=lambda i: abs(rows[i][k]))
+            if not 0.0 < abs(rows[best][k]) < float("inf"):
+                raise SingularError
+            rows[k], rows[best] = rows[best], rows[k]
+            order[k], order[best] = order[best], order[k]
+            _eliminate(rows, k)
+        self._rows, self._order = rows, order
+
+    def solve(self, right: Array) -> list[float]:
+        given, rows = right.tolist(), self._rows
+        found = [given[i] for i in self._order]
+        for i, row in enumerate(rows):
+            for j in range(i):
+                found[i] -= row[j] * found[j]
+        for i in range(len(rows) - 1, -1, -1):
+            row, value = rows[i], found[i]
+            for j in range(i + 1, len(rows)):
+                value -= row[j] * found[j]
+            found[i] = value / row[i]
+        return found
+
+
+def _eliminate(rows: list[list[float]], k: int) -> None:
+    """Clear column ``k`` below the pivot, and keep the multipliers in its place."""
+    pivot_row, size = rows[k], len(rows)
+    for i in range(k + 1, size):
+        row = rows[i]
+        factor = row[k] / pivot_row[k]
+        row[k] = factor
+        if factor:
+            for j in range(k + 1, size):
+                row[j] -= factor * pivot_row[j]

@@ -1,4 +1,6 @@
-"""What is taken out before the interior point runs and put back afterwards: types, rows, equal columns, units."""
+"""What is done before the interior point runs: refuse what has no solution, take out types and rows that do not count,
+choose units, and solve in closed form what needs no iterations. What was taken out is put back afterwards.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from trine.policy.shares.solver.certificate import certify
-from trine.policy.shares.solver.form import Array, Certified, Index, Mask, RateProblem, UnservableError
+from trine.policy.shares.solver.polytope import (
+    Array,
+    Index,
+    InfeasibleError,
+    LevelProblem,
+    Mask,
+    Solution,
+    UnservableError,
+)
 
 
 @dataclass(frozen=True)
 class Reduced:
     """``problem`` has only types with GPUs, only rows that ask for something, and equal types as one."""
 
-    problem: RateProblem
+    problem: LevelProblem
     rows: Mask
     column_of: Index
     part: Array
@@ -31,8 +41,8 @@ class Reduced:
         return full
 
 
-def check(problem: RateProblem) -> None:
-    """Refuses problems without a level: nobody asks, or somebody who asks can run nowhere."""
+def check(problem: LevelProblem) -> None:
+    """Refuses problems without a level: no row has a demand, or one that has can run nowhere."""
     if not (problem.demand > 0).any():
         raise ValueError("no row has a positive demand")
     usable = problem.rates[:, problem.capacity > 0].max(axis=1, initial=0.0) > 0
@@ -41,7 +51,7 @@ def check(problem: RateProblem) -> None:
         raise UnservableError(np.flatnonzero(stuck).tolist(), "no type with GPUs gives these rows a positive rate")
 
 
-def reduce(problem: RateProblem) -> Reduced:
+def reduce(problem: LevelProblem) -> Reduced:
     rows = (problem.demand > 0) | (problem.floor > 0)
     kept = np.flatnonzero(problem.capacity > 0)
     leader = _leaders(problem.rates, kept)
@@ -54,7 +64,7 @@ def reduce(problem: RateProblem) -> Reduced:
     part[kept] = problem.capacity[kept] / capacity[column_of[kept]]
     smaller = problem
     if not rows.all() or len(leaders) < problem.n_types:
-        smaller = RateProblem(
+        smaller = LevelProblem(
             rates=problem.rates[rows][:, leaders],
             demand=problem.demand[rows],
             floor=problem.floor[rows],
@@ -76,7 +86,7 @@ def _leaders(rates: Array, kept: Index) -> Index:
     return leader
 
 
-def expand(problem: RateProblem, reduced: Reduced, answer: Certified) -> Certified:
+def expand(problem: LevelProblem, reduced: Reduced, answer: Solution) -> Solution:
     """Put back what was taken out; the certificate is computed anew on the original problem."""
     if reduced.problem is problem:
         return answer
@@ -95,7 +105,7 @@ class Units:
     level: float
 
     @staticmethod
-    def of(problem: RateProblem) -> Units:
+    def of(problem: LevelProblem) -> Units:
         active = problem.demand > 0
         fastest = problem.rates.max(axis=1)
         by_time = float((fastest[active] / problem.demand[active]).min())
@@ -103,3 +113,41 @@ class Units:
         level = min(by_time, by_gpus)
         other = np.where(problem.floor > 0, problem.floor, 1.0)
         return Units(np.where(active, problem.demand * level, other), level)
+
+
+def solve_closed(problem: LevelProblem) -> Solution | None:
+    """The optimum if there is one type only, or if every job can have its fastest type all the time; else None."""
+    if problem.n_types == 1:
+        return _one_type(problem)
+    fastest = problem.rates.argmax(axis=1)
+    if True in (np.bincount(fastest, problem.gang, problem.n_types) > problem.capacity).tolist():
+        return None
+    x = np.zeros_like(problem.rates)
+    x[np.arange(len(x)), fastest] = 1.0
+    return certify(problem, x, _slowest(problem, problem.rates.max(axis=1)), np.zeros(problem.n_types), "closed-form")
+
+
+def _slowest(problem: LevelProblem, rate: Array) -> Array:
+    """All weight on the row that limits the level when every row runs at ``rate``."""
+    asked = problem.demand > 0
+    level = np.where(asked, (rate - problem.floor) / np.where(asked, problem.demand, 1.0), np.inf)
+    duals = np.zeros(len(level))
+    duals[level.argmin()] = 1.0
+    return duals
+
+
+def _one_type(problem: LevelProblem) -> Solution:
+    """Everybody's time is set by the level: it rises until a job runs all the time or the GPUs are used up."""
+    rate, gang, gpus = problem.rates[:, 0], problem.gang, float(problem.capacity[0])
+    per_level, at_zero = gang * problem.demand / rate, gang * problem.floor / rate
+    by_time = _slowest(problem, rate)
+    row = int(by_time.argmax())
+    level = float((rate[row] - problem.floor[row]) / problem.demand[row])
+    by_gpus = float((gpus - at_zero.sum()) / per_level.sum())
+    x = ((problem.demand * min(level, by_gpus) + problem.floor) / rate)[:, None]
+    if x.max() > 1 + 1e-12 or min(level, by_gpus) < 0:
+        raise InfeasibleError("the floors ask for more than there is")
+    if level <= by_gpus:
+        return certify(problem, x, by_time, np.zeros(1), "closed-form")
+    price = 1.0 / per_level.sum()
+    return certify(problem, x, gang * price / rate, np.full(1, price), "closed-form")

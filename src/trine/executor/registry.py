@@ -1,0 +1,45 @@
+"""Executors by name: where each is implemented, which settings it takes, how it is opened.
+
+A new executor is one package beside ``local`` with an ``ENGINE``, and one entry here. Nothing is imported before an
+executor is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from trine.core import params
+from trine.core.cluster import Cluster
+from trine.core.errors import unknown_name
+from trine.executor.base import Executor, NodeInfo
+
+_MODULES = {"local": "trine.executor.local.executor"}
+DEFAULT = "local"
+
+
+class Engine(Protocol):
+    """An executor that can be chosen: a dataclass whose fields, made with ``param``, are its settings."""
+
+    name: ClassVar[str]
+
+    def find_nodes(self, described: Cluster | None) -> list[NodeInfo]:
+        """The nodes that jobs can run on: those of the cluster that was described, or what is found by itself (none,
+        if there is nothing to be found)."""
+
+    def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> Executor:
+        """An executor over these nodes that keeps what it needs below ``state_dir``, and finds again what runs."""
+
+
+def names() -> tuple[str, ...]:
+    """All that can be chosen, in alphabetical order."""
+    return tuple(sorted(_MODULES))
+
+
+def engine(name: str, settings: Mapping[str, Any], where: str = "--engine", prefix: str = "engine.") -> Engine:
+    """The executor of this name with its settings (texts or plain values); ``InputError`` for what does not exist."""
+    if name not in _MODULES:
+        raise unknown_name(where, "engine", name, _MODULES)
+    found: Engine = params.build(import_module(_MODULES[name]).ENGINE, settings, "--set", prefix)
+    return found

@@ -1,0 +1,239 @@
+"""Space sharing by classes of equal jobs: time alone per job, and time of one class with another as one total.
+
+Equal jobs may be treated equally without loss: the mean of any optimum over all orders of equal jobs is an optimum. So
+the program grows with the classes and not with the jobs, of which all pairs would be columns (Gavel OSDI'20, section
+4.4, lists pairs of jobs). One ``PairSolver`` is kept between rounds: HiGHS then starts from its last basis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trine.policy.shares.solver.certificate import relative_gap
+from trine.policy.shares.solver.highs import INFINITY, HighsSession, Optimum, Program
+from trine.policy.shares.solver.polytope import (
+    Array,
+    Index,
+    InfeasibleError,
+    Mask,
+    Polytope,
+    Solution,
+    UnservableError,
+    pair_sums,
+    repair,
+)
+
+ROOM = 1e-8
+"""Part of a level that is given up so that rounding cannot make it impossible."""
+PRIMAL = 4
+"""The primal simplex method: all shares 0 is a start, and for so few rows presolving takes longer than it saves."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the entries of the matrix are; the same for all class sizes. Pairs that make nothing have no column."""
+
+    n_classes: int
+    n_types: int
+    pair_at: Index
+    type_at: Index
+    """Pair and type of each column of pairs."""
+    start: NDArray[np.int32]
+    index: NDArray[np.int32]
+
+    @staticmethod
+    def of(classes: Polytope) -> _Layout:
+        n, types = classes.rates.shape
+        pair_at, type_at = np.divmod(np.flatnonzero((classes.pair_rates > 0).any(axis=1).ravel()), types)
+        first, second = classes.pairs[pair_at].T
+        row, type_index = np.repeat(np.arange(n), types), np.tile(np.arange(types), n)
+        alone = np.stack((row, n + row, 2 * n + type_index), axis=1)
+        # A class with itself uses its two rows once each: the other two entries are left out.
+        together = np.stack((first, n + first, 2 * n + type_at, second, n + second), axis=1)
+        kept = np.ones(together.shape, dtype=bool)
+        kept[first == second, 3:] = False
+        index = np.concatenate((alone.ravel(), together[kept], np.arange(n)))
+        widths = np.concatenate((np.full(n * types, 3), kept.sum(axis=1), [n]))
+        start = np.concatenate(([0], np.cumsum(widths)))
+        return _Layout(n, types, pair_at, type_at, start.astype(np.int32), index.astype(np.int32))
+
+
+class PairSolver:
+    """Solves for changing class sizes and demands; the classes stay."""
+
+    def __init__(self, classes: Polytope, session: HighsSession | None = None) -> None:
+        """``classes`` has one row per class; ``session`` is that of a solver of other classes, no longer used."""
+        first, second = classes.pairs.T
+        if (first > second).any() or (classes.gang[first] != classes.gang[second]).any():
+            raise ValueError("pairs must be ordered and join classes of equal gang")
+        self.classes = classes
+        self._layout = _Layout.of(classes)
+        members = classes.pairs[self._layout.pair_at]
+        self._members = (members[:, 0], members[:, 1])
+        if session is not None:
+            session.forget()
+        self.session = session or HighsSession(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
+
+    def max_min(self, size: Array, demand: Array, most_rate: bool = False) -> Solution:
+        """The highest t with a rate of ``demand * t`` for every job of a class; classes of size 0 count for nothing.
+
+        ``most_rate``: of the shares that reach it, those with the most rate over demand in all.
+        """
+        present = (size > 0) & (demand > 0)
+        self._check(present)
+        wanted = np.where(present, demand, 0.0)
+        most = self._most(size)
+        program = self._program(size, wanted, np.zeros(self._columns), -1.0, np.zeros(len(size)), most)
+        optimum = self.session.minimise(program)
+        x, y = self._repaired(optimum, size)
+        value = float((self.rate(x, y, size)[present] / demand[present]).min())
+        total = float((optimum.duals[: len(size)] * wanted).sum())
+        optimum = Optimum(optimum.x, optimum.duals / (total or 1.0), optimum.value, optimum.iterations)
+        bound = -program.lower_bound(optimum.duals, np.append(most, 0.0))
+        level = self._solution(optimum, x, y, value, bound)
+        return self._most_rate(size, demand, program, level) if most_rate else level
+
+    def _most_rate(self, size: Array, demand: Array, program: Program, level: Solution) -> Solution:
+        """Of the shares that reach ``level``, the solution of ``program``, those with the most rate over demand."""
+        classes = self.classes
+        per_pair = (classes.pair_rates / demand[classes.pairs][:, :, None]).sum(axis=1)
+        gain = self._gain(size, classes.rates / demand[:, None], per_pair)
+        try:
+            optimum = self.session.go_on(program, -np.append(gain, 0.0), len(gain), level.value * (1.0 - ROOM))
+        except InfeasibleError:  # by rounding only
+            return level
+        x, y = self._repaired(optimum, size)
+        present = size > 0
+        value = float((self.rate(x, y, size)[present] / demand[present]).min())
+        if value < level.value * (1.0 - 10 * ROOM):
+            return level
+        gap = relative_gap(value, level.bound)
+        return replace(level, x=x, y=y, value=value, gap=gap, iterations=level.iterations + optimum.iterations)
+
+    def max_sum(
+        self, size: Array, worth: Array | None = None, pair_worth: Array | None = None, floors: Array | None = None
+    ) -> Solution:
+        """The largest total: ``worth`` (class, type) per job and ``pair_worth`` (pair, type) per pair, rates if None.
+
+        ``floors`` are least rates per job of each class.
+        """
+        classes, most = self.classes, self._most(size)
+        worth = classes.rates if worth is None else worth
+        pair_worth = classes.pair_rates.sum(axis=1) if pair_worth is None else pair_worth
+        gain = self._gain(size, worth, pair_worth)
+        floors = np.zeros(len(size)) if floors is None else np.where(size > 0, floors, 0.0)
+        program = self._program(size, np.zeros(len(size)), -gain, 0.0, floors, most)
+        optimum = self.session.minimise(program)
+        x, y = self._repaired(optimum, size)
+        if (self.rate(x, y, size) < floors * (1.0 - 1e-9) - 1e-9).any():
+            raise InfeasibleError("the floors are not met")
+        value = float(gain[: x.size] @ x.ravel() + (pair_worth * y).sum())
+        bound = -program.lower_bound(optimum.duals, np.append(most, 0.0))
+        return self._solution(optimum, x, y, value, bound)
+
+    def rate(self, x: Array, y: Array, size: Array) -> Array:
+        """Throughput of one job of each class, alone and in pairs."""
+        made = self.classes.pair_rates * y[:, None, :]
+        both = pair_sums(self.classes, made[:, 0].sum(axis=1), made[:, 1].sum(axis=1), size)
+        return np.asarray((self.classes.rates * x).sum(axis=1) + both, np.float64)
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    @property
+    def _columns(self) -> int:
+        return self._layout.n_classes * self._layout.n_types + len(self._layout.pair_at)
+
+    def _check(self, present: Mask) -> None:
+        usable = (self.classes.rates[:, self.classes.capacity > 0] > 0).any(axis=1)
+        if not present.any():
+            raise ValueError("no class has jobs")
+        if (present & ~usable).any():
+            rows = np.flatnonzero(present & ~usable).tolist()
+            raise UnservableError(rows, "no type with GPUs gives these classes a positive rate")
+
+    def _gain(self, size: Array, worth: Array, pair_worth: Array) -> Array:
+        """What each column adds, of jobs alone and of pairs."""
+        together = pair_worth[self._layout.pair_at, self._layout.type_at] * self._unit(size)
+        return np.concatenate(((worth * size[:, None]).ravel(), together))
+
+    def _unit(self, size: Array) -> Array:
+        """Pair columns count time per job of the larger class, so that entries stay near 1 whatever the sizes."""
+        first, second = self._members
+        return np.maximum(np.maximum(size[first], size[second]), 1.0)
+
+    def _most(self, size: Array) -> Array:
+        """Upper bounds of the columns: no share exceeds 1, no pair can be made of jobs that are not there."""
+        first, second = self._members
+        lone = np.where(first == second, size[first] < 2, (size[first] < 1) | (size[second] < 1))
+        alone = np.repeat((size > 0).astype(np.float64), self._layout.n_types)
+        return np.concatenate((alone, np.where(lone, 0.0, 1.0)))
+
+    def _program(self, size: Array, demand: Array, cost: Array, t_cost: float, floors: Array, most: Array) -> Program:
+        classes, n = self.classes, len(size)
+        lower = np.concatenate((floors, np.full(n + len(classes.capacity), -INFINITY)))
+        upper = np.concatenate((np.full(n, INFINITY), np.ones(n), classes.capacity))
+        value = np.concatenate((self._alone(size), self._together(size), -demand))
+        layout, limits = self._layout, np.append(most, INFINITY if t_cost else 0.0)
+        return Program(np.append(cost, t_cost), lower, upper, layout.start, layout.index, value, limits)
+
+    def _alone(self, size: Array) -> Array:
+        types = self._layout.n_types
+        load = np.repeat(self.classes.gang * size, types)
+        return np.stack((self.classes.rates.ravel(), np.ones(load.size), load), axis=1).ravel()
+
+    def _together(self, size: Array) -> Array:
+        layout, unit = self._layout, self._unit(size)
+        first, second = self._members
+        rate = self.classes.pair_rates[layout.pair_at, :, layout.type_at]
+        same = first == second
+        part_first, part_second = unit / np.maximum(size[first], 1.0), unit / np.maximum(size[second], 1.0)
+        made = np.where(same, rate.sum(axis=1), rate[:, 0]) * part_first
+        time = np.where(same, 2.0, 1.0) * part_first
+        load = self.classes.gang[first] * unit
+        entries = np.stack((made, time, load, rate[:, 1] * part_second, part_second), axis=1)
+        kept = np.ones(entries.shape, dtype=bool)
+        kept[same, 3:] = False
+        return entries[kept]
+
+    # -- the solution --------------------------------------------------------------------------------------------
+
+    def _repaired(self, optimum: Optimum, size: Array) -> tuple[Array, Array]:
+        """Feasible time alone and together."""
+        classes, layout = self.classes, self._layout
+        x = optimum.x[: classes.rates.size].reshape(classes.rates.shape)
+        y = np.zeros((len(classes.pairs), layout.n_types))
+        y[layout.pair_at, layout.type_at] = optimum.x[classes.rates.size : -1] * self._unit(size)
+        return repair(classes, x, y, size)
+
+    def _solution(self, optimum: Optimum, x: Array, y: Array, value: float, bound: float) -> Solution:
+        n = len(self.classes.gang)
+        duals, prices = np.maximum(optimum.duals[:n], 0.0), np.maximum(-optimum.duals[2 * n :], 0.0)
+        gap = relative_gap(value, bound)
+        return Solution(x, value, bound, gap, duals, prices, "classes+highs", y, iterations=optimum.iterations)
+
+
+def split(solution: Solution, classes: Polytope, member_of: Index, smallest: float = 1e-12) -> tuple[Index, Array]:
+    """Pairs of jobs, the lower first, and their time by type: the time of two classes spread evenly over all pairs of
+    their jobs. Pairs with less than ``smallest`` are left out.
+
+    ``member_of`` is the class of every job. Even is what the published formula gives when equal jobs are equal.
+    """
+    members = [np.flatnonzero(member_of == row) for row in range(len(classes.gang))]
+    jobs, shares = [np.zeros((0, 2), dtype=np.intp)], [np.zeros((0, classes.n_types))]
+    time_of = classes.pair_rates[:, 0] if solution.y is None else solution.y
+    for pair in np.flatnonzero(time_of.sum(axis=1) > smallest).tolist():
+        (first, second), time = classes.pairs[pair].tolist(), time_of[pair]
+        one, two = _all_pairs(members[first], members[second], same=first == second)
+        jobs.append(np.stack((np.minimum(one, two), np.maximum(one, two)), axis=1))
+        shares.append(np.tile(time / len(one), (len(one), 1)))
+    return np.concatenate(jobs), np.concatenate(shares)
+
+
+def _all_pairs(one: Index, two: Index, same: bool) -> tuple[Index, Index]:
+    if same:
+        first, second = np.triu_indices(len(one), 1)
+        return one[first], one[second]
+    return np.repeat(one, len(two)), np.tile(two, len(one))

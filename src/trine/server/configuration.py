@@ -1,0 +1,247 @@
+"""The command line of ``trine up``, checked, and what follows from it: nodes, cluster, policy, limits of users.
+
+Everything that can be wrong is found here, in one sentence, before anything is started; nothing is written."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trine import __version__
+from trine.core.cluster import Cluster, Node
+from trine.core.errors import InputError
+from trine.engine.quotas import Quotas
+from trine.executor import registry
+from trine.executor.accounts import blocking_directory, is_system_user
+from trine.executor.base import NodeInfo
+from trine.inputs.cluster import load_cluster
+from trine.inputs.prices import load_prices
+from trine.inputs.throughputs import load_throughputs
+from trine.profile.profile_matching import load_any
+from trine.server import records as rec
+from trine.server.access import Access, read_access
+from trine.server.auth import UserToken, user_tokens
+from trine.server.build import Model
+from trine.server.controller import Controller
+from trine.server.prune import Retention
+from trine.server.state import LiveState
+
+_ENGINE_SETTING = "engine."
+"""What settings of the executor begin with, on the command line."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of ``trine up``."""
+
+    state: Path
+    gpus: str = ""
+    """Virtual GPUs (``4x2``) or a cluster file; empty: what the driver lists."""
+    policy: str = "fifo-backfill"
+    placement: str = "packed-sticky"
+    round_s: float = 60.0
+    settings: dict[str, Any] = field(default_factory=dict)
+    store: str = ""
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """``None``: the usual one, or any free one if that is taken."""
+    config: Path | None = None
+    variability: str = ""
+    throughputs: str = ""
+    prices: str = ""
+    """Per GPU and hour, in place of those of the cluster."""
+    event_driven: bool = False
+    lease_s: float | None = None
+    job_user: str = ""
+    """The account under which jobs of the daemon's owner run, where the daemon is root."""
+    truncate: int | None = None
+    tls: tuple[Path, Path] | None = None
+    """Certificate and key of the API."""
+    log_requests: bool = False
+    share_between_users: bool = False
+    """Two users' jobs may be on the same GPUs."""
+    take_over: bool = False
+    """The journal's owner on record is gone for good: it is ours from now on."""
+    retention: Retention = field(default_factory=Retention)
+    """How long directories of ended jobs stay."""
+    engine: str = registry.DEFAULT
+    """The executor that runs the jobs; its settings are those of ``settings`` that begin with ``engine.``."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the daemon was started with."""
+
+    cluster: Cluster
+    policy: str
+    placement: str
+    settings: dict[str, Any]
+    round_s: float
+    version: str
+    event_driven: bool = False
+    """Decide a whole round at every event, not only what to do with GPUs that are free."""
+    sharing: rec.Sharing = "user"
+    """Which jobs may share GPUs, where the executor can do that."""
+
+
+class Prepared(NamedTuple):
+    """What a command line comes to."""
+
+    engine: registry.Engine
+    nodes: list[NodeInfo]
+    setup: Setup
+    model: Model
+    access: Access
+
+
+def prepare(options: Options) -> Prepared:
+    """Everything that can be wrong with the command line and its files, found before anything is started."""
+    _check_options(options)
+    own = {name for name in options.settings if name.startswith(_ENGINE_SETTING)}
+    settings = {name: value for name, value in options.settings.items() if name not in own}
+    engine = registry.engine(
+        options.engine, {name.removeprefix(_ENGINE_SETTING): options.settings[name] for name in own}
+    )
+    nodes = find_nodes(engine, options.gpus)
+    cluster = cluster_of(nodes, options.gpus)
+    runs_as_user = os.geteuid() == 0
+    access = read_access(options.config, runs_as_user) if options.config else Access(runs_as_user=runs_as_user)
+    if runs_as_user:
+        check_reachable(options, access)
+        access = replace(access, blocked=lambda user: blocking_directory(options.state, user))
+    if options.variability:
+        cluster = _with_scores(cluster, options.variability)
+    if options.prices:
+        cluster = _with_prices(cluster, options.prices)
+    model = Model(
+        load_throughputs(options.throughputs) if options.throughputs else None,
+        quotas_of(access),
+    )
+    setup = Setup(
+        cluster,
+        options.policy,
+        options.placement,
+        settings,
+        options.round_s,
+        __version__,
+        options.event_driven,
+        "all" if options.share_between_users else "user",
+    )
+    check_settings(setup, model)
+    return Prepared(engine, nodes, setup, model, access)
+
+
+def check_reachable(options: Options, access: Access) -> None:
+    """Root's jobs of other users need a way to their own directories below the state directory."""
+    known = {options.job_user, *access.users, *(token.user for token in _tokens(options.state))} - {"", "root"}
+    for user in sorted(known):
+        if directory := blocking_directory(options.state, user):
+            mode = f"{stat.S_IMODE(Path(directory).stat().st_mode):o}"
+            raise InputError(
+                str(options.state),
+                f"jobs of user {user} cannot get there, {directory} (mode {mode}) lets them not pass",
+                f"a directory that all may pass through, such as --state /var/lib/trine, or chmod o+x {directory}",
+                "--state",
+            )
+
+
+def _tokens(state: Path) -> list[UserToken]:
+    try:
+        return user_tokens(state)
+    except (InputError, OSError):
+        return []  # reported later, when the tokens are needed
+
+
+def _check_options(options: Options) -> None:
+    if options.lease_s is not None and not options.lease_s > 0:
+        raise InputError("--lease", f"{options.lease_s:g}", "a number of seconds greater than 0")
+    if options.truncate is not None and options.truncate < 0:
+        raise InputError("--truncate", f"{options.truncate}", "the number of the last record to keep, 0 or more")
+    if "round_s" in options.settings:
+        raise InputError("--set", "round_s", "--round SECONDS")
+    if options.job_user and not is_system_user(options.job_user):
+        raise InputError("--job-user", f"no user {options.job_user!r} on this machine", "a user that exists")
+    if options.tls is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*options.tls)
+        except (OSError, ssl.SSLError) as error:
+            where = " and ".join(map(str, options.tls))
+            found = f"no usable certificate and key ({error})"
+            raise InputError(where, found, "PEM files that belong together") from None
+
+
+def _with_scores(cluster: Cluster, path: str) -> Cluster:
+    """The cluster with measured slowdowns, which so become part of the record, and with what had to be assumed."""
+    table, notes = load_any(path, cluster)
+    scores = {name: tuple(values) for name, values in table.slowdowns.items()}
+    return replace(cluster, scores=scores, notes=(*cluster.notes, *(f"{path}: {note}" for note in notes)))
+
+
+def _with_prices(cluster: Cluster, spec: str) -> Cluster:
+    """The cluster with a price for every type, which so becomes part of the record.
+
+    Changes over time are counted from the start of a simulation; a daemon has no such start, so it takes none.
+    """
+    prices = load_prices(spec)
+    known: dict[str, float] = {}
+    for gpu_type in cluster.types:
+        steps = prices.steps.get(gpu_type.lower())
+        if steps is None:
+            raise InputError("--prices", f"no price for {gpu_type} in {spec}", "one for every GPU type of the cluster")
+        if len(set(steps[1])) > 1:
+            found = f"prices of {gpu_type} in {spec} that change over time"
+            raise InputError("--prices", found, "one price per type (v100=2.5,k80=0.5): a daemon follows no changes")
+        known[gpu_type] = steps[1][0]
+    return replace(cluster, prices_per_gpu_h=known, changing_prices=None)
+
+
+def find_nodes(engine: registry.Engine, spec: str) -> list[NodeInfo]:
+    """The nodes that were described, or what the executor finds by itself."""
+    nodes = engine.find_nodes(_described(spec) if spec else None)
+    if not nodes:
+        raise InputError("--gpus", "no GPU driver on this machine", "virtual GPUs such as --gpus 2x2")
+    return nodes
+
+
+def _described(spec: str) -> Cluster:
+    """The cluster of ``--gpus``; ``8`` and ``v100=8`` are that many GPUs on one node."""
+    gpu_type, equals, count = spec.strip().rpartition("=")
+    return load_cluster(f"{gpu_type}{equals}1x{count}" if count.isdecimal() else spec)
+
+
+def cluster_of(nodes: list[NodeInfo], spec: str) -> Cluster:
+    """The cluster the engine schedules; a node of several GPU types cannot be described yet."""
+    if spec:
+        return _described(spec)
+    for node in nodes:
+        kinds = sorted({gpu.type for gpu in node.gpus})
+        if len(kinds) > 1:
+            raise InputError(
+                node.name, f"GPUs of types {', '.join(kinds)} in one machine", "one type per node: give --gpus FILE"
+            )
+    return Cluster(tuple(_cluster_node(node) for node in nodes))
+
+
+def _cluster_node(node: NodeInfo) -> Node:
+    indices = tuple(gpu.index for gpu in node.gpus)
+    stated = () if indices == tuple(range(len(indices))) else indices
+    return Node(node.name, len(indices), node.gpus[0].type, node.labels.get("rack", "rack0"), stated)
+
+
+def quotas_of(access: Access) -> Quotas:
+    """GPUs that queues and users may hold at most."""
+    groups = {queue.name: queue.max_gpus for queue in access.queues.values() if queue.max_gpus is not None}
+    users = {name: limits.max_gpus for name, limits in access.users.items() if limits.max_gpus is not None}
+    return Quotas(groups, users)
+
+
+def check_settings(setup: Setup, model: Model) -> None:
+    """Fail at once, with one sentence, on settings the engine would trip over later."""
+    controller = Controller(LiveState(), model)
+    controller.configure(
+        0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
+    )

@@ -1,0 +1,242 @@
+"""What the daemon offers, independent of HTTP: the verbs, and the values they answer with.
+
+The API serves these values as JSON; the scheduler (``server.scheduler``) implements the verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from trine.core.errors import TrineError
+from trine.executor.base import JobLog
+from trine.inputs.job_spec import JobSpec
+
+JobState = Literal[
+    "waiting", "held", "set aside", "starting", "running", "stopping", "done", "failed", "cancelled", "timed out"
+]
+LIVE_STATES: frozenset[str] = frozenset({"waiting", "held", "set aside", "starting", "running", "stopping"})
+"""States a job can still leave."""
+
+
+class Refused(TrineError):
+    """A request that cannot be carried out: ``code`` is a stable name, the message one sentence for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotFound(Refused):
+    """There is no such job or node (or it is not the caller's to see)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("not-found", message)
+
+
+class Unavailable(Refused):
+    """The daemon cannot make anything durable now (disk full, shutting down); nothing was accepted."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("unavailable", message)
+
+
+class OutcomeUnknown(Unavailable):
+    """The request may have been carried out or not: the acknowledgement of the write was lost."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. ``admin`` may see and change everything."""
+
+    user: str
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonView:
+    """A reason as the engine gave it."""
+
+    code: str
+    sentence: str
+    change: str = ""
+    counts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementView:
+    """GPUs of a job on one node, by their index on that node."""
+
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressView:
+    """What a job last said of itself; ``at_s`` is Unix time."""
+
+    step: float
+    total: float | None
+    steps_per_s: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as users see it. Times are Unix seconds."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: JobState
+    gpus: int
+    model: str
+    app_class: str
+    priority: float
+    attempt: int
+    """Number of starts so far."""
+    submitted_s: float
+    reason: ReasonView
+    position: int | None = None
+    """Rank among the waiting jobs, from 1."""
+    placement: tuple[PlacementView, ...] = ()
+    progress: ProgressView | None = None
+    started_s: float | None = None
+    """First start."""
+    finished_s: float | None = None
+    exit_code: int | None = None
+    preemptions: int = 0
+    migrations: int = 0
+    expected_end_s: float | None = None
+    shares_with: str | None = None
+    """The job on the same GPUs, if there is one."""
+    max_runtime_s: float | None = None
+    """How long it may run, over all its attempts."""
+    run_from_s: float | None = None
+    """Since when the present attempt holds its GPUs; ``None`` while the job has none."""
+    command: tuple[str, ...] | None = None
+    """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """Something that happened to a job, with the reason of the day."""
+
+    at_s: float
+    what: str
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job is where it is: the reason, what would change it, and its story, oldest first."""
+
+    job: JobView
+    sentences: tuple[str, ...]
+    story: tuple[StoryLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU: who holds it, its score by application class, and what is remarkable about it."""
+
+    index: int
+    gpu_type: str
+    job: str | None
+    scores: dict[str, float]
+    flags: tuple[str, ...] = ()
+    second_job: str | None = None
+    """The other job, where two share the GPU."""
+    drained: bool = False
+    """It was drained by itself, whatever its node is."""
+    reason: str = ""
+    """Why it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node; ``state`` is ``up``, ``drained`` or ``down``; GPUs may be drained by themselves."""
+
+    name: str
+    state: Literal["up", "drained", "down"]
+    rack: str
+    gpus: tuple[GpuView, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonView:
+    """The daemon itself."""
+
+    version: str
+    policy: str
+    placement: str
+    round_s: float
+    started_s: float
+    gpus: int
+    free_gpus: int
+    jobs: dict[str, int]
+    """Number of jobs by state."""
+    problems: tuple[str, ...] = ()
+    """What an operator should know, in sentences: a policy that fails, a full disk, a clock that was set."""
+
+
+OpenLog = Callable[[], JobLog | None]
+"""Opens a log for reading; ``None`` while there is none. May block."""
+
+
+class Service(Protocol):
+    """The verbs. Everything that changes something is durable when it returns; ``Refused`` says why it was not done."""
+
+    async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
+        """Accept all jobs or none; returns their ids. The same non-empty ``request_id`` again returns the same ids,
+        and is refused (``conflict``) with other jobs."""
+
+    async def cancel(self, job_id: str, caller: Caller) -> JobView: ...
+
+    async def hold(self, job_id: str, caller: Caller) -> JobView: ...
+
+    async def release(self, job_id: str, caller: Caller) -> JobView: ...
+
+    async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
+        """Start nothing more on the node, or only on those of its GPUs that have these indices."""
+
+    async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
+        """End a drain: of ``gpus`` alone, or of the node and of every GPU of it."""
+
+    def daemon(self) -> DaemonView: ...
+
+    def job(self, job_id: str, caller: Caller) -> JobView: ...
+
+    def ended(self, job_id: str, caller: Caller) -> bool:
+        """Whether the job is over; cheap, for those who ask again and again."""
+
+    def jobs(
+        self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000, user: str = "", name: str = ""
+    ) -> list[JobView]:
+        """Jobs in one of ``states``: those that hold GPUs first, then by rank, then ended ones, newest first.
+
+        ``user`` and ``name`` choose among them; ``*`` and ``?`` in a name stand for any text and any character."""
+
+    def count(self, caller: Caller, states: frozenset[str] = LIVE_STATES, user: str = "", name: str = "") -> int:
+        """How many jobs ``jobs`` would give without a limit."""
+
+    def explain(self, job_id: str, caller: Caller) -> Explanation: ...
+
+    def nodes(self) -> list[NodeView]: ...
+
+    def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
+        """Opens the log of one rank, over all attempts; it may not exist yet."""
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when any job changed its state, or after ``timeout_s``."""
+
+    def metrics(self) -> bytes:
+        """Prometheus text exposition."""

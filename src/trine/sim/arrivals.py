@@ -1,0 +1,147 @@
+"""The jobs of a simulated run: read or generated, checked against the cluster, and in which order they arrive."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from trine.assembly.settings import RunSettings, TraceSettings, WorkloadSettings
+from trine.core.cluster import Cluster
+from trine.core.errors import InputError
+from trine.core.job import Job
+from trine.engine import explain
+from trine.perf.model import PerfModel
+from trine.placement.base import Placement
+from trine.trace import ImportOptions, load
+from trine.trace.generate import generate
+from trine.trace.models import drawn_sentence
+
+
+def read_jobs(path: str, fmt: str, settings: TraceSettings, seed: int) -> tuple[list[Job], list[str]]:
+    """The jobs of a trace file, and what a reader should know about them."""
+    return _load_trace(path, fmt, _import_options(settings, seed), _stamp(path))
+
+
+def generate_jobs(
+    workload: str, settings: WorkloadSettings, cluster: Cluster, seed: int
+) -> tuple[list[Job], list[str]]:
+    """The jobs of a generated workload, and what a reader should know about them."""
+    jobs = generate(
+        workload,
+        jobs=settings.jobs,
+        seed=seed,
+        gpus=cluster.gpu_count,
+        load=settings.load,
+        jobs_per_h=settings.jobs_per_h,
+        arrivals=settings.arrivals,  # type: ignore[arg-type]  # checked against the choices
+        max_gpus=settings.max_gpus or max(cluster.gpus_by_type.values()),
+        models=settings.models,
+        sensitive_share=settings.sensitive_share,
+    )
+    notes = [f"{len(jobs)} jobs drawn from the {workload} workload."]
+    if settings.models or settings.sensitive_share is not None:
+        notes.append(drawn_sentence(jobs, len(jobs), settings.models or workload))
+    return jobs, notes
+
+
+def _import_options(settings: TraceSettings, seed: int) -> ImportOptions:
+    return ImportOptions(
+        jobs_per_h=settings.jobs_per_h,
+        seed=seed if settings.seed is None else settings.seed,
+        duration_s=settings.duration_s,
+        group=tuple(name.strip() for name in settings.group),
+        models=settings.models,
+        sensitive_share=settings.sensitive_share,
+    )
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """Changes when the file does; nothing for what is not there (the reader will say so)."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=4)
+def _load_trace(path: str, fmt: str, options: ImportOptions, stamp: tuple[int, int]) -> tuple[list[Job], list[str]]:  # noqa: ARG001
+    """Sweeps read the same trace many times: keep the last few; a file that has changed since is read again."""
+    trace = load(path, fmt or None, options)
+    if not trace.jobs:
+        raise InputError(path, "no job that asks for GPUs", "at least one")
+    return trace.jobs, list(trace.summary.sentences)
+
+
+def jobs_that_fit(
+    jobs: list[Job], perf: PerfModel, run: RunSettings, source: str, has_throughputs: bool
+) -> tuple[list[Job], list[str]]:
+    """Jobs that some GPU type of the cluster can hold; the others are refused or skipped, as the settings say."""
+    too_large = [job for job in jobs if not perf.types_for(job)]
+    if not too_large:
+        return jobs, []
+    job = too_large[0]
+    why = explain.never_fits(job, perf)
+    if run.oversize == "refuse":
+        where = f"{source}:{job.line}" if job.line else source
+        hint = "jobs that fit, or --set oversize=skip"
+        if job.step_s is None:
+            hint = "a cluster of GPU types that the table knows" if has_throughputs else "--throughputs FILE"
+        raise InputError(where, f"job {job.id} can never run: {why}", hint, "gpus")
+    fitting = [job for job in jobs if perf.types_for(job)]
+    if not fitting:
+        raise InputError(source, f"no job can ever run; the first: {why}", "at least one job that fits")
+    return fitting, [f"{len(too_large)} jobs that can never run here were skipped; the first: {why}."]
+
+
+def check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> None:
+    """GPUs that the placement leaves alone may be missing for the largest job."""
+    excluded = placement.excluded()
+    if not excluded:
+        return
+    left = {t: n - sum(cluster.type_of(g) == t for g in excluded) for t, n in cluster.gpus_by_type.items()}
+    largest = max(jobs, key=lambda job: job.gpus)
+    if largest.gpus > max(left.values()):
+        raise InputError(
+            "--placement",
+            f"it leaves {len(excluded)} GPUs alone, and job {largest.id} needs {largest.gpus} of one type",
+            f"jobs of at most {max(left.values())} GPUs, or another placement",
+        )
+
+
+def in_window(jobs: list[Job], window: str) -> list[Job]:
+    """Track only the jobs at the positions ``FROM:TO`` of the trace."""
+    if not window:
+        return jobs
+    first, colon, last = window.partition(":")
+    if not (colon and first.isdigit() and last.isdigit() and int(first) < int(last) <= len(jobs)):
+        raise InputError("--set", f"{window!r}", f"FROM:TO with 0 <= FROM < TO <= {len(jobs)}", "window")
+    tracked = range(int(first), int(last))
+    return [job if i in tracked else replace(job, tracked=False) for i, job in enumerate(jobs)]
+
+
+def with_background(jobs: list[Job], run: RunSettings) -> Iterator[Job]:
+    """The jobs in order of submission, and after them the background load, if there is one."""
+    if run.background_jobs_per_h <= 0:
+        return iter(jobs)
+    return itertools.chain(jobs, repeat(jobs, run.background_jobs_per_h, run.background_seed))
+
+
+def repeat(jobs: Sequence[Job], jobs_per_h: float, seed: int) -> Iterator[Job]:
+    """Background load: untracked copies of ``jobs`` in order, again and again, as a Poisson process in whole seconds.
+
+    The rule of PAL's Sia-Philly experiments: gaps are rounded up to a second and count from the last arrival.
+    """
+    rng = random.Random(seed)
+    at_s = jobs[-1].submit_s
+    number = len(jobs)
+    while True:
+        for job in jobs:
+            at_s += math.ceil(-math.log(1.0 - rng.random()) / jobs_per_h * 3600.0)
+            yield replace(job, id=f"background-{number}", submit_s=at_s, tracked=False)
+            number += 1
