@@ -229,8 +229,8 @@ class KeyPolicy(Policy):
                 )
 
 
-def to_the_microsecond(seconds: Floats) -> Floats:
-    """Rounded so that times that differ by floating-point errors only are equal, and ties go by arrival.
+def whole_microseconds(seconds: Floats) -> Floats:
+    """In microseconds, rounded: times that differ by floating-point errors only are equal, and ties go by arrival.
 
     What is left of a job that ran is a difference of large numbers, known to some 1e-10 s; a newcomer's is exact."""
-    return np.round(seconds, 6)
+    return np.rint(seconds * 1e6)
