@@ -17,13 +17,13 @@ import pytest
 from trine.core.errors import InputError
 from trine.core.result import RunResult
 from trine.inputs.yaml_reader import read_mapping
-from trine.reproduce import gavel_runs
+from trine.reproduce import experiment
 from trine.reproduce.checks import Check
-from trine.reproduce.gavel import EXPERIMENTS, FIGURES, reproduce
-from trine.reproduce.gavel_data import PHYSICAL, GavelData
-from trine.reproduce.gavel_runs import CONTENDERS, Outcome, attempt, run_all
+from trine.reproduce.experiment import Outcome, attempt, run_all
+from trine.reproduce.gavel import EXPERIMENTS, PAPER
+from trine.reproduce.gavel_inputs import CONTENDERS, FIGURES, PHYSICAL, GavelData, scenario
 from trine.reproduce.gavel_tables import TABLES, TraceTable
-from trine.reproduce.panels import Found, Panel, PlottedReproduction, write_page
+from trine.reproduce.reproduction import Panel, Part, Reproduction, write_page
 from trine.sim.scenario import Scenario, run
 
 JOBS = (
@@ -44,15 +44,19 @@ def data(tmp_path: Path) -> GavelData:
     text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
     for name in ("max_min_fairness", "minimize_makespan"):
         (folder / f"{name}.trace").write_text(text)
-    return GavelData.find(str(tmp_path), tmp_path)
+    return GavelData.find(str(tmp_path), tmp_path, figures_of(1.0), True)
 
 
 def outcomes_of(table: TraceTable, data: GavelData) -> dict[Any, Outcome]:
-    return run_all(table.asks(data, figures_of(1.0), True), table.keep(), 1, lambda: None)
+    return run_all(table.runs(data), table.with_segments(), 1)
 
 
 def figures_of(jct_h: float) -> dict[str, Any]:
     return {"physical_las": {"jct_h": dict.fromkeys(TINY.quick, jct_h)}}
+
+
+def expecting(data: GavelData, jct_h: float) -> GavelData:
+    return replace(data, figures=figures_of(jct_h))
 
 
 def write_reference(data: GavelData, run: str, finishes_s: dict[str, float]) -> None:
@@ -63,7 +67,7 @@ def write_reference(data: GavelData, run: str, finishes_s: dict[str, float]) -> 
         rows.writerows([("job_id", "completion_s"), *finishes_s.items()])
 
 
-def per_job(found: Found) -> dict[str, bool | None]:
+def per_job(found: Part) -> dict[str, bool | None]:
     return {c.what: c.held for c in found.checks if c.what.endswith("per job")}
 
 
@@ -74,24 +78,23 @@ def test_jobs_are_compared_one_by_one_where_a_solver_has_no_choice(data: GavelDa
     assert len(finishes) == len(JOBS)
     write_reference(data, "phys_las__fifo_perf", finishes)
     write_reference(data, "phys_las__isolated", outcomes["phys_las", "isolated", True].finishes_s)
-    figures = figures_of(1.0)
-    assert per_job(TINY.judge(data, figures, outcomes)) == {"fifo, per job": True, "isolated, per job": True}
+    assert per_job(TINY.judge(data, outcomes)) == {"fifo, per job": True, "isolated, per job": True}
     write_reference(data, "phys_las__fifo_perf", finishes | {"2": finishes["2"] + 10})
-    assert per_job(TINY.judge(data, figures, outcomes)) == {"fifo, per job": False, "isolated, per job": True}
+    assert per_job(TINY.judge(data, outcomes)) == {"fifo, per job": False, "isolated, per job": True}
 
 
 def test_a_job_that_never_ended_here_is_not_overlooked(data: GavelData) -> None:
     outcomes = outcomes_of(TINY, data)
     finishes = outcomes["phys_las", "fifo_perf", True].finishes_s
     write_reference(data, "phys_las__fifo_perf", finishes | {"99": 60.0})
-    assert per_job(TINY.judge(data, figures_of(1.0), outcomes)) == {"fifo, per job": False}
+    assert per_job(TINY.judge(data, outcomes)) == {"fifo, per job": False}
 
 
 def test_averages_beyond_their_band_are_outside(data: GavelData) -> None:
     outcomes = outcomes_of(TINY, data)
     ours = outcomes["phys_las", "isolated", True].jct_h
     for factor, held in ((1.0, True), (1.01, False), (0.99, False)):
-        checks = TINY.judge(data, figures_of(ours * factor), outcomes).checks
+        checks = TINY.judge(expecting(data, ours * factor), outcomes).checks
         assert next(c for c in checks if c.what == "isolated, average JCT h, as published").held is held
 
 
@@ -99,7 +102,7 @@ def test_without_quirks_only_longer_is_outside(data: GavelData) -> None:
     outcomes = outcomes_of(TINY, data)
     ours = outcomes["phys_las", "isolated", False].jct_h
     for factor, held in ((1.0, True), (1.5, True), (0.9, False)):
-        checks = TINY.judge(data, figures_of(ours * factor), outcomes).checks
+        checks = TINY.judge(expecting(data, ours * factor), outcomes).checks
         assert next(c for c in checks if c.what == "isolated, average JCT h, trine").held is held
 
 
@@ -109,24 +112,21 @@ def test_a_run_that_breaks_is_told_and_the_others_count(data: GavelData, monkeyp
             raise RuntimeError("a wheel came off")
         return run(asked, **more)
 
-    monkeypatch.setattr(gavel_runs, "run", broken)
-    checks = TINY.judge(data, figures_of(1.0), outcomes_of(TINY, data)).checks
+    monkeypatch.setattr(experiment, "run", broken)
+    checks = TINY.judge(data, outcomes_of(TINY, data)).checks
     told = [c for c in checks if c.ours == "failed: RuntimeError: a wheel came off"]
-    assert {c.held for c in told} == {False}
+    assert {(c.held, c.counted) for c in told} == {(False, True)}, "a failed run counts"
     assert all(c.what.startswith("isolated") == (c in told) for c in checks)
 
 
 def test_a_mistake_in_the_input_is_not_taken_for_a_result(data: GavelData) -> None:
-    asked = gavel_runs.scenario(
-        "gavel-physical", CONTENDERS["isolated"], compat=True, throughputs="gavel-physical", trace="nowhere.trace"
-    )
+    asked = scenario("gavel-physical", "isolated", compat=True, trace="nowhere.trace")
     with pytest.raises(InputError, match=r"nowhere\.trace"):
         attempt(asked)
 
 
 def test_workers_change_nothing(data: GavelData) -> None:
-    asks = TINY.asks(data, figures_of(1.0), True)
-    one, two = (run_all(asks, TINY.keep(), workers, lambda: None) for workers in (1, 2))
+    one, two = (run_all(TINY.runs(data), TINY.with_segments(), workers) for workers in (1, 2))
     assert [(k, o.jobs) for k, o in one.items()] == [(k, o.jobs) for k, o in two.items()]
 
 
@@ -140,7 +140,7 @@ def test_every_source_is_named_and_every_contender_known() -> None:
     assert len({e.name for e in EXPERIMENTS}) == len(EXPERIMENTS)
 
 
-def drawn() -> PlottedReproduction:
+def drawn() -> Reproduction:
     lines = [("ours", [1.0, 2.0, 4.0], [0.1, 0.2, 0.4]), ("<them>", [1.0, 2.0], [1.0, 2.0])]
     bars = Panel("Bars", "Policy", "Hours", [("ours", [0.0, 1.0], [3.0, 4.0])], ["fifo", "las"])
     curves = Panel("Lines", "Jobs", "Seconds", lines, log=True)
@@ -148,7 +148,7 @@ def drawn() -> PlottedReproduction:
         Check("A", "this", "1", "1", held=True, band="exact"),
         Check("B", "that", "2", "1", held=False, band="1 %"),
     ]
-    return PlottedReproduction.of("Paper", [Found(checks, [bars, curves])], ["A note."])
+    return Reproduction("Paper", [Part(checks, [bars, curves])], ["A note."])
 
 
 def test_the_last_sentence_says_what_held_and_what_did_not() -> None:
@@ -157,9 +157,30 @@ def test_the_last_sentence_says_what_held_and_what_did_not() -> None:
     assert found.sentence() == (
         "1 of 2 figures lie in their bands, all of them in A; outside: B: that, 2, expected 1 (1 %)."
     )
-    good = replace(found, checks=found.checks[:1])
+    good = replace(found, parts=[Part(found.checks[:1])])
     assert good.held
     assert good.sentence() == "1 of 1 figures lie in their bands, all of them in A; none lies outside."
+
+
+def test_directions_are_shown_and_not_counted() -> None:
+    up, down = (
+        Check("C", what, "0.9", held=held, band="at least 1", counted=False)
+        for what, held in (("up", True), ("down", False))
+    )
+    found = replace(drawn(), parts=[Part([Check("A", "this", "1", held=True), up, down])])
+    assert found.held, "a direction does not make the command fail"
+    assert found.sentence() == (
+        "1 of 1 figures lie in their bands, all of them in A; none lies outside. "
+        "Not counted: 1 of 2 directions and times are as expected; not: C: down, 0.9 (at least 1)."
+    )
+
+
+def test_only_figures_that_can_miss_on_both_sides_count(data: GavelData) -> None:
+    checks = TINY.judge(data, outcomes_of(TINY, data)).checks
+    assert {c.what: c.counted for c in checks if c.what.startswith("isolated")} == {
+        "isolated, average JCT h, as published": True,
+        "isolated, average JCT h, trine": False,
+    }
 
 
 def test_plots_are_what_plotly_understands() -> None:
@@ -198,7 +219,7 @@ def test_it_counts_its_runs_and_serialises(data: GavelData) -> None:
         counts.append(runs)
         return lambda: done.append(1)
 
-    found = reproduce(str(data.root), quick=True, workers=1, progress=progress, experiments=(small,))
+    found = PAPER.reproduce(str(data.root), quick=True, workers=1, progress=progress, experiments=(small,))
     assert counts == [2]
     assert len(done) == 2
     assert json.loads(json.dumps(found.as_dict()))["paper"] == "Gavel (OSDI'20)"
@@ -206,11 +227,9 @@ def test_it_counts_its_runs_and_serialises(data: GavelData) -> None:
 
 @pytest.mark.slow
 def test_policies_without_freedom_are_equal_on_the_physical_traces(shared_data: Path, tmp_path: Path) -> None:
-    data = GavelData.find(str(shared_data), tmp_path)
-    figures = read_mapping(FIGURES).plain()
+    data = GavelData.find(str(shared_data), tmp_path, read_mapping(FIGURES).plain(), True)
     for table in TABLES[:2]:
         own = replace(table, quick=("fifo_perf", "isolated"))
-        outcomes = run_all(own.asks(data, figures, True), own.keep(), 1, lambda: None)
-        found = own.judge(data, figures, outcomes)
+        found = own.judge(data, outcomes_of(own, data))
         assert [c.what for c in found.checks if c.held is False] == []
         assert len(per_job(found)) in (0, 2)

@@ -10,12 +10,11 @@ import pytest
 
 from trine.core.result import JobRecord, Summary
 from trine.reproduce.checks import Check
-from trine.reproduce.gavel_bill import Bill
-from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_load import MEASURED, FullContinuous
-from trine.reproduce.gavel_multiple import AWARE, BLIND, FIFO_AWARE, Multiple
-from trine.reproduce.gavel_priorities import LINES, Priorities
-from trine.reproduce.gavel_runs import Outcome
+from trine.reproduce.experiment import Outcome
+from trine.reproduce.gavel_inputs import AWARE, BLIND, FIFO_AWARE, GavelData
+from trine.reproduce.gavel_objectives import Priorities
+from trine.reproduce.gavel_sweeps import MEASURED, FullContinuous, Multiple
+from trine.reproduce.gavel_tables import Bill
 from trine.trace import load
 
 CLAIMS = {"claims": {"objectives_times": 3.5}}
@@ -29,7 +28,7 @@ def outcome(jct_h: float, **more: Any) -> Outcome:
 
 @pytest.fixture
 def data(tmp_path: Path) -> GavelData:
-    return GavelData(tmp_path / "data", tmp_path)
+    return GavelData(tmp_path / "data", tmp_path, CLAIMS)
 
 
 def judged(checks: list[Check], words: str) -> Check:
@@ -41,12 +40,12 @@ def judged(checks: list[Check], words: str) -> Check:
 
 def gangs(data: GavelData, blind: dict[float, float], aware: float = 10.0) -> dict[Any, Outcome]:
     """All policies alike but max-min-fairness without speeds, as published, by load."""
-    asked = Multiple().asks(data, {}, False)
+    asked = Multiple().runs(data)
     return {key: outcome(blind[key[3]] if key[1:3] == (BLIND, True) else aware) for key in asked}
 
 
 def gain(data: GavelData, blind: dict[float, float]) -> Check:
-    found = Multiple().judge(data, CLAIMS, gangs(data, blind))
+    found = Multiple().judge(data, gangs(data, blind))
     return judged(found.checks, "JCT of max-min-fairness, not aware (as published)")
 
 
@@ -64,7 +63,7 @@ def test_knowing_speeds_is_never_slower_at_any_load(data: GavelData, blind: dict
 
 def test_the_published_claim_is_told_and_loads_are_drawn(data: GavelData) -> None:
     assert "3.5" in gain(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0}).published
-    found = Multiple().judge(data, CLAIMS, gangs(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0}))
+    found = Multiple().judge(data, gangs(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0}))
     bars, curves = found.panels
     assert bars.labels
     assert {len(x) for _, x, _ in curves.lines} == {4}
@@ -72,28 +71,29 @@ def test_the_published_claim_is_told_and_loads_are_drawn(data: GavelData) -> Non
 
 def test_the_public_trace_is_taken_where_it_is_and_drawn_otherwise(data: GavelData) -> None:
     key = ("multiple", AWARE, True, 2.0)
-    drawn = Multiple().asks(data, {}, True)[key]
+    drawn = Multiple().runs(replace(data, quick=True))[key]
     assert (drawn.trace, drawn.workload) == ("", "gavel-continuous-multiple")
     folder = data.root / "traces/gavel_generated"
     folder.mkdir(parents=True)
     (folder / "multi_seed0_lam1800.csv.gz").touch()
-    read = Multiple().asks(data, {}, True)[key]
+    read = Multiple().runs(replace(data, quick=True))[key]
     assert (read.trace, read.workload) == (data.multiple, "")
 
 
 def test_a_failed_run_is_told(data: GavelData) -> None:
     outcomes = gangs(data, {0.5: 12.0, 1.5: 11.0, 2.0: 15.0, 2.5: 30.0})
     outcomes["multiple", FIFO_AWARE, True, 2.5] = Outcome("a wheel came off")
-    found = Multiple().judge(data, CLAIMS, outcomes)
+    found = Multiple().judge(data, outcomes)
     assert ["a wheel came off" in c.ours for c in found.checks].count(True) == 1
 
 
 def test_times_are_judged_in_the_window_of_the_reference_only(data: GavelData) -> None:
     figures = {"continuous_single": {"cpu_s": {AWARE: 10.0}}}
     for quick in (True, False):
-        asked = FullContinuous().asks(data, {}, quick)
+        own = replace(data, figures=figures, quick=quick)
+        asked = FullContinuous().runs(own)
         outcomes = {key: outcome(12.0 if key[1] == BLIND else 10.0, sim_cpu_s=11.0) for key in asked}
-        checks = FullContinuous().judge(data, figures, outcomes).checks
+        checks = FullContinuous().judge(own, outcomes).checks
         assert {key[3] for key in asked} == {"300:400" if quick else MEASURED}
         assert [c.held for c in checks if c.reference != "-"] == ([] if quick else [False, False])
         assert judged(checks, "JCT of").ours == "1.20"
@@ -103,8 +103,9 @@ def test_times_are_judged_in_the_window_of_the_reference_only(data: GavelData) -
 
 
 def test_jobs_with_and_without_weights_are_the_same(data: GavelData) -> None:
-    asked = Priorities(jobs=40).asks(data, {}, True)
-    with_weights, equal = (load(asked["priorities", LINES[0], weighed].trace).jobs for weighed in (True, False))
+    example = Priorities(jobs=40)
+    asked = example.runs(data)
+    with_weights, equal = (load(asked["priorities", example.modes[0], weighed].trace).jobs for weighed in (True, False))
     assert {job.weight for job in with_weights} == {1.0, 5.0}
     assert [replace(job, weight=1.0) for job in with_weights] == equal
 
@@ -113,15 +114,15 @@ def by_class(data: GavelData, heavy_h: float, light_h: float) -> list[Check]:
     """Hours where weights count; otherwise every job takes 10."""
     example = Priorities(jobs=40)
     outcomes = {}
-    for key, asked in example.asks(data, {}, True).items():
+    for key, asked in example.runs(data).items():
         jobs = load(asked.trace).jobs
         hours = [(heavy_h if job.weight > 1 else light_h) if key[2] else 10.0 for job in jobs]
         records = [
             JobRecord(job.id, 0, 0, 0, 3600 * h, 0, 1, "", "", 0, 0, "gpu", 1.0)
             for job, h in zip(jobs, hours, strict=True)
         ]
-        outcomes[key] = replace(outcome(10.0), jobs=records)
-    return example.judge(data, {}, outcomes).checks
+        outcomes[key] = replace(outcome(10.0), records=records)
+    return example.judge(data, outcomes).checks
 
 
 @pytest.mark.parametrize(("heavy_h", "held"), [(5.0, True), (10.5, False)])
@@ -150,6 +151,6 @@ def test_the_bill_is_judged_where_the_jct_is_right(
     table = {"jct_h": {name: 10.0}, "cost_usd": {name: 100.0}}
     figures = {"physical_las": table, "physical_makespan": {"jct_h": {}, "cost_usd": {}}}
     outcomes = {("phys_las", name, compat): outcome(jct_h, cost=cost) for compat in (True, False)}
-    found = Bill().judge(data, figures, outcomes)
+    found = Bill().judge(replace(data, figures=figures), outcomes)
     assert [c.held for c in found.checks] == [held]
     assert len(found.panels) == 1

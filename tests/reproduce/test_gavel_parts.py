@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from trine.reproduce.gavel_cost import KEPT, Cost
-from trine.reproduce.gavel_data import GavelData
-from trine.reproduce.gavel_entities import ENTITIES, Entities, received
-from trine.reproduce.gavel_runs import CONTENDERS, Contender, attempt, run_all, scenario
-from trine.reproduce.gavel_solve import SolveTime
+from trine.reproduce.experiment import Contender, attempt, run_all
+from trine.reproduce.gavel_inputs import CONTENDERS, GavelData, scenario
+from trine.reproduce.gavel_mechanism import SolveTime
+from trine.reproduce.gavel_objectives import ENTITIES, KEPT, Cost, Entities, received
 
 MODELS = {"A3C": (1.0, 2.0, 4.0), "CycleGAN": (0.2, 0.5, 1.0), "LM (batch size 20)": (5.0, 8.0, 30.0)}
 TYPES = ("k80", "p100", "v100")
@@ -63,7 +62,7 @@ def shared(contender: Contender, pairs: str, trace: str) -> Any:
 
 
 def guessing(**values: Any) -> Contender:
-    return Contender("guessing", "max-min-fairness", {"space_sharing": True, **values})
+    return Contender("guessing", "max-min-fairness", values={"space_sharing": True, **values})
 
 
 def test_who_has_measured_everything_decides_as_who_knows(pairs: str, trace: str) -> None:
@@ -80,12 +79,12 @@ def test_jobs_run_at_their_true_rates_whatever_is_guessed(pairs: str, trace: str
 
 
 def test_three_entities_receive_what_was_computed_for_them(tmp_path: Path) -> None:
-    example, data = Entities(), GavelData(tmp_path, tmp_path)
-    asks = example.asks(data, {}, True)
-    outcomes = run_all(asks, example.keep(), 1, lambda: None)
     levels = {"published": 10.458, "bottlenecks": 10.458, "not_aware": 9.0}
     in_order = {"published": 9.154, "bottlenecks": 8.697}
-    found = example.judge(data, {"hierarchy": {"fairness": levels, "fifo": in_order}}, outcomes)
+    example = Entities()
+    data = GavelData(tmp_path, tmp_path, {"hierarchy": {"fairness": levels, "fifo": in_order}})
+    outcomes = run_all(example.runs(data), example.with_segments(), 1)
+    found = example.judge(data, outcomes)
     assert [c.what for c in found.checks if not c.held] == []
     lines = received(next(iter(outcomes.values())))
     assert len(lines) == ENTITIES
@@ -99,16 +98,15 @@ def test_times_to_solve_are_judged_only_where_there_is_a_reference(tmp_path: Pat
         "reference": {"max-min-fairness": [None, 1e-9], "hierarchical": [60.0, 60.0]},
     }
     measured = SolveTime(("max-min-fairness", "hierarchical"))
-    found = measured.judge(GavelData(tmp_path, tmp_path), {"solve_s": table}, {})
+    found = measured.judge(GavelData(tmp_path, tmp_path, {"solve_s": table}), {})
     assert [c.held for c in found.checks] == [None, False, True, True]
     assert [c.published for c in found.checks] == ["-", "-", "80.0 ms (figure)", "-"]
 
 
 def test_costs_and_deadlines_come_from_the_run(tmp_path: Path) -> None:
-    data = GavelData(tmp_path, tmp_path)
-    asks = Cost(jobs=25).asks(data, {}, True)
-    outcomes = run_all(asks, {}, 1, lambda: None)
-    found = Cost(jobs=25).judge(data, {"claims": {"cost_times": 1.4}}, outcomes)
+    data = GavelData(tmp_path, tmp_path, {"claims": {"cost_times": 1.4}})
+    outcomes = run_all(Cost(jobs=25).runs(data), workers=1)
+    found = Cost(jobs=25).judge(data, outcomes)
     assert next(c for c in found.checks if c.what.startswith(KEPT)).ours.startswith("$")
     assert [c.what for c in found.checks if c.held is False] == []
     missed, cost = found.panels

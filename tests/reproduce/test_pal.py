@@ -10,20 +10,18 @@ from pathlib import Path
 import pytest
 
 from trine.core.errors import InputError
-from trine.core.result import RunResult
-from trine.inputs.yaml_reader import read_mapping
-from trine.reproduce.checks import Check, Curve, Reproduction
-from trine.reproduce.page import write_page
-from trine.reproduce.pal import FIGURES, PalData, _a1, _where_from
-from trine.sim.scenario import Scenario, run_each
+from trine.reproduce.checks import Check
+from trine.reproduce.experiment import Experiment, find_root
+from trine.reproduce.pal import PAPER, PalData, Published64, WhereFrom
+from trine.reproduce.reproduction import Panel, Part, Reproduction, write_page
 
 
-def run(scenarios: list[Scenario]) -> list[RunResult]:
-    return run_each([(s, False) for s in scenarios], workers=1)
+def part(shared_data: Path, experiment: Experiment[PalData]) -> Part:
+    return PAPER.reproduce(str(shared_data), workers=1, experiments=(experiment,)).parts[0]
 
 
 def test_the_64_gpu_experiment_lies_in_its_bands(shared_data: Path) -> None:
-    checks, _ = _a1(PalData.find(str(shared_data)), read_mapping(FIGURES).plain(), run)
+    checks = part(shared_data, Published64()).checks
     assert [c.what for c in checks if c.held is False] == []
     assert sum(c.what.endswith("per job") for c in checks) in (0, 12)
     gains = {c.what.split(",")[0]: c.ours for c in checks if "geometric mean" in c.what}
@@ -31,20 +29,20 @@ def test_the_64_gpu_experiment_lies_in_its_bands(shared_data: Path) -> None:
 
 
 def test_gains_are_stated_for_both_draws_and_against_the_plain_alternative(shared_data: Path) -> None:
-    checks, curves = _where_from(PalData.find(str(shared_data)), run, seeds=(1, 2), workloads=(1,))
+    found = part(shared_data, WhereFrom(seeds=(1, 2), workloads=(1,)))
+    checks = found.checks
     assert {c.experiment for c in checks} == {"gain, record", "gain, record, slow GPUs mended", "gain, gpu_median"}
     pal = [c.ours for c in checks if c.what.startswith("pal")]
     assert len(pal) == 18
     assert all("over packed-sticky" in told and "over exclude-outliers" in told for told in pal)
-    assert len({c.panel for c in curves}) == 3
+    assert len({panel.title for panel in found.panels}) == 3
 
 
 def test_a_figure_outside_its_band_is_named_in_the_last_sentence(tmp_path: Path) -> None:
     good = Check("A1", "this", "1.0", "1.0", held=True, band="exact")
     bad = Check("A2", "that", "2.0", "1.0", held=False, band="0.1 points")
-    found = Reproduction(
-        "Paper", [good, bad], [Curve("A2: gain (%) by load", "pal", [1.0, 2.0], [3.0, 4.0])], ["A note."]
-    )
+    panel = Panel("A2: gain (%) by load", "Load", "Gain (%)", [("pal", [1.0, 2.0], [3.0, 4.0])])
+    found = Reproduction("Paper", [Part([good, bad], [panel])], ["A note."], grouped=False)
     assert not found.held
     assert found.sentence() == "1 of 2 figures lie in their bands; outside: A2 that: 2.0, expected 1.0 (0.1 points)."
     write_page(found, tmp_path / "page")
@@ -53,7 +51,7 @@ def test_a_figure_outside_its_band_is_named_in_the_last_sentence(tmp_path: Path)
 
 def test_without_data_it_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="traces/pal_workloads"):
-        PalData.find(str(tmp_path))
+        find_root(str(tmp_path), "traces/pal_workloads")
     command = [sys.executable, "-m", "trine", "reproduce", "pal", "--data", str(tmp_path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -62,5 +60,5 @@ def test_without_data_it_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_results_serialise(tmp_path: Path) -> None:
-    found = Reproduction("Paper", [Check("A1", "this", "1.0")], [], [])
+    found = Reproduction("Paper", [Part([Check("A1", "this", "1.0")])], [])
     assert json.loads(json.dumps(found.as_dict()))["held"] is True

@@ -19,6 +19,7 @@ from trine.core.atomic_file import write_private
 from trine.core.errors import InputError
 from trine.executor.accounts import blocking_directory
 from trine.executor.base import NodeGpu, NodeInfo
+from trine.executor.local.executor import LocalEngine
 from trine.inputs.job_spec import JobSpec
 from trine.profile.measurements import MeasurementRecord
 from trine.profile.profile_json import save_profile
@@ -306,3 +307,14 @@ def test_too_few_descriptors_for_an_event_loop_are_an_error_and_not_the_end() ->
     done = subprocess.run([sys.executable, "-c", _FEW_DESCRIPTORS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == {str(errno.EMFILE)}
+
+
+def test_settings_of_the_executor_are_its_own_and_not_on_record(tmp_path: Path) -> None:
+    options = Options(tmp_path, "2x2", settings={"engine.progress_s": "0.5", "engine.cgroups": "no", "strict": "true"})
+    prepared = prepare(options)
+    assert (prepared.engine.name, prepared.setup.settings) == ("local", {"strict": "true"})
+    assert prepared.engine == replace(LocalEngine(), progress_s=0.5, cgroups=False)
+    with pytest.raises(InputError, match=r"engine\.progress_s: .*'0'; expected at least 0\.01"):
+        prepare(replace(options, settings={"engine.progress_s": "0"}))
+    with pytest.raises(InputError, match="unknown engine 'slurm'"):
+        prepare(replace(options, engine="slurm"))

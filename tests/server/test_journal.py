@@ -13,7 +13,7 @@ import pytest
 from tests.server.site import OWNER, MortalStore, Site, spec
 from trine.server import records as rec
 from trine.server.interface import OutcomeUnknown, Unavailable
-from trine.server.journal import Journal
+from trine.server.journal import JournalWriter
 from trine.server.snapshot import to_snapshot
 from trine.server.store import OutcomeUnknownError, Store, StoreError
 
@@ -39,10 +39,10 @@ def tick(at_s: float) -> rec.Record:
     return rec.Ticked(at_s, False)
 
 
-def run(script: Callable[[Disk, Journal, list[rec.Record]], Awaitable[None]], ends_badly: bool = False) -> None:
+def run(script: Callable[[Disk, JournalWriter, list[rec.Record]], Awaitable[None]], ends_badly: bool = False) -> None:
     async def whole() -> None:
         disk, durable = Disk(), list[rec.Record]()
-        journal = Journal(disk, durable.extend)  # type: ignore[arg-type]
+        journal = JournalWriter(disk, durable.extend)  # type: ignore[arg-type]
         task = asyncio.create_task(journal.run())
         try:
             await script(disk, journal, durable)
@@ -56,7 +56,7 @@ def run(script: Callable[[Disk, Journal, list[rec.Record]], Awaitable[None]], en
 
 
 def test_records_that_come_while_a_batch_is_written_go_together_and_in_order() -> None:
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         disk.may_go.clear()
         first = journal.add([tick(1)])
         while journal._waiting:
@@ -73,7 +73,7 @@ def test_records_that_come_while_a_batch_is_written_go_together_and_in_order() -
 
 
 def test_whoever_is_answered_finds_the_orders_of_its_record_carried_out() -> None:
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         await journal.add([tick(1)])
         assert durable == [tick(1)]
 
@@ -81,7 +81,7 @@ def test_whoever_is_answered_finds_the_orders_of_its_record_carried_out() -> Non
 
 
 def test_after_a_failed_write_everybody_is_told_and_nothing_is_taken_until_reset() -> None:
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         disk.may_go.clear()
         disk.error = StoreError("disk is full")
         first = journal.add([tick(1)])
@@ -104,7 +104,7 @@ def test_after_a_failed_write_everybody_is_told_and_nothing_is_taken_until_reset
 
 
 def test_an_unforeseen_error_leaves_nobody_waiting() -> None:
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         disk.error = TypeError("cannot be written as JSON")
         with pytest.raises(Unavailable, match="cannot be written as JSON"):
             await asyncio.wait_for(journal.add([tick(1)]), 5)
@@ -115,7 +115,7 @@ def test_an_unforeseen_error_leaves_nobody_waiting() -> None:
 def test_drained_means_that_nothing_is_on_its_way_when_it_returns() -> None:
     """A snapshot is taken then: it must not hold what the journal does not hold yet."""
 
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         loop, added = asyncio.get_running_loop(), list[rec.Record]()
 
         def again(records: Sequence[rec.Record]) -> None:
@@ -217,7 +217,7 @@ def test_requests_are_answered_while_a_snapshot_of_many_ended_jobs_is_taken(tmp_
 
 
 def test_an_unknown_outcome_is_told_to_those_it_concerns_only() -> None:
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         disk.may_go.clear()
         disk.error = OutcomeUnknownError("connection lost")
         first = journal.add([tick(1)])
@@ -236,7 +236,7 @@ def test_an_unknown_outcome_is_told_to_those_it_concerns_only() -> None:
 
 
 def test_nobody_waits_for_a_writer_that_has_ended() -> None:
-    async def script(disk: Disk, journal: Journal, durable: list[rec.Record]) -> None:
+    async def script(disk: Disk, journal: JournalWriter, durable: list[rec.Record]) -> None:
         def fails(_: Sequence[rec.Record]) -> None:
             raise RuntimeError("a bug")
 

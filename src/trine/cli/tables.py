@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from trine.cli.live.format import NOTHING, clean
+from trine.cli.live.job_text import NOTHING, clean
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -19,8 +19,8 @@ _MODULES = {"local": "trine.executor.local.executor"}
 DEFAULT = "local"
 
 
-class Engine(Protocol):
-    """An executor that can be chosen: a dataclass whose fields, made with ``param``, are its settings."""
+class ExecutorFactory(Protocol):
+    """Finds the nodes of an executor and opens it: a dataclass whose fields, made with ``param``, are its settings."""
 
     name: ClassVar[str]
 
@@ -37,9 +37,9 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_MODULES))
 
 
-def engine(name: str, settings: Mapping[str, Any], where: str = "--engine", prefix: str = "engine.") -> Engine:
+def engine(name: str, settings: Mapping[str, Any], where: str = "--engine", prefix: str = "engine.") -> ExecutorFactory:
     """The executor of this name with its settings (texts or plain values); ``InputError`` for what does not exist."""
     if name not in _MODULES:
         raise unknown_name(where, "engine", name, _MODULES)
-    found: Engine = params.build(import_module(_MODULES[name]).ENGINE, settings, "--set", prefix)
+    found: ExecutorFactory = params.build(import_module(_MODULES[name]).ENGINE, settings, "--set", prefix)
     return found

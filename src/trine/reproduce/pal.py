@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trine.core.errors import InputError
-from trine.core.result import RunResult
-from trine.inputs.preset import load_preset
-from trine.inputs.yaml_reader import read_mapping
 from trine.report.compare import Estimate, estimate
 from trine.report.text import with_interval
-from trine.reproduce.checks import Check, Curve, Reproduction
-from trine.sim.scenario import Scenario, run_each
+from trine.reproduce.checks import Check, check
+from trine.reproduce.experiment import (
+    Experiment,
+    Inputs,
+    Outcome,
+    Outcomes,
+    Paper,
+    Runs,
+    contenders_of,
+    find_root,
+    known_points,
+    preset_scenario,
+)
+from trine.reproduce.paired_comparison import PairedComparison, Setting
+from trine.reproduce.reproduction import Panel, Part
+from trine.sim.scenario import Scenario
 
-FIGURES = Path(__file__).parent / "pal.yaml"
 WORKLOADS = (1, 2, 3)
 PUBLISHED_NAMES = {
     "packed-sticky": "Default-Packed-S",
@@ -26,29 +35,14 @@ PUBLISHED_NAMES = {
     "pm-first": "PMFirst",
     "pal": "PAL",
 }
-CONTENDERS = tuple(PUBLISHED_NAMES)
+PLACEMENTS = tuple(PUBLISHED_NAMES)
 BASELINE = "packed-sticky"
 RECORDS = {"A": "resnet", "B": "bert", "C": "bert", "D": "pagerank"}
-OUTLIER = 1.5
-POLICIES = ("fifo", "las", "srtf")
-
-Run = Callable[[list[Scenario]], list[RunResult]]
+"""The measured application that stands for each class."""
 
 
-@dataclass(frozen=True)
-class PalData:
-    """Where the public inputs lie: ``traces/`` and ``hardware/`` in ``root``, ``reference/pal`` perhaps beside it."""
-
-    root: Path
-
-    @classmethod
-    def find(cls, folder: str) -> PalData:
-        for root in (Path(folder), Path(folder) / "data"):
-            if (root / "traces/pal_workloads").is_dir():
-                return cls(root)
-        raise InputError(
-            "--data", f"no traces/pal_workloads below {folder}", "the folder that holds traces/ and hardware/"
-        )
+class PalData(Inputs):
+    """Where the public inputs lie, and the runs of the authors' code."""
 
     def workload(self, number: int) -> str:
         return str(self.root / f"traces/pal_workloads/philly/workload-{number}.csv")
@@ -74,27 +68,249 @@ class PalData:
             return {row["job_id"]: (float(row["start_s"]), float(row["finish_s"])) for row in csv.DictReader(stream)}
 
 
-def reproduce(
-    folder: str, *, quick: bool = False, workers: int = 0, done: Callable[[], None] = lambda: None
-) -> Reproduction:
-    """Run all experiments; ``quick`` leaves out most of the sweeps."""
-    data, figures = PalData.find(folder), read_mapping(FIGURES).plain()
-
-    def run(scenarios: list[Scenario]) -> list[RunResult]:
-        return run_each([(s, False) for s in scenarios], workers, done)
-
-    parts = [
-        _a1(data, figures, run),
-        _a2(data, figures, run, quick),
-        _a3(data, figures, run, quick),
-        _where_from(data, run, range(3) if quick else range(10)),
-    ]
-    checks = [check for found, _ in parts for check in found]
-    curves = [curve for _, found in parts for curve in found]
-    return Reproduction("PAL (SC'24)", checks, curves, NOTES)
+def base_scenario(data: PalData, workload: int, placement: str = BASELINE, **values: Any) -> Scenario:
+    """The published setting for one of the Sia-Philly workloads."""
+    given = {"trace": data.workload(workload), "variability": data.chips(64)}
+    return preset_scenario("pal-sia", compat=True, placement=placement, values=values, **given)
 
 
-NOTES = [
+def synergy_scenario(data: PalData, placement: str, policy: str, jobs_per_h: float) -> Scenario:
+    """The published setting for the 256-GPU experiment on the stand-in workload."""
+    given = {"trace": data.synergy, "variability": data.chips(256), "policy": policy, "placement": placement}
+    return preset_scenario("pal-synergy", compat=True, values={"trace.jobs_per_h": jobs_per_h}, **given)
+
+
+def _jct_s(outcome: Outcome) -> float:
+    return outcome.summary.jct_mean_s
+
+
+def _gain(ours: float, base: float) -> float:
+    """Percent by which ``ours`` is shorter."""
+    return 100 * (1 - ours / base)
+
+
+def _geomean_gain(ours: Iterable[float], base: Iterable[float]) -> float:
+    ratios = [a / b for a, b in zip(ours, base, strict=True)]
+    return 100 * (1 - math.exp(sum(map(math.log, ratios)) / len(ratios)))
+
+
+def _listed(gains: Iterable[float]) -> str:
+    return " ".join(f"{gain:.1f}" for gain in gains)
+
+
+def _per_job(
+    experiment: str, what: str, outcome: Outcome, expected: dict[str, tuple[float, float]] | None
+) -> list[Check]:
+    """How many jobs start and finish when the reference says."""
+    if expected is None:
+        return []
+
+    def judge() -> tuple[str, bool]:
+        same = sum(expected.get(job.job_id) == (job.start_s, job.finish_s) for job in outcome.jobs)
+        return f"{same} of {len(outcome.jobs)} jobs equal", same == len(expected)
+
+    band = "start and finish to the second"
+    return [check(experiment, f"{what}, per job", judge, f"{len(expected)} jobs", band=band)]
+
+
+class Published64(Experiment[PalData]):
+    """64 GPUs, FIFO: every placement on every workload, and the gain over the baseline."""
+
+    name = "A1"
+
+    def runs(self, data: PalData) -> Runs:
+        return {("A1", p, w): base_scenario(data, w, p) for p in PLACEMENTS for w in WORKLOADS}
+
+    def judge(self, data: PalData, outcomes: Outcomes) -> Part:
+        checks: list[Check] = []
+        for placement in PLACEMENTS:
+            for workload in WORKLOADS:
+                outcome, what = outcomes["A1", placement, workload], f"workload {workload}, {placement}"
+                expected = data.figures["reference"]["jct_h"][placement][workload - 1]
+                checks.append(_decimals("A1", f"{what}, JCT h", outcome, expected, 3))
+                name = f"sia-w{workload}-{PUBLISHED_NAMES[placement]}-fifo-lf1.7.csv"
+                checks += _per_job("A1", what, outcome, data.reference(name))
+        return Part([*checks, *(self._gain(data, p, outcomes) for p in ("pm-first", "pal"))])
+
+    def _gain(self, data: PalData, placement: str, outcomes: Outcomes) -> Check:
+        table, published = data.figures["reference"]["jct_h"], data.figures["published"]["gain_percent"][placement]
+        expected = _geomean_gain(table[placement], table[BASELINE])
+
+        def judge() -> tuple[str, bool]:
+            ours = _geomean_gain(*([outcomes["A1", p, w].jct_h for w in WORKLOADS] for p in (placement, BASELINE)))
+            return f"{ours:.1f} %", abs(ours - expected) < 0.1 and abs(ours - published) <= 5
+
+        what = f"{placement}, gain over {BASELINE}, geometric mean"
+        band = "0.1 points of the reference, 5 of the published"
+        return check("A1", what, judge, f"{expected:.1f} %", f"{published} % (8 traces)", band)
+
+
+def _decimals(
+    experiment: str, what: str, outcome: Outcome, expected: float, digits: int, published: str = "-"
+) -> Check:
+    """An average JCT that equals the reference in so many decimals."""
+    words = {2: "two", 3: "three"}[digits]
+
+    def judge() -> tuple[str, bool]:
+        # 0.6 of the last digit: the reference is rounded, and so may be wrong by half of it.
+        return f"{outcome.jct_h:.{digits}f}", abs(outcome.jct_h - expected) <= 0.6 * 10**-digits
+
+    return check(experiment, what, judge, f"{expected:.{digits}f}", published, f"to {words} decimals")
+
+
+class LocalitySweep(Experiment[PalData]):
+    """Gain over the baseline by the penalty across nodes."""
+
+    name = "A2"
+
+    def workloads(self, data: PalData) -> tuple[int, ...]:
+        return (1,) if data.quick else WORKLOADS
+
+    def runs(self, data: PalData) -> Runs:
+        return {
+            ("A2", w, p, x): base_scenario(data, w, p, locality_penalty=x)
+            for w in self.workloads(data)
+            for p in PLACEMENTS
+            for x in data.figures["locality"]["penalties"]
+        }
+
+    def judge(self, data: PalData, outcomes: Outcomes) -> Part:
+        checks, panels, penalties = [], [], data.figures["locality"]["penalties"]
+        for workload in self.workloads(data):
+            gains = {p: self._gains(workload, p, penalties, outcomes) for p in PLACEMENTS[1:]}
+            checks += [self._check(data, workload, placement, own) for placement, own in gains.items()]
+            title = f"A2: workload {workload}, gain over {BASELINE} (%) by locality penalty"
+            lines = [(placement, penalties, own) for placement, own in gains.items()]
+            panels.append(Panel(title, "Locality penalty", f"gain over {BASELINE} (%)", lines))
+        return Part(checks, panels)
+
+    def _gains(self, workload: int, placement: str, penalties: list[float], outcomes: Outcomes) -> list[float]:
+        pairs = [[outcomes["A2", workload, p, x] for p in (placement, BASELINE)] for x in penalties]
+        return [_gain(_jct_s(ours), _jct_s(base)) for ours, base in pairs]
+
+    def _check(self, data: PalData, workload: int, placement: str, gains: list[float]) -> Check:
+        table, published = data.figures["locality"], data.figures["published"]["locality_gain_percent"]
+        expected = table["gain_percent"][str(workload)][placement]
+        worst = max(abs(a - b) for a, b in zip(gains, expected, strict=True))
+        ends = f"{table['penalties'][0]:g} .. {table['penalties'][-1]:g}"
+        what = f"workload {workload}, {placement}, gain % at {ends}"
+        told = str(published.get(placement, "-"))
+        return Check("A2", what, _listed(gains), _listed(expected), told, worst < 0.15, "0.1 points")
+
+
+@dataclass(frozen=True)
+class LoadOn256(Experiment[PalData]):
+    """256 GPUs: JCT by load under three policies."""
+
+    name: str = "A3"
+
+    def loads(self, data: PalData) -> tuple[float, ...]:
+        return (10.0,) if data.quick else (8.0, 10.0, 12.0, 14.0)
+
+    def policies(self, data: PalData) -> tuple[str, ...]:
+        return ("fifo",) if data.quick else ("fifo", "las", "srtf")
+
+    def runs(self, data: PalData) -> Runs:
+        return {
+            ("A3", policy, p, x): synergy_scenario(data, p, policy, x)
+            for policy in self.policies(data)
+            for p in (BASELINE, "pal")
+            for x in self.loads(data)
+        }
+
+    def judge(self, data: PalData, outcomes: Outcomes) -> Part:
+        checks, loads = [], self.loads(data)
+        for placement, expected in data.figures["synergy"]["jct_h"].items():
+            outcome = outcomes["A3", "fifo", placement, 10.0]
+            what = f"fifo, {placement}, 10 jobs/h, JCT h"
+            checks.append(_decimals("A3", what, outcome, expected, 2, "curve only"))
+            name = f"syn256-standin-load10.0-Fifo-{PUBLISHED_NAMES[placement]}-2000-3000.csv"
+            checks += _per_job("A3", f"fifo, {placement}", outcome, data.reference(name))
+        checks += [self._gains(policy, loads, outcomes) for policy in self.policies(data)]
+        return Part(checks, [self._panel(p, loads, outcomes) for p in self.policies(data) if len(loads) > 1])
+
+    def _gains(self, policy: str, loads: Sequence[float], outcomes: Outcomes) -> Check:
+        def judge() -> tuple[str, None]:
+            pairs = [[outcomes["A3", policy, p, x].jct_h for p in ("pal", BASELINE)] for x in loads]
+            return _listed(_gain(*pair) for pair in pairs), None
+
+        at = ", ".join(f"{x:g}" for x in loads)
+        what = f"{policy}, pal over {BASELINE}, gain % at {at} jobs/h"
+        return check("A3", what, judge, published="curve only")
+
+    def _panel(self, policy: str, loads: Sequence[float], outcomes: Outcomes) -> Panel:
+        lines = [
+            (p, *known_points(loads, [outcomes["A3", policy, p, x] for x in loads], "jct_h")) for p in (BASELINE, "pal")
+        ]
+        return Panel(f"A3: {policy}, average JCT (h) by jobs per hour", "Jobs per hour", "average JCT (h)", lines)
+
+
+@dataclass(frozen=True)
+class WhereFrom(Experiment[PalData]):
+    """Where the gain comes from: chips drawn anew for every seed, in several ways, and moves that cost something."""
+
+    seeds: Sequence[int] = range(10)
+    workloads: Sequence[int] = WORKLOADS
+    name: str = "gain"
+
+    def settings(self, data: PalData, draw: str) -> list[Setting]:
+        """One for each workload."""
+        values = data.figures["draws"][draw]
+        bases = [replace(base_scenario(data, w, **values), variability=data.records) for w in self.workloads]
+        return [
+            Setting(f"{draw}, workload {w}", tuple(replace(base, seed=seed) for seed in self.seeds))
+            for w, base in zip(self.workloads, bases, strict=True)
+        ]
+
+    def runs(self, data: PalData) -> Runs:
+        variants = contenders_of(data.figures["variants"])
+        runs: Runs = {}
+        for draw in _draws(data):
+            for setting in self.settings(data, draw):
+                runs |= setting.runs(variants)
+        return runs
+
+    def judge(self, data: PalData, outcomes: Outcomes) -> Part:
+        checks: list[Check] = []
+        panels: list[Panel] = []
+        base, excluding, *_ = variants = list(contenders_of(data.figures["variants"]))
+        for draw in _draws(data):
+            gains = {
+                variant: [self._gain(data, draw, variant, over, outcomes) for over in (base, excluding)]
+                for variant in variants[1:]
+            }
+            checks += [Check(f"gain, {draw}", name, _described(name, *over)) for name, over in gains.items()]
+            panels.append(_means(draw, {name: over_base for name, (over_base, _) in gains.items()}))
+        return Part(checks, panels)
+
+    def _gain(self, data: PalData, draw: str, ours: str, base: str, outcomes: Outcomes) -> Estimate:
+        """Gain per seed (geometric mean over the workloads), mean and interval over the seeds."""
+        found, settings = PairedComparison(outcomes), self.settings(data, draw)
+        ours_s, base_s = ([found.values(s, name, _jct_s) for s in settings] for name in (ours, base))
+        return estimate(
+            [_geomean_gain(*pair) for pair in zip(zip(*ours_s, strict=True), zip(*base_s, strict=True), strict=True)]
+        )
+
+
+def _draws(data: PalData) -> list[str]:
+    return [name for name in data.figures["draws"] if name != "source"]
+
+
+def _described(variant: str, over_base: Estimate, over_excluding: Estimate) -> str:
+    text = f"{with_interval(over_base.mean, over_base.half)} % over {BASELINE}"
+    if variant.startswith("pal"):
+        text += f", {with_interval(over_excluding.mean, over_excluding.half)} % over exclude-outliers"
+    return text
+
+
+def _means(draw: str, gains: dict[str, Estimate]) -> Panel:
+    lines = [(name, [gain.mean], [float(i)]) for i, (name, gain) in enumerate(gains.items())]
+    title = f"Gain over {BASELINE} (%), chips drawn by {draw}"
+    axis = "Gain in average JCT (%, more is better), 95 % interval over seeds"
+    return Panel(title, axis, "", lines, halves=[gain.half or 0.0 for gain in gains.values()])
+
+
+NOTES = (
     "A1 is published for eight traces; three of them are public, so the geometric means are compared with those of the "
     "authors' code on the same three.",
     "The published decline of the gain with the locality penalty (A2) does not come out of the authors' code either; "
@@ -104,262 +320,14 @@ NOTES = [
     "Where the gain comes from: chips are drawn anew for every seed. 'record' gives each simulated GPU one single "
     "measurement, as published, so that one slow run makes a permanently slow GPU; 'gpu_median' gives it the median of "
     "the runs of a real GPU.",
-]
+)
 
 
-def base_scenario(data: PalData, workload: int, placement: str, policy: str = "fifo", **values: Any) -> Scenario:
-    """The published setting for one of the Sia-Philly workloads."""
-    preset = load_preset("pal-sia")
-    return Scenario(
-        preset.cluster,
-        policy,
-        placement,
-        trace=data.workload(workload),
-        format=preset.format,
-        variability=data.chips(64),
-        authors=preset.authors,
-        values=preset.settings | values,
-    )
-
-
-def _hours(result: RunResult) -> float:
-    return result.summary.jct_mean_s / 3600
-
-
-def _gain(ours_s: float, base_s: float) -> float:
-    return 100 * (1 - ours_s / base_s)
-
-
-def _geomean_gain(ours: Iterable[float], base: Iterable[float]) -> float:
-    ratios = [a / b for a, b in zip(ours, base, strict=True)]
-    return 100 * (1 - math.exp(sum(map(math.log, ratios)) / len(ratios)))
-
-
-def _same_jobs(result: RunResult, expected: dict[str, tuple[float, float]]) -> int:
-    """How many jobs start and finish when the reference says."""
-    return sum(expected.get(job.job_id) == (job.start_s, job.finish_s) for job in result.jobs)
-
-
-def _per_job(
-    experiment: str, what: str, result: RunResult, expected: dict[str, tuple[float, float]] | None
-) -> list[Check]:
-    if expected is None:
-        return []
-    same = _same_jobs(result, expected)
-    ours = f"{same} of {len(result.jobs)} jobs equal"
-    return [
-        Check(
-            experiment,
-            f"{what}, per job",
-            ours,
-            f"{len(expected)} jobs",
-            "-",
-            same == len(expected),
-            "start and finish to the second",
-        )
-    ]
-
-
-# -- A1: 64 GPUs, FIFO ---------------------------------------------------------------------------------------------
-
-
-def _a1(data: PalData, figures: dict[str, Any], run: Run) -> tuple[list[Check], list[Curve]]:
-    grid = [(placement, workload) for placement in CONTENDERS for workload in WORKLOADS]
-    results = dict(zip(grid, run([base_scenario(data, w, p) for p, w in grid]), strict=True))
-    checks: list[Check] = []
-    for placement, workload in grid:
-        result = results[placement, workload]
-        expected = figures["reference"]["jct_h"][placement][workload - 1]
-        what = f"workload {workload}, {placement}"
-        held = abs(_hours(result) - expected) <= 0.0006
-        checks.append(
-            Check("A1", f"{what}, JCT h", f"{_hours(result):.3f}", f"{expected:.3f}", "-", held, "to three decimals")
-        )
-        checks += _per_job(
-            "A1", what, result, data.reference(f"sia-w{workload}-{PUBLISHED_NAMES[placement]}-fifo-lf1.7.csv")
-        )
-    return checks + [_a1_gain(p, figures, results) for p in ("pm-first", "pal")], []
-
-
-def _a1_gain(placement: str, figures: dict[str, Any], results: dict[tuple[str, int], RunResult]) -> Check:
-    table = figures["reference"]["jct_h"]
-    ours = _geomean_gain(*([_hours(results[p, w]) for w in WORKLOADS] for p in (placement, BASELINE)))
-    expected = _geomean_gain(table[placement], table[BASELINE])
-    published = figures["published"]["gain_percent"][placement]
-    return Check(
-        "A1",
-        f"{placement}, gain over {BASELINE}, geometric mean",
-        f"{ours:.1f} %",
-        f"{expected:.1f} %",
-        f"{published} % (8 traces)",
-        abs(ours - expected) < 0.1 and abs(ours - published) <= 5,
-        "0.1 points of the reference, 5 of the published",
-    )
-
-
-# -- A2: locality sweep --------------------------------------------------------------------------------------------
-
-
-def _a2(data: PalData, figures: dict[str, Any], run: Run, quick: bool) -> tuple[list[Check], list[Curve]]:
-    table = figures["locality"]
-    penalties = table["penalties"]
-    workloads = (1,) if quick else WORKLOADS
-    grid = [(w, p, x) for w in workloads for p in CONTENDERS for x in penalties]
-    results = dict(zip(grid, run([base_scenario(data, w, p, locality_penalty=x) for w, p, x in grid]), strict=True))
-    checks, curves = [], []
-    for workload in workloads:
-        for placement in CONTENDERS[1:]:
-            base = [results[workload, BASELINE, x].summary.jct_mean_s for x in penalties]
-            gains = [
-                _gain(results[workload, placement, x].summary.jct_mean_s, b)
-                for x, b in zip(penalties, base, strict=True)
-            ]
-            expected = table["gain_percent"][str(workload)][placement]
-            worst = max(abs(a - b) for a, b in zip(gains, expected, strict=True))
-            checks.append(
-                Check(
-                    "A2",
-                    f"workload {workload}, {placement}, gain % at {penalties[0]:g} .. {penalties[-1]:g}",
-                    " ".join(f"{g:.1f}" for g in gains),
-                    " ".join(f"{g:.1f}" for g in expected),
-                    str(figures["published"]["locality_gain_percent"].get(placement, "-")),
-                    worst < 0.15,
-                    "0.1 points",
-                )
-            )
-            curves.append(
-                Curve(
-                    f"A2: workload {workload}, gain over {BASELINE} (%) by locality penalty",
-                    placement,
-                    penalties,
-                    gains,
-                )
-            )
-    return checks, curves
-
-
-# -- A3: 256 GPUs, load sweep --------------------------------------------------------------------------------------
-
-
-def synergy_scenario(data: PalData, placement: str, policy: str, jobs_per_h: float) -> Scenario:
-    preset = load_preset("pal-synergy")
-    return Scenario(
-        preset.cluster,
-        policy,
-        placement,
-        trace=data.synergy,
-        format=preset.format,
-        variability=data.chips(256),
-        authors=preset.authors,
-        values=preset.settings | {"trace.jobs_per_h": jobs_per_h},
-    )
-
-
-def _a3(data: PalData, figures: dict[str, Any], run: Run, quick: bool) -> tuple[list[Check], list[Curve]]:
-    loads = (10.0,) if quick else (8.0, 10.0, 12.0, 14.0)
-    policies = ("fifo",) if quick else POLICIES
-    grid = [(policy, placement, x) for policy in policies for placement in (BASELINE, "pal") for x in loads]
-    results = dict(zip(grid, run([synergy_scenario(data, p, policy, x) for policy, p, x in grid]), strict=True))
-    checks: list[Check] = []
-    for placement, expected in figures["synergy"]["jct_h"].items():
-        result = results["fifo", placement, 10.0]
-        held = abs(_hours(result) - expected) < 0.006
-        checks.append(
-            Check(
-                "A3",
-                f"fifo, {placement}, 10 jobs/h, JCT h",
-                f"{_hours(result):.2f}",
-                f"{expected:.2f}",
-                "curve only",
-                held,
-                "to two decimals",
-            )
-        )
-        name = f"syn256-standin-load10.0-Fifo-{PUBLISHED_NAMES[placement]}-2000-3000.csv"
-        checks += _per_job("A3", f"fifo, {placement}", result, data.reference(name))
-    for policy in policies:
-        gains = [_gain(_hours(results[policy, "pal", x]), _hours(results[policy, BASELINE, x])) for x in loads]
-        at = ", ".join(f"{x:g}" for x in loads)
-        checks.append(
-            Check(
-                "A3",
-                f"{policy}, pal over {BASELINE}, gain % at {at} jobs/h",
-                " ".join(f"{g:.1f}" for g in gains),
-                published="curve only",
-            )
-        )
-    curves = [
-        Curve(
-            f"A3: {policy}, average JCT (h) by jobs per hour",
-            placement,
-            list(loads),
-            [_hours(results[policy, placement, x]) for x in loads],
-        )
-        for policy in policies
-        for placement in (BASELINE, "pal")
-        if len(loads) > 1
-    ]
-    return checks, curves
-
-
-# -- where the gain comes from -------------------------------------------------------------------------------------
-
-DRAWS: dict[str, dict[str, Any]] = {
-    "record": {"variability.draw": "record"},
-    "record, slow GPUs mended": {"variability.draw": "record", "variability.cap": OUTLIER},
-    "gpu_median": {"variability.draw": "gpu_median"},
-}
-OURS: dict[str, Any] = {f"compat.{name}": False for name in ("pal_bins", "pal_multi_node", "free_moves")}
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    BASELINE: (BASELINE, {}),
-    "exclude-outliers-sticky": ("exclude-outliers-sticky", {}),
-    **{f"pal as published, moves cost {s} s": ("pal", {"migration_s": s}) for s in (0, 30, 120)},
-    **{f"pal (trine), moves cost {s} s": ("pal", {"migration_s": s, **OURS}) for s in (0, 30, 120)},
-}
-
-
-def _where_from(
-    data: PalData, run: Run, seeds: Sequence[int], workloads: Sequence[int] = WORKLOADS
-) -> tuple[list[Check], list[Curve]]:
-    grid = [(draw, variant, seed, w) for draw in DRAWS for variant in VARIANTS for seed in seeds for w in workloads]
-    scenarios = [_drawn(data, draw, variant, seed, w) for draw, variant, seed, w in grid]
-    jct = {key: result.summary.jct_mean_s for key, result in zip(grid, run(scenarios), strict=True)}
-    checks, curves = [], []
-    for draw in DRAWS:
-        names, means, halves = [], [], []
-        for variant in list(VARIANTS)[1:]:
-            over_packed, over_excluding = (
-                _paired(jct, draw, variant, base, seeds, workloads) for base in list(VARIANTS)[:2]
-            )
-            told = f"{with_interval(over_packed.mean, over_packed.half)} % over {BASELINE}"
-            if variant.startswith("pal"):
-                told += f", {with_interval(over_excluding.mean, over_excluding.half)} % over exclude-outliers"
-            checks.append(Check(f"gain, {draw}", variant, told))
-            names.append(variant)
-            means.append(over_packed.mean)
-            halves.append(over_packed.half or 0.0)
-        curves += [
-            Curve(f"Gain over {BASELINE} (%), chips drawn by {draw}", n, [m], [i], [h])
-            for i, (n, m, h) in enumerate(zip(names, means, halves, strict=True))
-        ]
-    return checks, curves
-
-
-def _drawn(data: PalData, draw: str, variant: str, seed: int, workload: int) -> Scenario:
-    placement, values = VARIANTS[variant]
-    scenario = base_scenario(data, workload, placement, **values, **DRAWS[draw])
-    return replace(scenario, variability=data.records, seed=seed)
-
-
-def _paired(
-    jct: dict[tuple[str, str, int, int], float],
-    draw: str,
-    variant: str,
-    base: str,
-    seeds: Sequence[int],
-    workloads: Sequence[int],
-) -> Estimate:
-    """Gain per seed (geometric mean over the workloads), mean and interval over the seeds."""
-    return estimate(
-        [_geomean_gain(*([jct[draw, v, seed, w] for w in workloads] for v in (variant, base))) for seed in seeds]
-    )
+PAPER = Paper(
+    "PAL (SC'24)",
+    Path(__file__).parent / "pal.yaml",
+    lambda folder, *given: PalData(find_root(folder, "traces/pal_workloads"), *given),
+    lambda data: (Published64(), LocalitySweep(), LoadOn256(), WhereFrom(range(3) if data.quick else range(10))),
+    lambda _: NOTES,
+    grouped=False,
+)

@@ -91,7 +91,7 @@ class Setup:
 class Prepared(NamedTuple):
     """What a command line comes to."""
 
-    engine: registry.Engine
+    engine: registry.ExecutorFactory
     nodes: list[NodeInfo]
     setup: Setup
     model: Model
@@ -199,7 +199,7 @@ def _with_prices(cluster: Cluster, spec: str) -> Cluster:
     return replace(cluster, prices_per_gpu_h=known, changing_prices=None)
 
 
-def find_nodes(engine: registry.Engine, spec: str) -> list[NodeInfo]:
+def find_nodes(engine: registry.ExecutorFactory, spec: str) -> list[NodeInfo]:
     """The nodes that were described, or what the executor finds by itself."""
     nodes = engine.find_nodes(_described(spec) if spec else None)
     if not nodes:

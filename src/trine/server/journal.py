@@ -28,7 +28,7 @@ PAUSE_S = 0.01
 """Between two slices, for requests that wait for the writer."""
 
 
-class Journal:
+class JournalWriter:
     """The writer's queue. Lives in one event loop; the database is touched in one thread of its own."""
 
     def __init__(self, store: Store, durable: Durable) -> None:
@@ -133,7 +133,7 @@ def _refuse(future: asyncio.Future[None], error: StoreError, unknown: bool) -> N
         future.exception()  # not every future is awaited; asyncio would complain
 
 
-async def take_snapshot(journal: Journal, store: Store, state: LiveState, pause_s: float = PAUSE_S) -> None:
+async def take_snapshot(journal: JournalWriter, store: Store, state: LiveState, pause_s: float = PAUSE_S) -> None:
     """The state as of the last durable record; raises ``StoreError`` if it could not be kept, and nothing is lost."""
     await journal.drained()
     # Until the next ``await`` nothing is on its way: state and journal say the same.

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from trine.server import records as rec
 from trine.server.build import withheld_gpus
 from trine.server.controller import Controller
-from trine.server.journal import Journal
+from trine.server.journal import JournalWriter
 from trine.server.state import LiveState
 
 TABLE = {
@@ -50,7 +50,7 @@ class Metrics(Collector):
         self._problems = self._counter("trine_internal_errors_total")
         self._lost_work = self._counter("trine_lost_work_seconds_total")
         self._round = Histogram("trine_round_seconds", TABLE["trine_round_seconds"], registry=self.registry)
-        self._sources: tuple[Controller, Journal, float] | None = None
+        self._sources: tuple[Controller, JournalWriter, float] | None = None
         self.registry.register(self)
 
     def _counter(self, name: str, *labels: str) -> Counter:
@@ -83,7 +83,7 @@ class Metrics(Collector):
         self._round.observe(time.process_time() - before)
 
     def exposition(
-        self, controller: Controller, journal: Journal, now: float, trouble: str = "", skew_s: float = 0.0
+        self, controller: Controller, journal: JournalWriter, now: float, trouble: str = "", skew_s: float = 0.0
     ) -> bytes:
         """All metrics in Prometheus' text format."""
         self._sources = (controller, journal, now)

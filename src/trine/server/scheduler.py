@@ -30,7 +30,7 @@ from trine.server.execution import Execution, adoptable, unknown_attempts
 from trine.server.interface import (
     Unavailable,
 )
-from trine.server.journal import PAUSE_S, Journal, take_snapshot
+from trine.server.journal import PAUSE_S, JournalWriter, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
 from trine.server.store import Store, StoreError
@@ -62,7 +62,7 @@ class Scheduler(Execution):
         self.leases, self.access, self.clock = leases, access, clock
         self.log = structlog.get_logger("scheduler")
         self.controller = self._loaded()
-        self.journal = Journal(store, self._durable)
+        self.journal = JournalWriter(store, self._durable)
         self.observed = Metrics()
         self.started_s = clock()
         self.closing = False

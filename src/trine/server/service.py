@@ -36,7 +36,7 @@ from trine.server.interface import (
     Refused,
     Unavailable,
 )
-from trine.server.journal import Journal
+from trine.server.journal import JournalWriter
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
@@ -50,7 +50,7 @@ class LiveService(ABC):
 
     setup: Setup
     controller: Controller
-    journal: Journal
+    journal: JournalWriter
     access: Access
     leases: Leases
     executor: Executor

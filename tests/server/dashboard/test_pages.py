@@ -14,7 +14,7 @@ from tests.server.api.conftest import Running, running
 from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, FakeAuth, FakeService
 from trine.server import dashboard
 from trine.server.api.limits import Limits
-from trine.server.dashboard.page import ROOT, find_pages, is_page
+from trine.server.dashboard.pages import ROOT, find_pages, is_page
 
 PATHS = [ROOT + page.path for page in find_pages()]
 
@@ -74,7 +74,7 @@ def test_pages_are_not_part_of_the_api_description(server: Running) -> None:
 
 def test_a_new_page_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "moon_page.py").write_text(
-        "from trine.server.dashboard.page import Page\nPAGE = Page('/moon', 'Moon & Co', lambda: '<p>cheese</p>')\n"
+        "from trine.server.dashboard.pages import Page\nPAGE = Page('/moon', 'Moon & Co', lambda: '<p>cheese</p>')\n"
     )
     monkeypatch.setattr(dashboard, "__path__", [*dashboard.__path__, str(tmp_path)])
     with running(FakeService(tmp_path), Limits(), FakeAuth()) as server:

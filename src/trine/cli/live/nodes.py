@@ -25,7 +25,7 @@ Places = Annotated[
 ]
 
 
-class Place(NamedTuple):
+class NodeGpus(NamedTuple):
     """A node, or the GPUs of it with these indices."""
 
     node: str
@@ -75,25 +75,25 @@ def undrain(places: Places, state: State = None, output: Output = Form.TABLE) ->
     _tell(asked, changed, output, [[] if place.gpus else _drained_alone(before[place.node]) for place in asked])
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> NodeGpus:
     """``node0``, ``node0:3``, ``node0:1,3`` or ``node0:0-3``."""
     from trine.core.errors import InputError
 
     node, colon, indices = text.partition(":")
     if not colon:
-        return Place(node)
+        return NodeGpus(node)
     gpus: set[int] = set()
     for part in indices.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise InputError("GPUs", f"found {text!r}", _GPUS)
         gpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return Place(node, tuple(sorted(gpus)))
+    return NodeGpus(node, tuple(sorted(gpus)))
 
 
-def _check(nodes: list[NodeAnswer], asked: list[Place]) -> None:
+def _check(nodes: list[NodeAnswer], asked: list[NodeGpus]) -> None:
     """All of it exists: of several, either all are changed or none."""
-    from trine.cli.live.format import ranges
+    from trine.cli.live.job_text import ranges
     from trine.core.errors import InputError
 
     for place, node in zip(asked, _chosen(nodes, [place.node for place in asked]), strict=True):
@@ -117,7 +117,7 @@ def _chosen(nodes: list[NodeAnswer], names: list[str]) -> list[NodeAnswer]:
 
 def rows(node: NodeAnswer) -> list[list[str]]:
     """One row per GPU, so that lines can be searched and sorted."""
-    from trine.cli.live.format import NOTHING
+    from trine.cli.live.job_text import NOTHING
 
     return [
         [
@@ -149,7 +149,9 @@ def _drained_alone(node: NodeAnswer) -> list[int]:
     return [gpu["index"] for gpu in node["gpus"] if gpu.get("drained")]
 
 
-def _tell(asked: list[Place], changed: list[NodeAnswer], output: Form, lifted: list[list[int]] | None = None) -> None:
+def _tell(
+    asked: list[NodeGpus], changed: list[NodeAnswer], output: Form, lifted: list[list[int]] | None = None
+) -> None:
     """What became of each place; one value for one, a list for several."""
     if output is Form.JSON:
         print_json(changed if len(changed) > 1 else changed[0])
@@ -158,8 +160,8 @@ def _tell(asked: list[Place], changed: list[NodeAnswer], output: Form, lifted: l
         typer.echo(_sentence(place, node, lifted[i] if lifted else []))
 
 
-def _sentence(place: Place, node: NodeAnswer, lifted: list[int]) -> str:
-    from trine.cli.live.format import ranges
+def _sentence(place: NodeGpus, node: NodeAnswer, lifted: list[int]) -> str:
+    from trine.cli.live.job_text import ranges
 
     meant = [gpu for gpu in node["gpus"] if not place.gpus or gpu["index"] in place.gpus]
     name = f"{place.node}:{ranges(place.gpus)}" if place.gpus else place.node

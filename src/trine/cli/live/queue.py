@@ -105,7 +105,7 @@ def _look(client: Client, wanted: list[str], limit: int, user: str, name: str) -
 
 def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
     """One row per job; without a time, durations are left out."""
-    from trine.cli.live.format import NOTHING, clock_time, duration, elapsed_s, outcome, place, progress, waited_s
+    from trine.cli.live.job_text import NOTHING, clock_time, duration, elapsed_s, outcome, place, progress, waited_s
 
     return [
         [

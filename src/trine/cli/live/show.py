@@ -40,7 +40,7 @@ def explain(job: JobId, state: State = None, output: Output = Form.TABLE) -> Non
 
 def pairs(job: JobAnswer) -> list[tuple[str, str]]:
     """Names and values; what a job cannot have yet is left out."""
-    from trine.cli.live.format import clock_time, duration, elapsed_s, full_progress, outcome, where
+    from trine.cli.live.job_text import clock_time, duration, elapsed_s, full_progress, outcome, where
 
     pairs = [
         ("id", job["id"]),
@@ -74,7 +74,7 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
 
 def explanation(found: ExplanationAnswer) -> list[str]:
     """What it is, why, and what happened, in this order."""
-    from trine.cli.live.format import clean, clock_time, outcome, place
+    from trine.cli.live.job_text import clean, clock_time, outcome, place
 
     job = found["job"]
     on = f" on {place(job)}" if job["placement"] else ""

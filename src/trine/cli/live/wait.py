@@ -38,7 +38,7 @@ def wait(
 
 def _wait_for(jobs: list[str], timeout_s: float | None, state: Path | None, talk: bool) -> tuple[list[JobAnswer], bool]:
     """The jobs as they stood at last, and whether all have ended."""
-    from trine.cli.live.format import outcome
+    from trine.cli.live.job_text import outcome
     from trine.client import WaitTimeoutError
 
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s

@@ -22,7 +22,7 @@ from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
 from trine.server.api.watches import Watches
-from trine.server.dashboard.page import page_routes
+from trine.server.dashboard.pages import page_routes
 from trine.server.interface import Refused, Service
 
 ABOUT = (

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
-from trine.server.dashboard.page import is_page
+from trine.server.dashboard.pages import is_page
 from trine.server.interface import Caller
 
 _PROBE = "/healthz"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from trine.server.dashboard.page import Page
+from trine.server.dashboard.pages import Page
 
 _SHELL = """export TRINE_API=URL TRINE_TOKEN=TOKEN
 trine queue

@@ -1,32 +1,39 @@
-"""Where Gavel's public inputs lie, and what the authors' own code made of them. Nothing is simulated here."""
+"""What Gavel's experiments share: the public inputs, the contenders, and how runs and lines are named."""
 
 from __future__ import annotations
 
 import csv
 import gzip
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from trine.core.errors import InputError
 from trine.inputs.prices import PUBLISHED
+from trine.inputs.yaml_reader import read_mapping
+from trine.reproduce.experiment import Contender, Inputs, contenders_of, find_root, preset_scenario
+from trine.sim.scenario import Scenario
 
+FIGURES = Path(__file__).parent / "gavel.yaml"
 PHYSICAL = "traces/philly_vc_gavel/physical_cluster"
+CONTENDERS = contenders_of(read_mapping(FIGURES).plain()["contenders"])
+"""By the name of the policy in the authors' code."""
+AWARE, BLIND, SHARED = "max_min_fairness_perf", "max_min_fairness", "max_min_fairness_packed"
+FIFO_AWARE, FIFO_BLIND = "fifo_perf", "fifo"
+SMALL_CLUSTER = "v100=12x1,p100=12x1,k80=12x1"
+"""A third of the simulated cluster."""
+METRICS = {"jct_h": "average JCT h", "makespan_h": "makespan h"}
+AXES = {"jct_h": "Average JCT (h)", "makespan_h": "Makespan (h)"}
+MODES = {True: "as published", False: "trine"}
+"""With the quirks of the authors' code, and without."""
+Mode = tuple[str, bool]
+"""A policy by its name in the authors' code, and whether it runs with the quirks of that code."""
 
 
-@dataclass(frozen=True)
-class GavelData:
-    """Where the public inputs lie: ``traces/`` and ``hardware/`` in ``root``, ``reference/gavel`` perhaps beside it."""
-
-    root: Path
-    scratch: Path
-    """A folder for files that only the runs need."""
+class GavelData(Inputs):
+    """Where the public inputs lie, and what the authors' own code made of them."""
 
     @classmethod
-    def find(cls, folder: str, scratch: Path) -> GavelData:
-        for root in (Path(folder), Path(folder) / "data"):
-            if (root / PHYSICAL).is_dir():
-                return cls(root, scratch)
-        raise InputError("--data", f"no {PHYSICAL} below {folder}", "the folder that holds traces/ and hardware/")
+    def find(cls, folder: str, *given: Any) -> GavelData:
+        return cls(find_root(folder, PHYSICAL), *given)
 
     def physical(self, name: str) -> str:
         return str(self.root / PHYSICAL / f"{name}.trace")
@@ -67,3 +74,24 @@ def _finishes_s(path: Path) -> dict[str, float]:
     text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
     rows = csv.DictReader(text.splitlines())
     return {row["job_id"]: float(row["completion_s"]) for row in rows if row["completion_s"]}
+
+
+def scenario(preset: str, contender: str | Contender, *, compat: bool, **given: Any) -> Scenario:
+    """The contender in the setting of a preset, with the quirks of the authors' code or without; ``given`` are fields
+    of the scenario, of which ``values`` come on top of the settings of the preset."""
+    chosen = CONTENDERS[contender] if isinstance(contender, str) else contender
+    return chosen.on(preset_scenario(preset, compat=compat, **given))
+
+
+def label(policy: str) -> str:
+    return CONTENDERS[policy].label
+
+
+def label_of(mode: Mode) -> str:
+    """Policy and whether with quirks."""
+    return f"{label(mode[0])} ({MODES[mode[1]]})"
+
+
+def listed(values: list[float]) -> str:
+    """Loads, as a sentence names them."""
+    return ", ".join(f"{x:g}" for x in values)
