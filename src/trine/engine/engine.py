@@ -94,7 +94,8 @@ class Engine(EngineState):
         """What never changes of policy and placement; rounds are many."""
         policy, placement = self.policy, self.placement
         # An order that only events change, placed by a rule without chance: planning again gives the same plan.
-        repeatable = not self.rules.keep_evictions if placement.sticky else placement.repeatable
+        anew = placement.repeatable and not policy.changes_with_starts
+        repeatable = not self.rules.keep_evictions if placement.sticky else anew
         self._repeats = repeatable and not policy.changes_with_time and not placement.changes_with_starts
         # A selection once realised by a sticky placement stays as it is.
         self._selection_repeats = (

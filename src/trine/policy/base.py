@@ -208,6 +208,8 @@ class Policy(ABC):
     """No job overtakes another: the first one that does not fit ends the round."""
     changes_with_time: ClassVar[bool] = True
     """The order may change although no job arrived or finished."""
+    changes_with_starts: bool = False
+    """The order depends on which jobs run; matters to placements that place all jobs anew, in order."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -294,8 +296,8 @@ class KeyPolicy(Policy):
                 )
 
 
-def to_the_microsecond(seconds: Floats) -> Floats:
-    """Rounded so that times that differ by floating-point errors only are equal, and ties go by arrival.
+def whole_microseconds(seconds: Floats) -> Floats:
+    """In microseconds, rounded: times that differ by floating-point errors only are equal, and ties go by arrival.
 
     What is left of a job that ran is a difference of large numbers, known to some 1e-10 s; a newcomer's is exact."""
-    return np.round(seconds, 6)
+    return np.rint(seconds * 1e6)

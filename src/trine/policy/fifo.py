@@ -44,7 +44,7 @@ class Fifo(KeyPolicy):
 
     def without_blocking(self) -> None:
         """Fill up, and stop nothing: a job that overtook the head of the line would only be stopped for it again."""
-        self._fills = True
+        self._fills = self.changes_with_starts = True
         self.rank = self._rank_running_first  # type: ignore[method-assign]  # no call layer without it
 
     def _rank_running_first(self, view: View) -> Ranking:

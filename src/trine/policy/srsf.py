@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trine.policy.base import KeyPolicy, to_the_microsecond
+from trine.policy.base import KeyPolicy, whole_microseconds
 from trine.policy.view import Floats, View
 
 
@@ -18,4 +18,4 @@ class Srsf(KeyPolicy):
     paper: ClassVar[str] = "Tiresias (NSDI'19), section 3"
 
     def key(self, view: View) -> Floats:
-        return to_the_microsecond(view.remaining_s * view.gpus)
+        return whole_microseconds(view.remaining_s * view.gpus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trine.policy.base import KeyPolicy, to_the_microsecond
+from trine.policy.base import KeyPolicy, whole_microseconds
 from trine.policy.view import Floats, View
 
 
@@ -21,4 +21,4 @@ class Srtf(KeyPolicy):
     paper: ClassVar[str] = "PAL (SC'24), scheduling policies"
 
     def key(self, view: View) -> Floats:
-        return to_the_microsecond(view.remaining_s)
+        return whole_microseconds(view.remaining_s)
