@@ -17,10 +17,11 @@ JSON_KEYS = [
     *("jobs", "finished", "jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "makespan_s", "wait_mean_s"),
     *("wait_p95_s", "utilization", "preemptions", "migrations", "lost_work_s", "comm_gpu_s", "cost", "rounds"),
     *("sim_cpu_s", "policy", "placement", "seed"),
+    *("rho_mean", "rho_p99", "rho_max"),
 ]
 JOB_COLUMNS = [
     *("job_id", "submit_s", "start_s", "finish_s", "jct_s", "wait_s", "gpus", "model", "user"),
-    *("preemptions", "migrations", "tier", "slowdown"),
+    *("preemptions", "migrations", "tier", "slowdown", "rho"),
 ]
 TRACE = "job_id,submit_s,gpus,duration_s\na,0,2,600\nb,10,4,1200\nc,20,1,300\n"
 

@@ -56,7 +56,7 @@ def test_jobs_csv_has_the_contract_columns_and_the_order_of_the_result(tmp_path:
     with (tmp_path / "out" / "jobs.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     assert ",".join(header) == (
-        "job_id,submit_s,start_s,finish_s,jct_s,wait_s,gpus,model,user,preemptions,migrations,tier,slowdown"
+        "job_id,submit_s,start_s,finish_s,jct_s,wait_s,gpus,model,user,preemptions,migrations,tier,slowdown,rho"
     )
     assert [r[0] for r in rows] == [j.job_id for j in result.jobs]
     assert [float(r[4]) for r in rows] == pytest.approx([j.jct_s for j in result.jobs], abs=1e-6)
