@@ -95,3 +95,8 @@ def test_prices_settle() -> None:
     for _ in range(3):
         last = prices.update(value, gangs, capacity)
     assert last == pytest.approx(first, rel=0.05)
+
+
+def test_gpus_that_a_wide_gang_leaves_over_are_not_kept_at_its_price() -> None:
+    """The gang of eight does not fit the first type and sets its price; a small job uses what is there all the same."""
+    assert assigned([[9.0, 8.9], [1.0, 0.9]], [8, 4], [4, 12]) == [1, 0]

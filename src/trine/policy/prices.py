@@ -58,7 +58,7 @@ def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> I
 
     Jobs in order of their surplus per GPU take the type on which it is largest, while that has room. Jobs without any
     surplus take what is left, in order of value per GPU: prices of whole gangs leave some GPUs over, and of equal jobs
-    of which not all fit none has a surplus.
+    of which not all fit none has a surplus. Last, jobs move up to better types that still have room.
     """
     left: list[int] = capacity.tolist()
     chosen = np.full(len(gangs), -1, dtype=np.int64)
@@ -80,7 +80,34 @@ def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> I
                 left[t] -= size[job]
                 break
     _fill_up(chosen, per_gpu, size, left)
+    if _upgrade(chosen, per_gpu, size, left):
+        _fill_up(chosen, per_gpu, size, left)
     return chosen
+
+
+def _upgrade(chosen: Ints, per_gpu: Floats, size: list[int], left: list[int]) -> bool:
+    """Jobs take a type that is worth more to them where whole gangs left GPUs over, the largest gain first.
+
+    The price of such a type is that of a gang that does not fit. Without this step jobs would be sent away from it at
+    that price, and come back to its idle GPUs in the same round.
+    """
+    types = np.flatnonzero(np.array(left) > 0)
+    jobs = np.flatnonzero(chosen >= 0)
+    if not len(types) or not len(jobs):
+        return False
+    gain = per_gpu[np.ix_(jobs, types)] - per_gpu[jobs, chosen[jobs]][:, None]
+    changed = False
+    for pair in np.argsort(-gain, axis=None, kind="stable").tolist():
+        at, t = pair // len(types), int(types[pair % len(types)])
+        job = int(jobs[at])
+        if gain[at, pair % len(types)] <= 0:
+            break
+        if left[t] >= size[job] and per_gpu[job, t] > per_gpu[job, chosen[job]]:
+            left[int(chosen[job])] += size[job]
+            left[t] -= size[job]
+            chosen[job] = t
+            changed = True
+    return changed
 
 
 def _fill_up(chosen: Ints, per_gpu: Floats, size: list[int], left: list[int]) -> None:
