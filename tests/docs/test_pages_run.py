@@ -67,6 +67,7 @@ README = Page(
         Line("trine queue", r"\b1\b.*running"),
         Line("trine explain 1", "job 1 starts on 2 GPUs"),
         Line("trine logs -f 1", "^hello$"),
+        Line("trine sim run --trace trace.csv --cluster v100", "trine with trine"),
         Line("trine sim run --trace", "srtf"),
         Line("trine sim compare --trace trace.csv --cluster v100", "tiresias", instead=("0..9", "0..1 --workers 1")),
         Line("trine sim compare --trace trace.csv --cluster 16x4", "pal", instead=("16x4", "16x4 --workers 1")),
@@ -284,6 +285,7 @@ PAGES_RUN: dict[str, Page] = {
     ),
     "docs/network.md": Page(files=("steps.csv",)),
     "docs/placements.md": Page(lines=(Line("trine sim run", "dally with delay"),)),
+    "docs/trine.md": Page(lines=(Line("trine sim run", "trine with trine"),)),
     "docs/dally.md": Page(
         lines=(Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts on a tiny world"),),
     ),

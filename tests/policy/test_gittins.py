@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.policy.views import Seen, order
 from trine.core.job import Job
-from trine.policy.base import FinishedJob
+from trine.policy.base import FinishedJob, Policy
 from trine.policy.gittins import Gittins, gittins_index
 
 
@@ -134,3 +134,16 @@ def test_it_goes_on_learning() -> None:
 def test_before_anything_is_known_it_favours_the_young() -> None:
     jobs = [Seen("a", ran_s=7200), Seen("b", ran_s=600), Seen("c", submit_s=1), Seen("d", ran_s=3600, gpus=8)]
     assert order(Gittins(), 2, jobs) == "cbad"
+
+
+def test_a_policy_file_of_an_earlier_version_learns_all_the_same() -> None:
+    with pytest.warns(FutureWarning, match=r"Older\.finished\(gpu_time_s\) is finished\(ended\) now"):
+
+        class Older(Gittins):
+            def finished(self, gpu_time_s: float) -> None:  # type: ignore[override]
+                self._finished.append(2 * gpu_time_s)
+
+    older = Older()
+    policy: Policy = older
+    policy.finished(ended(21.0))
+    assert older._finished == [42.0]

@@ -503,7 +503,7 @@ POLICY_FAULTS = {
     ),
     "prepare raises": "def prepare(self, perf):\n    if every(2):\n        raise {error}('prepare')",
     "prepare always raises": "def prepare(self, perf):\n    raise {error}('prepare')",
-    "finished raises": "def finished(self, gpu_time_s):\n    raise {error}('finished')",
+    "finished raises": "def finished(self, ended):\n    raise {error}('finished')",
 }
 PLACEMENT_FAULTS = {
     "place raises": "def place(self, ask, pool):\n    if {when}:\n        raise {error}('place')\n    return super().place(ask, pool)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -214,7 +215,7 @@ class Policy(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "finished" in vars(cls) and "gpu_time_s" in inspect.signature(cls.finished).parameters:
-            raise TypeError(f"{cls.__name__}.finished(gpu_time_s) is finished(ended) now: ended.gpu_time_s")
+            _accept_gpu_time(cls)
 
     @property
     def is_preemptive(self) -> bool:
@@ -264,6 +265,14 @@ class Policy(ABC):
     def notes(self) -> list[str]:
         """Sentences that a reader of the results should know, asked for when the run is over."""
         return []
+
+
+def _accept_gpu_time(policy_type: type[Policy]) -> None:
+    """A policy file of an earlier version goes on working."""
+    what = f"{policy_type.__name__}.finished(gpu_time_s) is finished(ended) now: use ended.gpu_time_s"
+    warnings.warn(what, FutureWarning, stacklevel=4)
+    takes_seconds: Any = policy_type.finished
+    policy_type.finished = lambda self, ended: takes_seconds(self, ended.gpu_time_s)  # type: ignore[method-assign]
 
 
 class KeyPolicy(Policy):
