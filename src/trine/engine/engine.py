@@ -98,9 +98,7 @@ class Engine(EngineState):
         repeatable = not self.rules.keep_evictions if placement.sticky else anew
         self._repeats = repeatable and not policy.changes_with_time and not placement.changes_with_starts
         # A selection once realised by a sticky placement stays as it is.
-        self._selection_repeats = (
-            placement.sticky and not policy.changes_with_time and not placement.changes_with_starts
-        )
+        self._selection_stays = placement.sticky and not placement.changes_with_starts
         # Most placements care for neither times nor starts.
         self._timed = type(placement.chooses).wakes_s is not Placement.wakes_s
         self._tells_starts = getattr(placement.started, "__func__", None) is not Placement.started
@@ -344,7 +342,9 @@ class Engine(EngineState):
         passing = plan.provisional
         if protected:
             passing = passing or any(job_index not in self.aside for job_index in protected)
-        repeats = self._selection_repeats if self.last_round.selected else self._repeats
+        # Whether a selection changes with time depends on the shares of the moment: asked anew every round.
+        selected = self.last_round.selected
+        repeats = self._selection_stays and not self.policy.changes_with_time if selected else self._repeats
         self.settled = not fill and not passing and (repeats or (not plan.stops and not plan.starts))
         if passing or plan.wakes_s < math.inf:
             self._planner.forget()
