@@ -18,7 +18,7 @@ from typing import Any
 
 from trine.client import Client
 from trine.executor.local.inventory import discover
-from trine.inputs.job_spec import read_job_file
+from trine.inputs.job_file import read_job_file
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 300.0
