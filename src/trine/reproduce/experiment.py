@@ -6,6 +6,7 @@ what came out. A run that fails is an outcome like any other, so that one failur
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -272,7 +273,7 @@ def find_root(folder: str, marker: str) -> Path:
 Given = TypeVar("Given", bound=Inputs)
 
 
-class Experiment(Generic[Given]):
+class Experiment(ABC, Generic[Given]):
     """Says what to simulate, and judges what came out of it."""
 
     name: str
@@ -285,9 +286,9 @@ class Experiment(Generic[Given]):
         """Runs whose segments and finish times are needed."""
         return ()
 
+    @abstractmethod
     def judge(self, inputs: Given, outcomes: Outcomes) -> Part:
         """What came out, from the outcomes of all runs of the paper."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ stream of its own, so that a change of load moves submission times only.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import math
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from trine.core.atomic_file import write_output
 from trine.core.errors import InputError
 from trine.inputs.throughputs import load_throughputs
 
@@ -55,7 +55,7 @@ SLOW_EXCESS = {"A": 1.0, "B": 0.6, "C": 0.6, "D": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFamily:
+class JobFamily:
     """What the job types of one family send per iteration, and which chips slow them."""
 
     app_class: str
@@ -64,13 +64,13 @@ class ModelFamily:
 
 
 FAMILIES = {
-    "ResNet-18": ModelFamily("A", 4.7e7, 2.0),
-    "ResNet-50": ModelFamily("A", 1.02e8, 3.0),
-    "Transformer": ModelFamily("B", 2.4e8, 2.0),
-    "LM": ModelFamily("B", 1.1e8, 1.5),
-    "Recommendation": ModelFamily("D", 0.0, 2.0),
-    "A3C": ModelFamily("D", 0.0, 2.0),
-    "CycleGAN": ModelFamily("A", 0.0, 2.0),
+    "ResNet-18": JobFamily("A", 4.7e7, 2.0),
+    "ResNet-50": JobFamily("A", 1.02e8, 3.0),
+    "Transformer": JobFamily("B", 2.4e8, 2.0),
+    "LM": JobFamily("B", 1.1e8, 1.5),
+    "Recommendation": JobFamily("D", 0.0, 2.0),
+    "A3C": JobFamily("D", 0.0, 2.0),
+    "CycleGAN": JobFamily("A", 0.0, 2.0),
 }
 """Gradients of 32-bit parameters; families without any run on one GPU only. Overlap: 1 none, larger hides more."""
 
@@ -116,15 +116,15 @@ def generate_world(folder: Path, spec: WorldSpec) -> None:
     """Write ``cluster.json``, ``gpus.csv.gz`` and ``jobs.csv.gz`` into ``folder``, which is made."""
     spec.check()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cluster.json").write_text(json.dumps(_cluster(spec), indent=1) + "\n", encoding="utf-8")
-    _write(folder / "gpus.csv.gz", _gpus(spec))
-    _write(folder / "jobs.csv.gz", _jobs(spec))
+    write_output(folder / "cluster.json", json.dumps(_cluster(spec), indent=1) + "\n")
+    write_output(folder / "gpus.csv.gz", _csv(_gpus(spec)))
+    write_output(folder / "jobs.csv.gz", _csv(_jobs(spec)))
 
 
-def _write(path: Path, rows: Iterable[Sequence[object]]) -> None:
+def _csv(rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
-    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    return text.getvalue()
 
 
 def _cluster(spec: WorldSpec) -> dict[str, object]:
@@ -145,11 +145,11 @@ def _cluster(spec: WorldSpec) -> dict[str, object]:
 def _gpus(spec: WorldSpec) -> Iterable[Sequence[object]]:
     yield ("gpu", "node", "rack", "type", *(f"slowdown_{name}" for name in CLASS_SPREAD))
     chips = random.Random(f"{spec.seed}/chips")
-    per_rack = spec.nodes_per_rack * spec.gpus_per_node
+    per_rack, types = spec.nodes_per_rack * spec.gpus_per_node, spec.rack_types()
     for gpu in range(spec.racks * per_rack):
         slowdowns = _chip(chips) if spec.kind in ("TVN", "V") else [1.0] * len(CLASS_SPREAD)
         rack = gpu // per_rack
-        yield (gpu, gpu // spec.gpus_per_node, rack, spec.rack_types()[rack], *(f"{v:.4f}" for v in slowdowns))
+        yield (gpu, gpu // spec.gpus_per_node, rack, types[rack], *(f"{v:.4f}" for v in slowdowns))
 
 
 def _chip(chips: random.Random) -> list[float]:
@@ -163,7 +163,7 @@ def _chip(chips: random.Random) -> list[float]:
 @dataclass(frozen=True, slots=True)
 class _JobType:
     model: str
-    family: ModelFamily
+    family: JobFamily
     step_s: float
     speeds: tuple[float, ...]
     """By ``TYPES``, 1 on a V100."""
@@ -191,7 +191,8 @@ def _jobs(spec: WorldSpec) -> Iterable[Sequence[object]]:
         size = min(sizes.choices(SIZES, SIZE_WEIGHTS)[0], widest)
         kind = models.choice(types if size == 1 else several)
         drawn.append((size, _quantile(RUN_S[min(size, 2)], runs.random()), kind))
-    submit_s = _arrivals_s(spec, sum(g * run_s / _mean_speed(spec, kind) for g, run_s, kind in drawn))
+    racks = spec.rack_types()
+    submit_s = _arrivals_s(spec, sum(g * run_s / _mean_speed(racks, kind) for g, run_s, kind in drawn))
     yield (
         *("job_id", "submit_s", "gpus", "work_s_on_v100", "class", "model"),
         *(f"speed_{t}" for t in TYPES),
@@ -206,9 +207,8 @@ def _jobs(spec: WorldSpec) -> Iterable[Sequence[object]]:
         )
 
 
-def _mean_speed(spec: WorldSpec, kind: _JobType) -> float:
-    racks = spec.rack_types()
-    return sum(kind.speeds[TYPES.index(t)] for t in racks) / len(racks)
+def _mean_speed(rack_types: Sequence[str], kind: _JobType) -> float:
+    return sum(kind.speeds[TYPES.index(t)] for t in rack_types) / len(rack_types)
 
 
 def _quantile(values: Sequence[float], at: float) -> float:
