@@ -31,9 +31,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.job_id_index import GONE, GOT, JOIN, UNIT, unit_names
-from trine.policy.shares.rounds.rate_cache import JobRateCache
-from trine.policy.shares.rounds.share_ledger import Shares
+from trine.policy.shares.rounds.rates import JobRateCache
+from trine.policy.shares.rounds.share_ledger import GONE, GOT, JOIN, UNIT, Shares, unit_names
 from trine.policy.shares.rounds.type_assignment import TypeAssignment
 from trine.policy.view import Floats, Ints, View
 
@@ -380,7 +379,7 @@ class DeficitScheduler:
     # -- on record -----------------------------------------------------------------------------------------------
 
     def state(self, view: View) -> dict[str, Any]:
-        """Accounts and assigned types in plain values, by name of the unit (``job_id_index``)."""
+        """Accounts and assigned types in plain values, by name of the unit (``share_ledger``)."""
         type_of, co_runners = self.assignment.type_of, self.assignment.co_runners
         found: dict[str, Any] = {"charged_s": self._charged_s}
         if math.isfinite(self.change_s):

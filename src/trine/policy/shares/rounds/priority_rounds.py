@@ -15,8 +15,7 @@ import numpy as np
 
 from trine.policy.base import Selection
 from trine.policy.shares.allocation import Allocation
-from trine.policy.shares.rounds.job_id_index import JobIdIndex, unit_names
-from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.shares.rounds.rates import JobRateCache
 from trine.policy.shares.rounds.round_selection import (
     Candidates,
     Chosen,
@@ -27,7 +26,7 @@ from trine.policy.shares.rounds.round_selection import (
     selection_of,
     split_pairs,
 )
-from trine.policy.shares.rounds.share_ledger import PairRates, ShareLedger, Shares
+from trine.policy.shares.rounds.share_ledger import JobIdIndex, PairRates, ShareLedger, Shares, unit_names
 from trine.policy.view import Flags, Floats, Ints, View
 
 NOISE = 1e-6
@@ -194,7 +193,7 @@ class PriorityRounds:
     # -- on record -----------------------------------------------------------------------------------------------
 
     def state(self, view: View) -> dict[str, Any]:
-        """Accounts and the last choice in plain values, by name of the unit (``job_id_index``)."""
+        """Accounts and the last choice in plain values, by name of the unit (``share_ledger``)."""
         members = self.ledger.members[self._chosen.rows if len(view) else []]
         held_s = self._held_s[np.searchsorted(self._job_indices, members[:, 0])].tolist()
         last = zip(unit_names(members.tolist(), view), self._chosen.type_indices, held_s, strict=False)
