@@ -107,7 +107,7 @@ def steps(
 def should_stop() -> bool:
     """Whether this process was asked to stop or its lease is over. Cheap: files are looked at by time.
 
-    Other ranks may hear of it later; ``steps`` and ``step_done`` make all of them leave after the same step.
+    Other ranks may learn of it later; ``steps`` and ``step_done`` make all of them leave after the same step.
     """
     session = current()
     session.heard = session.stopped or session.asked()
