@@ -31,7 +31,7 @@ MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 def pages() -> dict[str, str]:
     """File name to content."""
     return {
-        "policies.md": _catalog("Policies", "Who goes next.", ordering_policies()),
+        "policies.md": _catalog("Policies", "Which jobs go next.", ordering_policies()),
         "share-policies.md": _shares(),
         "placements.md": _catalog(
             "Placements",
