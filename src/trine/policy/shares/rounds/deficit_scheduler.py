@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.rates import JobRateCache
+from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.shares.rounds.share_ledger import GONE, GOT, JOIN, UNIT, Shares, unit_names
 from trine.policy.shares.rounds.type_assignment import TypeAssignment
 from trine.policy.view import Floats, Ints, View

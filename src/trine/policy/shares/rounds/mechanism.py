@@ -26,9 +26,9 @@ from trine.policy.shares.base import Memory, SharePolicy
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
 from trine.policy.shares.rounds.fifo_rounds import FifoRounds, PassingFifo
+from trine.policy.shares.rounds.job_rates import JobRateCache, LearnedPairRates
 from trine.policy.shares.rounds.priority_rounds import Line, PriorityRounds, RoundConventions
 from trine.policy.shares.rounds.problem_builder import ProblemBuilder
-from trine.policy.shares.rounds.rates import JobRateCache, LearnedPairRates
 from trine.policy.shares.rounds.round_params import RoundParams, entities_of, type_order
 from trine.policy.shares.rounds.share_ledger import JobIdIndex, Shares
 from trine.policy.view import Floats, Ints, View

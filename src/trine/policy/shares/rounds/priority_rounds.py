@@ -15,7 +15,7 @@ import numpy as np
 
 from trine.policy.base import Selection
 from trine.policy.shares.allocation import Allocation
-from trine.policy.shares.rounds.rates import JobRateCache
+from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.shares.rounds.round_selection import (
     Candidates,
     Chosen,
