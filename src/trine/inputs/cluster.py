@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +284,7 @@ def _scores(value: Value, cluster: Cluster) -> tuple[float, ...]:
 def dump_cluster(cluster: Cluster) -> str:
     """YAML text for ``load_cluster``. Notes are not written: they concern the file the cluster came from."""
     tree: dict[str, Any] = {"name": cluster.name} if cluster.name else {}
-    contiguous = len([rack for rack, _ in groupby(cluster.nodes, key=_rack)]) == len(cluster.racks)
+    contiguous = len([rack for rack, _ in groupby(cluster.nodes, key=attrgetter("rack"))]) == len(cluster.racks)
     if contiguous:
         tree["racks"] = _racks(cluster)
     else:
@@ -306,10 +307,6 @@ def _dumped(tree: dict[str, Any], allow_unicode: bool) -> str:
     return str(
         yaml.dump(tree, Dumper=dumper, sort_keys=False, default_flow_style=None, width=120, allow_unicode=allow_unicode)
     )
-
-
-def _rack(node: Node) -> str:
-    return node.rack
 
 
 def _racks(cluster: Cluster) -> list[dict[str, Any]]:

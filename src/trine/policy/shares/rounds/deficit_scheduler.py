@@ -28,6 +28,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from trine.policy.base import Selection
@@ -347,7 +348,7 @@ class DeficitScheduler:
             thresholds[type_index].append(threshold_s, falls)
         for account in requesting:
             running = [by_job[job_index] for job_index in account.unit if job_index in by_job]
-            hardest = max(running, key=_threshold_s) if running else None
+            hardest = max(running, key=attrgetter("threshold_s")) if running else None
             share, deficit_s, entitled = account.share, account.deficit_s, account.entitled
             for j in account.types:
                 if j == entitled:
@@ -427,7 +428,3 @@ class DeficitScheduler:
 def _account(unit: Unit, kept: dict[str, Any], name: str) -> Account:
     (share, types, rates), (deficit_s, entitled) = kept[UNIT + name], kept[GOT + name]
     return Account(unit, list(share), list(deficit_s), tuple(types), (list(rates[0]), list(rates[1])), entitled)
-
-
-def _threshold_s(account: Account) -> float:
-    return account.threshold_s
