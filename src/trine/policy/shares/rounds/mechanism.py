@@ -27,7 +27,7 @@ from trine.policy.shares.problem import Problem
 from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
 from trine.policy.shares.rounds.fifo_rounds import FifoRounds, PassingFifo
 from trine.policy.shares.rounds.job_rates import JobRateCache, LearnedPairRates
-from trine.policy.shares.rounds.priority_rounds import Line, PriorityRounds, RoundConventions
+from trine.policy.shares.rounds.priority_rounds import PriorityRounds, Queueing, RoundConventions
 from trine.policy.shares.rounds.problem_builder import ProblemBuilder
 from trine.policy.shares.rounds.round_params import RoundParams, entities_of, type_order
 from trine.policy.shares.rounds.share_ledger import JobIdIndex, Shares
@@ -142,9 +142,9 @@ class ShareRounds(Policy):
                 self._rates, self._type_order, stay_s, self.round_s, upgrades=not self.shares.uses_prices
             )
         ledger = self.conventions.ledger(len(self._type_order), self.round_s / 2, self._sharing)
-        line = Line(self.params.one_queue, self.shares.strict)
+        queueing = Queueing(self.params.one_queue, self.shares.strict)
         return PriorityRounds(
-            ledger, self._rates, self._builder.measured_pairs, self._type_order, line, self.conventions
+            ledger, self._rates, self._builder.measured_pairs, self._type_order, queueing, self.conventions
         )
 
     def _by_deficit(self) -> bool:

@@ -63,17 +63,19 @@ class RoundConventions:
         """The order in which types are filled in this round."""
         return order
 
-    def choose(self, units: Candidates, ledger: ShareLedger, free: list[int], order: list[int], line: Line) -> Chosen:
+    def choose(
+        self, units: Candidates, ledger: ShareLedger, free: list[int], order: list[int], queueing: Queueing
+    ) -> Chosen:
         """Units for the ``free`` GPUs by type: those with a share by priority, then the others by arrival."""
         may = units.runs & ~ledger.fresh[:, None]
-        if line.strict:
+        if queueing.strict:
             may = may & (units.priority > 0)
-        chosen = select(units, may, free, order, line.one_queue)
-        return split_pairs(units, fill_by_arrival(units, chosen, free, line.strict), free, ledger.pair_rates)
+        chosen = select(units, may, free, order, queueing.one_queue)
+        return split_pairs(units, fill_by_arrival(units, chosen, free, queueing.strict), free, ledger.pair_rates)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Queueing:
     """How units queue for GPUs."""
 
     one_queue: bool
@@ -91,7 +93,7 @@ class PriorityRounds:
     measured_pairs: PairRates
     order: list[int]
     """Types in the order in which they are filled."""
-    line: Line
+    queueing: Queueing
     conventions: RoundConventions
     whole: bool = False
     """Every share is 0 or 1: rounds repeat until something happens."""
@@ -177,7 +179,7 @@ class PriorityRounds:
     def choose(self, view: View, again: bool) -> Selection:  # noqa: ARG002 - every round is chosen
         order = self.conventions.type_order(self.order)
         units = self._candidates(view)
-        self._chosen = self.conventions.choose(units, self.ledger, view.gpus_by_type, order, self.line)
+        self._chosen = self.conventions.choose(units, self.ledger, view.gpus_by_type, order, self.queueing)
         self._held_s = view.attained_s
         return selection_of(view, self.ledger, self._chosen)
 
