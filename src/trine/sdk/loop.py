@@ -60,7 +60,7 @@ class Loop:
                 if (session.ticks >= session.due_tick or clock() >= session.due_s) and self._pause(done):
                     self._end_early(done)
                     return
-            session.heard = None
+            session.last_answer = None
             self._end(done)
         finally:
             if not session.stopped:

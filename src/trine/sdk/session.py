@@ -171,8 +171,8 @@ class Session:
         self.due_s = clock() if env.inside else float("inf")
         self.stopped: StopReason | None = None
         """Why the job leaves, once that is decided for all ranks."""
-        self.heard: StopReason | None = None
-        """Why it should, as ``should_stop()`` last answered the script."""
+        self.last_answer: StopReason | None = None
+        """Why the job should leave, as ``should_stop()`` last answered the script."""
         lease = env.run_dir / "lease.json" if env.run_dir else None
         self._lease = LeaseWatch(lease, env.attempt, env.lease_s, clock)
         self._shared = self._by_files()
