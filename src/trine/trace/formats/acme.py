@@ -1,0 +1,52 @@
+"""Acme (Shanghai AI Laboratory): the job traces of the clusters Seren and Kalos, two layouts of one table.
+
+The published description says that ``duration`` is end minus start. In Seren it is; in Kalos it is end minus
+submission, waiting included. The times themselves agree in both, so they are what is read.
+"""
+
+from __future__ import annotations
+
+from trine.inputs.csv_table import Row
+from trine.trace.format import Draft, Format, Layout, observed
+
+_COMMON = (
+    *("job_id", "user", "node_num", "gpu_num", "cpu_num", "type", "state"),
+    *("submit_time", "start_time", "end_time", "duration", "queue", "gpu_time"),
+)
+
+
+class Acme(Format):
+    name = "acme"
+    title = "Acme, LLM development"
+    source = "github.com/InternLM/AcmeTrace, trace_seren.csv and trace_kalos.csv (CC-BY-4.0)"
+    units = (
+        "date and time with a zone, counted from the earliest job; run time is `end_time` - `start_time`, because "
+        "`duration` of Kalos includes the wait; `type` (Pretrain, Evaluation, Debug ...) is the group"
+    )
+    aliases = ("acmetrace", "seren", "kalos")
+    layouts = (Layout(_COMMON, ("mem_per_pod_GB", "shared_mem_per_pod", "fail_time", "stop_time")),)
+    examples = (
+        f"{','.join(_COMMON)}\n"
+        "51,u1,1,8,128,Other,FAILED,2023-03-01 00:18:22+08:00,2023-03-01 00:18:54+08:00,2023-03-01 00:20:51+08:00,"
+        "117,32,936.0\n"
+        "52,u2,1,0,16,Debug,COMPLETED,2023-03-01 00:19:00+08:00,2023-03-01 00:19:00+08:00,2023-03-01 00:20:00+08:00,"
+        "60,0,0.0\n"
+        "53,u3,4,32,512,Pretrain,CANCELLED,2023-03-01 00:20:00+08:00,,2023-03-01 00:21:00+08:00,0,60,0.0\n",
+        "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,"
+        "end_time,fail_time,stop_time,duration,queue,gpu_time\n"
+        "dlc1,u4,8,64,960,1000,100.0,Pretrain,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,"
+        "2023-05-17 11:01:16+00:00,2023-05-17 11:01:16+00:00,,18,10.0,1152.0\n",
+    )
+    absolute_clock = True
+
+    def draft(self, row: Row) -> Draft:
+        run = observed(row, row.timestamp_or_none("start_time"), row.timestamp_or_none("end_time"), "end_time")
+        return Draft(
+            id=row.text("job_id"),
+            submit_s=row.timestamp("submit_time"),
+            gpus=row.number("gpu_num"),
+            duration_s=run.duration_s,
+            user=row.text("user"),
+            group=row.text("type"),
+            skip=run.skip,
+        )

@@ -1,0 +1,84 @@
+"""Philly as published: a JSON list of jobs, each with its attempts and the GPUs of every attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from trine.inputs.csv_table import ABSENT, Row
+from trine.trace.format import NEVER_STARTED, STILL_RUNNING, Draft, Observed, observed
+from trine.trace.json_rows import JsonFormat, JsonRow, first_object, json_rows, objects
+from trine.trace.source import FirstLine
+
+
+class PhillyJson(JsonFormat):
+    name = "philly-json"
+    title = "Philly, cluster_job_log"
+    source = "github.com/msr-fiddle/philly-traces (CC-BY-4.0)"
+    units = (
+        "local date and time, taken as it stands and counted from the earliest job; run time is the sum of the "
+        "attempts, GPUs are those of the first attempt; `vc` is the group; an attempt without times is passed over"
+    )
+    aliases = ("philly-job-log", "cluster-job-log")
+    keys = ("jobid", "submitted_time", "attempts", "vc", "user", "status")
+    examples = (
+        '[{"status": "Pass", "vc": "ee9e8c", "jobid": "application_1", "user": "ce2f4c", '
+        '"submitted_time": "2017-10-07 01:11:39", "attempts": ['
+        '{"start_time": "2017-10-07 01:12:09", "end_time": "2017-10-07 01:13:23", '
+        '"detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}]}, '
+        '{"start_time": "2017-10-07 01:13:30", "end_time": "2017-10-07 03:13:30", '
+        '"detail": [{"ip": "m4", "gpus": ["gpu0"]}, {"ip": "m5", "gpus": ["gpu7"]}]}]},\n'
+        '{"status": "Killed", "vc": "6214e9", "jobid": "application_2", "user": "b055a2", '
+        '"submitted_time": "2017-10-07 01:10:00", "attempts": []},\n'
+        '{"status": "Failed", "vc": "6214e9", "jobid": "application_3", "user": "b055a2", '
+        '"submitted_time": "2017-10-07 02:00:00", "attempts": ['
+        '{"start_time": "2017-10-07 02:00:10", "end_time": "None", "detail": [{"ip": "m2", "gpus": ["gpu0"]}]}]}]\n',
+    )
+    absolute_clock = True
+
+    def found(self, sample: FirstLine) -> Collection[str]:
+        return first_object(sample.whole)
+
+    def rows(self, sample: FirstLine) -> Iterator[Row]:
+        return json_rows(sample.source, sample.whole)
+
+    def draft(self, row: Row) -> Draft:
+        assert isinstance(row, JsonRow)
+        row.required(*self.keys)
+        attempts = row.objects("attempts")
+        run = _run(row, attempts)
+        return Draft(
+            id=row.text("jobid"),
+            submit_s=row.timestamp("submitted_time"),
+            # A job without attempts is skipped for that; it must not count as one that asked for no GPU.
+            gpus=_gpus(row, attempts[0]) if attempts else 1.0,
+            duration_s=run.duration_s,
+            user=row.text("user"),
+            group=row.text("vc"),
+            skip=run.skip,
+        )
+
+
+def _run(row: JsonRow, attempts: list[Mapping[str, Any]]) -> Observed:
+    """The seconds of all attempts; those between them are waits, which a simulation makes its own."""
+    seconds, started, running = 0.0, False, False
+    for attempt in attempts:
+        times = JsonRow(row.source, row.line, row.number_in_file, attempt)
+        start_s, end_s = times.timestamp_or_none("start_time"), times.timestamp_or_none("end_time")
+        started |= start_s is not None
+        running = times.text("end_time") in ABSENT
+        if start_s is not None and end_s is not None:
+            seconds += observed(times, start_s, end_s, "end_time").duration_s or 0.0
+    if not started:
+        return Observed(NEVER_STARTED)
+    return Observed(STILL_RUNNING) if running else Observed(duration_s=seconds)
+
+
+def _gpus(row: JsonRow, attempt: Mapping[str, Any]) -> float:
+    servers = objects(row, attempt.get("detail"), "detail")
+    return float(sum(len(_names(server.get("gpus"))) for server in servers))
+
+
+def _names(value: Any) -> list[Any]:
+    """The GPUs of a server; anything but a list is none."""
+    return value if isinstance(value, list) else []
