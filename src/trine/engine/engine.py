@@ -40,7 +40,7 @@ from trine.engine.relocation import Relocations
 from trine.engine.selection_planner import SelectionRound, runs_as_selected
 from trine.engine.value_planner import ValueRound
 from trine.placement.base import Ask, Placement
-from trine.policy.base import FinishedJob, Ranking, Selection, check_ranking
+from trine.policy.base import FinishedJob, Policy, Ranking, Selection, check_ranking
 from trine.policy.view import View
 
 
@@ -102,6 +102,7 @@ class Engine(EngineState):
         # Most placements care for neither times nor starts.
         self._timed = type(placement.chooses).wakes_s is not Placement.wakes_s
         self._tells_starts = getattr(placement.started, "__func__", None) is not Placement.started
+        self._learns = type(policy).finished is not Policy.finished
         # What comes with trine is tested to keep its contract.
         self._from_file = not type(policy).__module__.startswith("trine.")
 
@@ -180,8 +181,9 @@ class Engine(EngineState):
         self.unassign(job_index)
         self.count_finished(job_index)
         self.settled = False
-        gpu_time_s, work_s = table.attained_s[job_index] * table.gpus[job_index], table.ideal_s[job_index]
-        self.policy.finished(FinishedJob(table.jobs[job_index], float(gpu_time_s), float(work_s)))
+        if self._learns:
+            gpu_time_s, work_s = table.attained_s[job_index] * table.gpus[job_index], table.ideal_s[job_index]
+            self.policy.finished(FinishedJob(table.jobs[job_index], float(gpu_time_s), float(work_s)))
         self.tell(event.now, job_index, "finished")
         return self.release(event.now, job_index)
 

@@ -295,7 +295,7 @@ class EngineState:
             all_run,
             self.remaining_time,
         )
-        view.restart_cost = self.costs.migration
+        view.costs = self.costs
         return view
 
     def protected(self, now: float) -> dict[int, Gpus]:

@@ -192,7 +192,9 @@ class WaitingWalk:
     def run(self) -> Plan:
         """The plan, with the stops in the order in which they were found to be needed."""
         table, plan = self.planner.table, self.plan
-        waiting = np.flatnonzero(~table.assigned[self.job_indices])
+        waiting = (~table.assigned[self.job_indices]).nonzero()[0]
+        if not len(waiting):
+            return plan
         gpus = table.gpus[self.job_indices[waiting]]
         at, unserved = 0, False
         while True:
@@ -213,7 +215,8 @@ class WaitingWalk:
                 plan.blocked_by = job_index
                 break
         if self.room is not None:
-            plan.lead(self.room.stopped, dict(plan.starts))
+            if self.room.stopped:
+                plan.lead(self.room.stopped, dict(plan.starts))
             plan.provisional = unserved and self.room.young
         return plan
 
