@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from trine.inputs.job_spec import JobSpec
 from trine.inputs.preset import load_preset, preset_names
 from trine.parity.flags import Compat
 from trine.policy.shares.rounds.round_params import RoundParams
+from trine.policy.view import View
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE
@@ -39,6 +42,7 @@ def pages() -> dict[str, str]:
             "without it all jobs are placed anew every round.",
             placements(),
         ),
+        "view.md": _view(),
         "settings.md": _settings(),
         "presets.md": _presets(),
         "jobs.md": _jobs(),
@@ -81,6 +85,63 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{v}" for v in value) or "empty"
     return str(value).lower() if value is None or isinstance(value, bool) else f"{value}"
+
+
+_KINDS = {"Floats": "numbers", "Ints": "whole numbers", "Flags": "true or false"}
+"""Columns by the name of their annotation."""
+_NOT_BY_JOB = ("free", "capacity", "allowed(order)")
+"""Arrays that have no value per job."""
+
+
+def _view() -> str:
+    text = inspect.cleandoc(View.__doc__ or "").replace("``", "`")
+    columns, others = [], []
+    for name, kind, meaning in _members_of_view():
+        row = (f"`view.{name}`", _KINDS.get(kind, f"`{kind}`".replace("|", "or")), meaning)
+        (columns if kind in _KINDS and name not in _NOT_BY_JOB else others).append(row)
+    own = (
+        "A policy is asked with a view in every round; `view.COLUMN` is an array with one value per job. A column that "
+        "does not exist is an error that names the nearest. See [add a policy](../../README.md#add-a-policy)."
+    )
+    return (
+        f"{MADE}# What a policy sees\n\n{text}\n\n{own}\n\n## Columns\n\n{_rows(('column', 'values', 'meaning'), columns)}"
+        f"\n## Of the moment, the cluster and single jobs\n\n{_rows(('name', 'gives', 'meaning'), others)}"
+    )
+
+
+def _members_of_view() -> Iterable[tuple[str, str, str]]:
+    """Name, kind and meaning of everything public: attributes set in ``__init__``, properties, then methods."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(View))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        if function.name == "__init__":
+            yield from _attributes(function)
+        elif not function.name.startswith("_"):
+            called = "" if function.decorator_list else f"({', '.join(a.arg for a in function.args.args[1:])})"
+            kind = ast.unparse(function.returns) if function.returns else ""
+            yield function.name + called, kind, _one_line(ast.get_docstring(function) or "")
+
+
+def _attributes(init: ast.FunctionDef) -> Iterable[tuple[str, str, str]]:
+    """Attributes with a docstring below them."""
+    kinds = {arg.arg: ast.unparse(arg.annotation) for arg in init.args.args if arg.annotation}
+    for node, after in zip(init.body, init.body[1:], strict=False):
+        target = (
+            node.target
+            if isinstance(node, ast.AnnAssign)
+            else node.targets[0]
+            if isinstance(node, ast.Assign)
+            else None
+        )
+        if not isinstance(target, ast.Attribute) or target.attr.startswith("_") or not isinstance(after, ast.Expr):
+            continue
+        assert isinstance(after.value, ast.Constant)
+        kind = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else kinds.get(target.attr, "")
+        yield target.attr, kind, _one_line(str(after.value.value))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
 
 
 def _settings() -> str:
