@@ -21,8 +21,8 @@ class Hydra(Format):
     layouts = (Layout(KEYS),)
     examples = (
         ",job_name,norm_job_submit_time,ddl,A100,V100,GTX2080Ti\n"
-        "0,99295a,0,inf,1020.0,1540.0,2595.0\n1,4bb176,30,9000.0,5384.0,8235.0,10278.0\n",
-        ",job_name,norm_job_submit_time,T4,P100,V100,ddl\n0,job1,0,8,4,4,8\n1,job2,1,6,4,2,25\n",
+        "0,a1,0,inf,1000.0,1500.0,2600.0\n1,b2,30,9000.0,5400.0,8200.0,10300.0\n",
+        ",job_name,norm_job_submit_time,T4,P100,V100,ddl\n0,a1,0,8,4,4,9\n1,b2,1,6,5,2,20\n",
     )
 
     def detects(self, sample: FirstLine) -> bool:

@@ -51,7 +51,7 @@ class Pai(Format):
         "b000,worker,1.0,Waiting,,,600.0,29.3,25.0,MISC\n",
         f"{','.join(TASK)}\na077,PyTorchWorker,8.0,Failed,320.0,920.0,600.0,29.3,100.0,V100\n",
     )
-    identity = "row"
+    identity = "none"
     rules = {FURTHER_TASK: "a further task of a job that is counted already"}
 
     def detects(self, sample: FirstLine) -> bool:
@@ -86,12 +86,11 @@ class Pai(Format):
         submissions = _job_table(in_order[0].source) if in_order else {}
         for row in in_order:
             own = tasks[row.text("job_name")]
-            if own[tuple(row.cells)] is not row:
-                yield row, self.draft(row)  # an exact copy, which the rules will count as such
-            elif next(iter(own.values())) is row:
+            if next(iter(own.values())) is row:
                 yield row, _job(list(own.values()), submissions.get(row.text("job_name")))
             else:
-                yield row, Draft(f"{row.text('job_name')}/{row.text('task_name')}", 0.0, 1.0, skip=FURTHER_TASK)
+                reason = FURTHER_TASK if own[tuple(row.cells)] is row else "duplicate-row"
+                yield row, Draft(f"{row.text('job_name')}/{row.text('task_name')}", 0.0, 1.0, skip=reason)
 
     def draft(self, row: Row) -> Draft:
         return _job([row], None)

@@ -22,17 +22,17 @@ class PhillyJson(JsonFormat):
     aliases = ("philly-job-log", "cluster-job-log")
     keys = ("jobid", "submitted_time", "attempts", "vc", "user", "status")
     examples = (
-        '[{"status": "Pass", "vc": "ee9e8c", "jobid": "application_1", "user": "ce2f4c", '
-        '"submitted_time": "2017-10-07 01:11:39", "attempts": ['
-        '{"start_time": "2017-10-07 01:12:09", "end_time": "2017-10-07 01:13:23", '
+        '[{"status": "Pass", "vc": "vc-a", "jobid": "application_1", "user": "ann", '
+        '"submitted_time": "2017-10-08 10:00:00", "attempts": ['
+        '{"start_time": "2017-10-08 10:00:30", "end_time": "2017-10-08 10:02:00", '
         '"detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}]}, '
-        '{"start_time": "2017-10-07 01:13:30", "end_time": "2017-10-07 03:13:30", '
+        '{"start_time": "2017-10-08 10:02:10", "end_time": "2017-10-08 12:02:10", '
         '"detail": [{"ip": "m4", "gpus": ["gpu0"]}, {"ip": "m5", "gpus": ["gpu7"]}]}]},\n'
-        '{"status": "Killed", "vc": "6214e9", "jobid": "application_2", "user": "b055a2", '
-        '"submitted_time": "2017-10-07 01:10:00", "attempts": []},\n'
-        '{"status": "Failed", "vc": "6214e9", "jobid": "application_3", "user": "b055a2", '
-        '"submitted_time": "2017-10-07 02:00:00", "attempts": ['
-        '{"start_time": "2017-10-07 02:00:10", "end_time": "None", "detail": [{"ip": "m2", "gpus": ["gpu0"]}]}]}]\n',
+        '{"status": "Killed", "vc": "vc-b", "jobid": "application_2", "user": "bob", '
+        '"submitted_time": "2017-10-08 09:59:00", "attempts": []},\n'
+        '{"status": "Failed", "vc": "vc-b", "jobid": "application_3", "user": "bob", '
+        '"submitted_time": "2017-10-08 11:00:00", "attempts": ['
+        '{"start_time": "2017-10-08 11:00:10", "end_time": "None", "detail": [{"ip": "m2", "gpus": ["gpu0"]}]}]}]\n',
     )
     absolute_clock = True
 
