@@ -51,7 +51,7 @@ def test_helios_counts_dates_from_the_first_job_and_leaves_out_what_ran_on_no_gp
 def test_acme_reads_times_with_zones_and_not_the_duration_that_holds_the_wait(tmp_path: Path) -> None:
     """A job of Kalos states 615 s and ran for 600 s: its duration is counted from submission."""
     kalos = load(file(tmp_path, known()["acme"].examples[1])).jobs
-    assert facts(kalos) == [("dlc1", 0, 64, 600, "u4", "Pretrain")]
+    assert facts(kalos) == [("dlc1", 0, 32, 600, "u4", "Pretrain")]
     day, utc = "2023-03-01 08:{}+08:00", "2023-03-01 00:{}+00:00"
     rows = (
         f"a,u,1,8,9,Eval,COMPLETED,{day.format('00:10')},{day.format('00:20')},{day.format('01:20')},60,10,0\n"

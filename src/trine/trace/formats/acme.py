@@ -7,7 +7,8 @@ submission, waiting included. The times themselves agree in both, so they are wh
 from __future__ import annotations
 
 from trine.inputs.csv_table import Row
-from trine.trace.format import Draft, Format, Layout, observed
+from trine.trace.format import Draft, Format, Layout
+from trine.trace.formats.helios import dated_log_draft
 
 _COMMON = (
     *("job_id", "user", "node_num", "gpu_num", "cpu_num", "type", "state"),
@@ -34,19 +35,10 @@ class Acme(Format):
         "53,u3,4,32,512,Pretrain,CANCELLED,2023-03-02 10:03:00+08:00,,2023-03-02 10:04:00+08:00,0,60,0.0\n",
         "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,"
         "end_time,fail_time,stop_time,duration,queue,gpu_time\n"
-        "dlc1,u4,8,64,960,900,90.0,Pretrain,FAILED,2023-05-18 09:00:00+00:00,2023-05-18 09:00:15+00:00,"
-        "2023-05-18 09:10:15+00:00,2023-05-18 09:10:15+00:00,,615,15.0,39360.0\n",
+        "dlc1,u4,4,32,480,900,90.0,Pretrain,FAILED,2023-05-18 09:00:00+00:00,2023-05-18 09:00:15+00:00,"
+        "2023-05-18 09:10:15+00:00,2023-05-18 09:10:15+00:00,,615,15.0,19680.0\n",
     )
     absolute_clock = True
 
     def draft(self, row: Row) -> Draft:
-        run = observed(row, row.timestamp_or_none("start_time"), row.timestamp_or_none("end_time"), "end_time")
-        return Draft(
-            id=row.text("job_id"),
-            submit_s=row.timestamp("submit_time"),
-            gpus=row.number("gpu_num"),
-            duration_s=run.duration_s,
-            user=row.text("user"),
-            group=row.text("type"),
-            skip=run.skip,
-        )
+        return dated_log_draft(row, "type")

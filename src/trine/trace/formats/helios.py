@@ -32,13 +32,18 @@ class Helios(Format):
     absolute_clock = True
 
     def draft(self, row: Row) -> Draft:
-        run = observed(row, row.timestamp_or_none("start_time"), row.timestamp_or_none("end_time"), "end_time")
-        return Draft(
-            id=row.text("job_id"),
-            submit_s=row.timestamp("submit_time"),
-            gpus=row.number("gpu_num"),
-            duration_s=run.duration_s,
-            user=row.text("user"),
-            group=row.text("vc"),
-            skip=run.skip,
-        )
+        return dated_log_draft(row, "vc")
+
+
+def dated_log_draft(row: Row, group: str) -> Draft:
+    """A job of the logs of one family, with dates of submission, start and end; ``group`` is the column charged."""
+    run = observed(row, row.timestamp_or_none("start_time"), row.timestamp_or_none("end_time"), "end_time")
+    return Draft(
+        id=row.text("job_id"),
+        submit_s=row.timestamp("submit_time"),
+        gpus=row.number("gpu_num"),
+        duration_s=run.duration_s,
+        user=row.text("user"),
+        group=row.text(group),
+        skip=run.skip,
+    )
