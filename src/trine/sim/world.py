@@ -20,7 +20,6 @@ from trine.engine.engine import Engine
 from trine.engine.engine_state import EngineError
 from trine.engine.events import (
     Decision,
-    Fill,
     Finished,
     Progressed,
     Start,
@@ -29,7 +28,6 @@ from trine.engine.events import (
     Stopped,
     Submitted,
     Terminated,
-    Tick,
 )
 from trine.engine.invariants import check
 from trine.parity.gavel_clock import RunningJob, SliceClock
@@ -95,7 +93,7 @@ class World:
             # 2. What was submitted by now takes part in the decision.
             self._submit_jobs()
             # 3. The engine decides: a whole round, or between rounds only on free GPUs.
-            self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+            self._carry_out(self.engine.decide(self.now, fill=not self._at_round()))
             # 4. Links are shared anew once all gangs of this moment stand: the order of starts must not show.
             if self._traffic:
                 self.engine.settle_traffic(self.now)
