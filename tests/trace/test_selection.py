@@ -151,6 +151,16 @@ def test_the_commands_take_the_same_options(tmp_path: Path) -> None:
     assert '"jobs": 1' in run("sim", "run", "--trace", path, "--cluster", "1x2", "--json", *words)
 
 
+def test_a_preset_may_say_how_its_trace_is_read(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(TABLE)
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(
+        f"title: mine\ntrace: {tmp_path / 'table.csv'}\ncluster: 1x2\nsettings:\n"
+        "  trace:\n    columns: [submit=when, duration=run_min:min, gpus=share:percent]\n    until: 2020-01-01T00:05\n"
+    )
+    assert '"jobs": 1' in run("sim", "run", "--preset", preset, "--json")
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

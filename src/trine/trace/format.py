@@ -13,8 +13,8 @@ from trine.core.errors import InputError, nearest
 from trine.inputs.csv_table import Row, table_lines, table_rows
 from trine.trace.source import FirstLine
 
-NEVER_STARTED, STILL_RUNNING = "never-started", "still-running"
-"""Why a row of a log is no job: it holds no run time to simulate."""
+NEVER_STARTED, STILL_RUNNING, END_FIRST = "never-started", "still-running", "end-before-start"
+"""Why a row of a log is no job: it holds no run time. Nobody can mend a published log, so none of them is an error."""
 
 
 @dataclass(slots=True)
@@ -62,15 +62,13 @@ class Observed(NamedTuple):
     duration_s: float | None = None
 
 
-def observed(row: Row, start_s: float | None, end_s: float | None, end_column: str) -> Observed:
+def observed(start_s: float | None, end_s: float | None) -> Observed:
     """The run between two times of a log, either of which may be missing."""
     if start_s is None:
         return Observed(NEVER_STARTED)
     if end_s is None:
         return Observed(STILL_RUNNING)
-    if end_s < start_s:
-        raise InputError(row.where, f"an end {start_s - end_s:g} s before the start", "the end after it", end_column)
-    return Observed(duration_s=end_s - start_s)
+    return Observed(duration_s=end_s - start_s) if end_s >= start_s else Observed(END_FIRST)
 
 
 class Likeness(NamedTuple):

@@ -97,8 +97,7 @@ class MappedTable(Format):
         if "duration" in self._columns:
             name, unit = self._columns["duration"]
             return Observed(duration_s=row.number(name) * TIME_UNITS[unit or "s"])
-        start_s, end_s = (self._moment_s(row, field) for field in ("start", "end"))
-        return observed(row, start_s, end_s, self._columns["end"].name)
+        return observed(self._moment_s(row, "start"), self._moment_s(row, "end"))
 
     def _moment_s(self, row: Row, field: str) -> float | None:
         """Seconds; a cell without a unit that is no number is read as a date."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.inputs.csv_table import Row
-from trine.trace.format import NEVER_STARTED, STILL_RUNNING, Draft, Format
+from trine.trace.format import END_FIRST, NEVER_STARTED, STILL_RUNNING, Draft, Format
 from trine.trace.options import ImportOptions
 
 GPUS_LIMIT = 1_000_000
@@ -34,6 +34,7 @@ SENTENCES = {
     "outside-window": "submitted outside the time that was asked for",
     NEVER_STARTED: "never started",
     STILL_RUNNING: "still running when the log ends",
+    END_FIRST: "ended before it started, by the log",
 }
 
 

@@ -55,6 +55,8 @@ def read_text(path: str | Path) -> str:
     for magic, kind in OTHER_MAGIC.items():
         if data.startswith(magic):
             raise InputError(source, kind, A_TRACE)
+    if data[257:262] == b"ustar":
+        raise InputError(source, "a tar archive", "one of the files in it, unpacked with tar -xf")
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
         raise InputError(f"{source}:{line}", "binary data", A_TRACE)

@@ -37,7 +37,7 @@ class Helios(Format):
 
 def dated_log_draft(row: Row, group: str) -> Draft:
     """A job of the logs of one family, with dates of submission, start and end; ``group`` is the column charged."""
-    run = observed(row, row.timestamp_or_none("start_time"), row.timestamp_or_none("end_time"), "end_time")
+    run = observed(row.timestamp_or_none("start_time"), row.timestamp_or_none("end_time"))
     return Draft(
         id=row.text("job_id"),
         submit_s=row.timestamp("submit_time"),

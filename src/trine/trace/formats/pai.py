@@ -121,7 +121,7 @@ def _run(tasks: Sequence[Row], start_s: float | None) -> Observed:
     """From the first start to the last end; a task without an end still runs."""
     ends = [row.number_or_none("end_time") or None for row in tasks if row.number_or_none("start_time")]
     last_s = None if None in ends else max((end_s for end_s in ends if end_s), default=None)
-    return observed(tasks[0], start_s, last_s, "end_time")
+    return observed(start_s, last_s)
 
 
 def _gpus(row: Row) -> float:

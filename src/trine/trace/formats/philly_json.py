@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from trine.inputs.csv_table import ABSENT, Row
-from trine.trace.format import NEVER_STARTED, STILL_RUNNING, Draft, Observed, observed
+from trine.inputs.csv_table import Row
+from trine.trace.format import END_FIRST, NEVER_STARTED, Draft, Observed, observed
 from trine.trace.json_rows import JsonFormat, JsonRow, first_object, json_rows, objects
 from trine.trace.source import FirstLine
 
@@ -61,17 +61,16 @@ class PhillyJson(JsonFormat):
 
 def _run(row: JsonRow, attempts: list[Mapping[str, Any]]) -> Observed:
     """The seconds of all attempts; those between them are waits, which a simulation makes its own."""
-    seconds, started, running = 0.0, False, False
+    seconds, last = 0.0, Observed(NEVER_STARTED)
     for attempt in attempts:
         times = JsonRow(row.source, row.line, row.number_in_file, attempt)
-        start_s, end_s = times.timestamp_or_none("start_time"), times.timestamp_or_none("end_time")
-        started |= start_s is not None
-        running = times.text("end_time") in ABSENT
-        if start_s is not None and end_s is not None:
-            seconds += observed(times, start_s, end_s, "end_time").duration_s or 0.0
-    if not started:
-        return Observed(NEVER_STARTED)
-    return Observed(STILL_RUNNING) if running else Observed(duration_s=seconds)
+        run = observed(times.timestamp_or_none("start_time"), times.timestamp_or_none("end_time"))
+        if run.skip == END_FIRST:
+            return run
+        seconds += run.duration_s or 0.0
+        # An attempt without a start is a gap in the log; the last one without an end still runs.
+        last = last if run.skip == NEVER_STARTED else run
+    return Observed(duration_s=seconds) if not last.skip else last
 
 
 def _gpus(row: JsonRow, attempt: Mapping[str, Any]) -> float:

@@ -55,7 +55,7 @@ class Supercloud(Format):
             yield row, draft
 
     def draft(self, row: Row) -> Draft:
-        run = observed(row, row.number("time_start") or None, row.number("time_end") or None, "time_end")
+        run = observed(row.number("time_start") or None, row.number("time_end") or None)
         return Draft(
             id=row.text("id_job"),
             submit_s=row.number("time_submit"),
