@@ -302,8 +302,8 @@ class Engine(EngineState):
             self.settled = True
             return []
         # 1. View: what the policy may know, at this moment.
-        if self.traffic is not None:
-            self.settle_traffic(now)
+        if self.neighbours.unsettled:
+            self.settle_speeds(now)
         view = self._view_of_round(now)
         # 2. Rank: an order of jobs, or exactly the jobs that run.
         chosen = self.policy.rank(view)
@@ -448,15 +448,15 @@ class Engine(EngineState):
 
     # -- when to decide again ------------------------------------------------------------------------------------
 
-    def settle_traffic(self, now: float) -> None:
-        """Rate jobs anew whose links others came to or left: the world says when all of one moment is carried out."""
-        if self.traffic is None or not self.traffic.unsettled:
+    def settle_speeds(self, now: float) -> None:
+        """Rate jobs anew whose neighbours came or left: the world says when all of one moment is carried out."""
+        if not self.neighbours.unsettled:
             return
         if self._relocations is not None:
             self._relocations.forget()
-        for changed in self.traffic.settle():
-            if self.table.state[changed.job_index] is State.RUNNING:
-                self.bandwidth_changed(now, changed)
+        for affected in self.neighbours.settle():
+            if self.table.state[affected.job_index] is State.RUNNING:
+                self.neighbours_changed(now, affected)
                 self.settled = False
 
     @property

@@ -10,8 +10,6 @@ from heapq import heappop
 from itertools import accumulate, compress, count
 from operator import ne
 
-import numpy as np
-
 from trine.engine.planner import Gpus, LastOrder, Plan, Planner
 from trine.engine.preemption import LowestRanks, NamedVictims, RoomMaker
 from trine.engine.relocation import Relocations
