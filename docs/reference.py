@@ -6,6 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,34 +111,35 @@ def _view() -> str:
 
 
 def _members_of_view() -> Iterable[tuple[str, str, str]]:
-    """Name, kind and meaning of everything public: attributes set in ``__init__``, properties, then methods."""
+    """Name, kind and meaning of everything public: attributes of the class and of ``__init__``, properties, methods."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(View))).body[0]
     assert isinstance(tree, ast.ClassDef)
+    yield from _attributes(tree.body, {})
     for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
         if function.name == "__init__":
-            yield from _attributes(function)
+            arguments = {arg.arg: ast.unparse(arg.annotation) for arg in function.args.args if arg.annotation}
+            yield from _attributes(function.body, arguments)
         elif not function.name.startswith("_"):
             called = "" if function.decorator_list else f"({', '.join(a.arg for a in function.args.args[1:])})"
             kind = ast.unparse(function.returns) if function.returns else ""
             yield function.name + called, kind, _one_line(ast.get_docstring(function) or "")
 
 
-def _attributes(init: ast.FunctionDef) -> Iterable[tuple[str, str, str]]:
-    """Attributes with a docstring below them."""
-    kinds = {arg.arg: ast.unparse(arg.annotation) for arg in init.args.args if arg.annotation}
-    for node, after in zip(init.body, init.body[1:], strict=False):
-        target = (
-            node.target
-            if isinstance(node, ast.AnnAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else None
-        )
-        if not isinstance(target, ast.Attribute) or target.attr.startswith("_") or not isinstance(after, ast.Expr):
+def _attributes(body: list[ast.stmt], kinds: dict[str, str]) -> Iterable[tuple[str, str, str]]:
+    """Attributes with a docstring below them; ``kinds`` are those of the arguments that they may be named after."""
+    for node, below in pairwise(body):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(below, ast.Expr):
             continue
-        assert isinstance(after.value, ast.Constant)
-        kind = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else kinds.get(target.attr, "")
-        yield target.attr, kind, _one_line(str(after.value.value))
+        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+        name = target.attr if isinstance(target, ast.Attribute) else ast.unparse(target)
+        if not name.startswith("_") and isinstance(below.value, ast.Constant):
+            yield name, _kind_of(node, kinds.get(name, "")), _one_line(str(below.value.value))
+
+
+def _kind_of(node: ast.Assign | ast.AnnAssign, argument: str) -> str:
+    if isinstance(node, ast.AnnAssign):
+        return ast.unparse(node.annotation)
+    return ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else argument
 
 
 def _one_line(text: str) -> str:
