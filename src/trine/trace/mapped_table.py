@@ -75,6 +75,7 @@ class MappedTable(Format):
         self._given = parse_columns(pairs)
         self._columns: dict[str, Column] = {}
         """By field, units told from names: only the header says whether a colon belongs to the name."""
+        self._dated = False
 
     def draft(self, row: Row) -> Draft:
         run, submit_s = self._run(row), self._moment_s(row, "submit")
@@ -106,8 +107,12 @@ class MappedTable(Format):
         if text in ABSENT:
             return None
         if unit == DATE or (not unit and not is_number(text)):
+            self._dated = True
             return row.timestamp(name)
         return row.number(name) * TIME_UNITS[unit or "s"]
+
+    def has_dates(self) -> bool:
+        return self._dated
 
     def columns(self, sample: FirstLine) -> dict[str, int]:
         """Position by column; one that the file does not have is an error with the nearest name."""

@@ -32,7 +32,7 @@ class Clock:
     def of(cls, fmt: Format, sample: FirstLine, drafts: Sequence[Draft]) -> Clock:
         """Dates and Unix times are counted from the earliest job; other clocks are kept."""
         earliest_s = min((draft.submit_s or 0.0 for draft in drafts), default=0.0)
-        if fmt.absolute_clock or earliest_s >= UNIX_TIME_S:
+        if fmt.has_dates() or earliest_s >= UNIX_TIME_S:
             return cls(earliest_s, earliest_s)
         return cls(0.0, fmt.unix_start_s(sample))
 
