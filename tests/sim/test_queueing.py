@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from tests.sim.tiny import Outcome, one_node, simulate
 from trine.core.job import Job
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 MEAN_S = 1000.0
 BATCHES, WARM_UP = 25, 0.05

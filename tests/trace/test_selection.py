@@ -110,6 +110,7 @@ def test_dates_cut_traces_that_have_dates(tmp_path: Path) -> None:
     for since in ("2020-01-01T00:05", "2020-01-01 01:05+01:00"):
         assert [(j.id, j.submit_s) for j in read(tmp_path, TABLE, COLUMNS, since=since)] == [("0", 300)]
     assert [j.id for j in read(tmp_path, TABLE, COLUMNS, since="300")] == ["0"]
+    assert [j.submit_s for j in read(tmp_path, TABLE, COLUMNS, since="2001-01-01")] == [0, 600]
     old = read(tmp_path, TABLE.replace("2020", "1994"), COLUMNS, since="1994-01-01T00:05")
     assert [(j.id, j.submit_s) for j in old] == [("0", 300)]
 

@@ -125,7 +125,7 @@ class Format(ABC):
         return table_rows(sample.source, lines, self.columns(sample), len(self.fields(sample)), sample.line)
 
     def has_dates(self) -> bool:
-        """Whether submission times are dates, which are counted from the earliest; asked when all rows have been read."""
+        """Whether submissions are dates, which are counted from the earliest; asked when all rows have been read."""
         return self.absolute_clock
 
     def unix_start_s(self, sample: FirstLine) -> float | None:  # noqa: ARG002 - most files do not say

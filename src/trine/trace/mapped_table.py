@@ -107,7 +107,7 @@ class MappedTable(Format):
         if text in ABSENT:
             return None
         if unit == DATE or (not unit and not is_number(text)):
-            self._dated = True
+            self._dated |= field == "submit"
             return row.timestamp(name)
         return row.number(name) * TIME_UNITS[unit or "s"]
 

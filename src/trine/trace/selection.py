@@ -70,7 +70,8 @@ def within(
     if len(kept) < len(drafts):
         counts.skipped["outside-window"] += len(drafts) - len(kept)
         counts.skipped_rows += len(drafts) - len(kept)
-    return kept, Clock(clock.zero_s + first_s, None)
+    # A window that begins before the trace does not move it into the future.
+    return kept, Clock(clock.zero_s + max(first_s, 0.0), None)
 
 
 def scaled(jobs: list[Job], load: float) -> list[Job]:
