@@ -31,7 +31,7 @@ class BatsimRow(JsonRow):
 class Batsim(JsonFormat):
     name = "batsim"
     title = "Batsim workload"
-    source = "github.com/oar-team/batsim, docs/input-workload.rst (LGPL-3.0)"
+    source = "github.com/oar-team/batsim, docs/input-workload.rst"
     units = (
         "seconds; `res` is the number of GPUs; run time is that of the profile (a delay, or a sequence of delays), but "
         "at most `walltime`; profiles of computation and communication need a platform and are skipped; the profile's "

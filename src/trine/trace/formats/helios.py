@@ -9,7 +9,7 @@ from trine.trace.format import Draft, Format, Layout, observed
 class Helios(Format):
     name = "helios"
     title = "Helios"
-    source = "github.com/S-Lab-System-Group/HeliosData, cluster_log.csv (CC-BY-4.0)"
+    source = "github.com/S-Lab-System-Group/HeliosData, cluster_log.csv"
     units = (
         "local date and time, taken as it stands and counted from the earliest job; run time is `end_time` - "
         "`start_time` (`duration` says the same, in seconds); `vc` is the group; `queue` is seconds waited, no name"
