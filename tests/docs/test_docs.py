@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from tests.docs.inputs import make
 from tests.docs.pages import PAGES, ROOT, blocks
+from trine.policy.view import JobColumns, View
 
 
 def _reference() -> ModuleType:
@@ -22,6 +25,13 @@ def _reference() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_everything_that_a_policy_may_read_of_a_view_is_on_its_page() -> None:
+    page = _reference().pages()["view.md"]
+    view = View(0.0, np.arange(0), Mock(spec=JobColumns), [], [])
+    for name in {*dir(View), *vars(view)}:
+        assert name.startswith("_") or re.search(rf"^\| `view\.{name}(\(.*\))?` \| .+ \| \S.+ \|$", page, re.M), name
 
 
 def test_reference_pages_are_fresh() -> None:

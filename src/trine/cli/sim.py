@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trine.cli.trace_options import Columns, From, ScaleLoad, To, trace_values
+
 if TYPE_CHECKING:
     from trine.core.result import RunResult
     from trine.inputs.preset import Preset
@@ -79,6 +81,10 @@ def run_one(
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
+    columns: Columns = "",
+    since: From = "",
+    until: To = "",
+    scale_load: ScaleLoad = None,
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
     world: WorldDir = "",
@@ -110,6 +116,7 @@ def run_one(
     from trine.sim.scenario import run
 
     values = _values(sets, round_s, event_driven, locality_penalty)
+    values |= trace_values(values, columns, since, until, scale_load)
     chosen = _preset(preset)
     scenario = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     scenario = _with(
@@ -130,6 +137,10 @@ def compare(
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
+    columns: Columns = "",
+    since: From = "",
+    until: To = "",
+    scale_load: ScaleLoad = None,
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
     world: WorldDir = "",
@@ -156,6 +167,7 @@ def compare(
     from trine.sim.scenario import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
+    values |= trace_values(values, columns, since, until, scale_load)
     chosen = _preset(preset)
     base = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     sweep = Sweep(

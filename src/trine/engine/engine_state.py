@@ -136,7 +136,7 @@ class EngineState:
         table.state[job_index] = State.STARTING
         epoch = table.epoch[job_index] = table.epoch[job_index] + 1
         self.tell(now, job_index, "started on GPUs", gpus)
-        if self.traffic is not None or co_runner >= 0:
+        if self.neighbours.matters or co_runner >= 0:
             self.neighbours.join(job_index, gpus, self.ownership.co_runner_of(job_index))
         return Start(job_index, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED, co_runner)
 

@@ -58,6 +58,10 @@ def _import_options(settings: TraceSettings, seed: int) -> ImportOptions:
         group=tuple(name.strip() for name in settings.group),
         models=settings.models,
         sensitive_share=settings.sensitive_share,
+        columns=settings.columns,
+        since=settings.since,
+        until=settings.until,
+        scale_load=settings.scale_load,
     )
 
 
