@@ -54,8 +54,9 @@ def label_of(choice: Choice) -> str:
 
 def made_anew(made: Any, values: Mapping[str, Any], where: str) -> Any:
     """A fresh object with the parameters of ``made`` and ``values`` over them: runs leave nothing to each other."""
+    owner: type[Any] = type(made)
     if not is_dataclass(made):
-        return type(made)()
-    known, owner = params_of(type(made)), type(made)
+        return owner()
+    known = params_of(owner)
     kept = {f.name: getattr(made, f.name) for f in fields(made) if f.init}
     return owner(**kept | {name: convert(known[name], value, where) for name, value in values.items()})

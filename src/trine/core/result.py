@@ -299,7 +299,6 @@ class Summary:
         metadata=_metric(
             "Jain's index of rho: 1 if all jobs fared alike, 1/jobs if one bore all the delay",
             "ratio",
-            title="Jain's index of rho",
             line=("fairness", "Jain"),
             more_is_better=True,
             formula="(sum of rho_j)^2 / (jobs * sum of rho_j^2)",
@@ -332,6 +331,7 @@ class Summary:
             "([published watts](../outputs.md#energy), or `watts`); left out where that of a type is unknown",
             "amount",
             title="Energy (kWh)",
+            column="kWh",
             card="kWh of energy",
             line=("energy, kWh", ""),
             optional=True,

@@ -13,7 +13,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-from trine.core.errors import unknown_name
+from trine.core.errors import TrineError, unknown_name
 from trine.report import page
 from trine.report.figures import Figure
 from trine.report.page import Cell
@@ -134,6 +134,12 @@ class Plot(Document):
     figure: Figure
 
 
+class _NoPlotError(TrineError, KeyError):
+    """A mapping answers with a ``KeyError``, so that ``in`` and ``get`` work."""
+
+    __str__ = TrineError.__str__
+
+
 class Plots(Mapping[str, Plot]):
     """The plots of a report by name."""
 
@@ -146,7 +152,7 @@ class Plots(Mapping[str, Plot]):
 
     def __getitem__(self, name: str) -> Plot:
         if name not in self._found:
-            raise unknown_name("plots", "plot", name, self._found)
+            raise _NoPlotError(str(unknown_name("plots", "plot", name, self._found)))
         title, figure = self._found[name]
         height: Any = figure.get("layout", {}).get("height", 340)
         return Plot(title, page.page(title, "", [page.figure(name, figure)]), int(height) + 170, figure)

@@ -194,7 +194,8 @@ def comparison_table(comparison: Comparison, metrics: Sequence[Metric] = ()) -> 
     columns = []
     for metric in titles:
         estimates = [metric_estimate(comparison, c, metric) for c in contenders]
-        write, winners = formatter(estimates, metric), best(estimates, metric)
+        # Hours on one type or another are neither good nor bad.
+        write, winners = formatter(estimates, metric), set[int]() if metric.by_type else best(estimates, metric)
         columns.append([write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
     header = ("policy", "placement", "seeds", *titles.values())
     lines = [
