@@ -51,7 +51,7 @@ def _run(sources: list[str]) -> list[list[dict[str, Any]]]:
 def _shown(source: str, number: int, names: dict[str, Any]) -> list[dict[str, Any]]:
     """Run one cell: what it prints, and the value of its last expression."""
     tree = ast.parse(source, f"<cell {number}>")
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(tree, f"<cell {number}>", "exec"), names)
         value = None if last is None else eval(compile(ast.Expression(last.value), f"<cell {number}>", "eval"), names)

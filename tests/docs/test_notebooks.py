@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, blocks
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
@@ -36,3 +36,17 @@ def test_the_sample_trace_is_what_its_script_writes(tmp_path: Path) -> None:
     (tmp_path / script.name).write_text(script.read_text())
     subprocess.run([sys.executable, str(tmp_path / script.name)], check=True)
     assert (tmp_path / "helios_sample.csv").read_bytes() == (script.parent / "helios_sample.csv").read_bytes()
+
+
+def test_the_python_of_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    (tmp_path / "helios_sample.csv").write_bytes((ROOT / "examples" / "helios_sample.csv").read_bytes())
+    cells = blocks(ROOT / "docs" / "notebook.md", "python")
+    assert len(cells) == 5
+    made = [{"cell_type": "code", "source": cell, "outputs": [], "execution_count": None} for cell in cells]
+    path = tmp_path / "page.ipynb"
+    path.write_text(json.dumps({"cells": made}))
+    words = [sys.executable, "-W", "error", str(ROOT / "examples" / "run_notebook.py"), str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = [cell["outputs"][-1]["data"]["text/plain"] for cell in json.loads(path.read_text())["cells"]]
+    assert shown[3] == ["<comparison of 3 policies and placements, 3 runs>"]

@@ -328,7 +328,7 @@ class Summary:
         default=0.0,
         metadata=_metric(
             "kilowatt-hours of the GPUs while jobs hold them, at the board power of their type "
-            "([published watts](../outputs.md#energy), or `watts`); left out where that of a type is unknown",
+            "([published watts](#board-power), or the setting `watts`); left out where that of a type is unknown",
             "amount",
             title="Energy (kWh)",
             column="kWh",

@@ -99,7 +99,7 @@ def summarise(
         jain_index=jain_index(rho),
         gpu_h_by_type=held_h,
         utilization_by_type={t: held_h[t] / h if h > 0 else 0.0 for t, h in there_h.items()},
-        energy_kwh=_energy_kwh(held_h, watts or {}),
+        energy_kwh=energy_kwh(held_h, watts or {}),
     )
 
 
@@ -109,7 +109,7 @@ def jain_index(values: npt.NDArray[np.float64]) -> float:
     return float(values.sum()) ** 2 / (len(values) * squares) if squares > 0 else 0.0
 
 
-def _energy_kwh(held_h: Mapping[str, float], watts: Mapping[str, float]) -> float:
+def energy_kwh(held_h: Mapping[str, float], watts: Mapping[str, float]) -> float:
     """Of the GPUs while jobs hold them; 0 if a type has no known power."""
     if any(gpu_type.lower() not in watts for gpu_type in held_h):
         return 0.0
