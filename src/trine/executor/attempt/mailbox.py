@@ -82,12 +82,16 @@ class Mailbox:
     def _run(self) -> None:
         while True:
             self._bell.acquire(timeout=-1 if self._every_s is None else self._every_s)
-            try:
-                while self._posts:
-                    self._posts.pop(0)()
-                self._look()
-            except Exception:  # of ours: the part must not go blind for it
-                sys.excepthook(*sys.exc_info())
+            while self._posts:
+                self._guarded(self._posts.pop(0))
+            self._guarded(self._look)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """The part must not go blind for what fails, nor wait for ever for what comes after it."""
+        try:
+            call()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
 
     def _look(self) -> None:
         before, nudged, self._nudged = (self.stop, self.halt), self._nudged, False
