@@ -156,6 +156,6 @@ def duty(
         for i, flow in flows.items():
             own = duties[i]
             if flow.links:
-                bandwidths[i] = min(capacity[link] / (1.0 + sums[link] - own) for link in flow.links)
+                bandwidths[i] = min([capacity[link] / (1.0 + sums[link] - own) for link in flow.links])
             duties[i] = own + damping * (flow.duty_at(bandwidths[i]) - own)
     return bandwidths

@@ -12,6 +12,7 @@ from math import fsum
 from typing import NamedTuple
 
 from trine.core.job import Job
+from trine.perf.collectives import p_norm
 from trine.perf.link_sharing import DutyFlow, Flow, LinkLoad, burst_bandwidth, duty, max_min
 from trine.perf.model import PerfModel, Speed
 from trine.perf.network import Network, Placed
@@ -37,10 +38,16 @@ class _Gang(NamedTuple):
     flow: Flow
     placed: Placed
 
-    def duty(self, bandwidth: float) -> float:
-        """Share of an iteration in which it communicates."""
-        step = self.placed.step(bandwidth)
-        return step.comm_s / step.iteration_s
+    def by_duty(self) -> DutyFlow:
+        """Asked for its duty very often, and for nothing else of the step."""
+        base, (fixed_s, sent_bytes) = self.placed.base, self.placed.cost
+        compute_s, overlap = base.compute_s * self.placed.chip, base.traffic.overlap
+
+        def duty_at(bandwidth: float) -> float:
+            comm_s = fixed_s + sent_bytes / bandwidth
+            return comm_s / p_norm(compute_s, comm_s, overlap)
+
+        return DutyFlow(self.flow.links, duty_at)
 
 
 class Traffic:
@@ -54,6 +61,7 @@ class Traffic:
     def __init__(self, perf: PerfModel, network: Network) -> None:
         self._perf, self._network = perf, network
         self._gangs: dict[int, _Gang] = {}
+        self._duty_flows: dict[int, DutyFlow] = {}
         self._on_link: dict[int, dict[int, None]] = {}
         """Jobs by link."""
         self._bandwidth: dict[int, float] = {}
@@ -165,12 +173,14 @@ class Traffic:
 
     def _enter(self, job_index: int, gang: _Gang) -> None:
         self._gangs[job_index] = gang
+        self._duty_flows[job_index] = gang.by_duty()
         for link in gang.flow.links:
             self._on_link.setdefault(link, {})[job_index] = None
             self._tight.pop(link, None)
 
     def _strike_out(self, job_index: int) -> _Gang:
         gang = self._gangs.pop(job_index)
+        del self._duty_flows[job_index]
         for link in gang.flow.links:
             del self._on_link[link][job_index]
             self._tight.pop(link, None)
@@ -253,5 +263,5 @@ class Traffic:
         while waiting:
             found |= waiting
             waiting = self._users(link for job in waiting for link in self._gangs[job].flow.links) - found
-        flows = {job: DutyFlow(self._gangs[job].flow.links, self._gangs[job].duty) for job in sorted(found)}
+        flows = {job: self._duty_flows[job] for job in sorted(found)}
         return duty(flows, self._network.capacity)
