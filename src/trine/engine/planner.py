@@ -85,13 +85,13 @@ class PlannerRules:
 class Moves:
     """Is it worth moving a running job? Only if it gains more time over its remaining work than the move costs."""
 
-    speed_at: Callable[[int, Gpus], Speed]
-    """Speed of a job on other GPUs, with the traffic of this moment."""
+    speed_at: Callable[[int, Gpus, float], Speed]
+    """Speed of a job on other GPUs, with the traffic of this moment; exact where it is at least so many steps/s."""
     costs: StopCosts
 
-    def quote(self, job_index: int, gpus: Gpus) -> float:
-        """Steps/s that the job would make on ``gpus``."""
-        return self.speed_at(job_index, gpus).steps_per_s
+    def quote(self, job_index: int, gpus: Gpus, least: float = 0.0) -> float:
+        """Steps/s that the job would make on ``gpus``; exact where that is at least ``least``."""
+        return self.speed_at(job_index, gpus, least).steps_per_s
 
     def steps_left(self, table: JobTable, job_index: int, now: float) -> float:
         """Extrapolated from the last report at the present rate."""

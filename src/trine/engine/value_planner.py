@@ -34,6 +34,8 @@ class ValueRound:
         self.before = planner.assigned
         self.after: dict[int, Gpus] = {}
         """GPUs by job index as they are to be."""
+        self._rooms: dict[int, RoomSearch] = {}
+        """By index of the GPU type, where room was looked for in this round."""
 
     def run(self) -> Plan:
         """The stops and starts of a whole round."""
@@ -145,16 +147,20 @@ class ValueRound:
         return [victim for victim in stopped if victim not in self.after]
 
     def _victims(self, job_index: int, type_index: int, limit: float, rule: MakeRoom) -> list[int]:
-        job, type_of = self.table.jobs[job_index], self.free.type_of_gpu
-        running = {
-            i: gpus
-            for i, gpus in self.after.items()
-            if self.before.get(i) == gpus and i in self.values.worth and type_of[gpus[0]] == type_index
-        }
-        slowdown = self.perf.variability.slowdown(job.app_class)
-        pool = self.free.pools[type_index]
-        search = RoomSearch(pool, running, slowdown, rule.slow_chip, lambda i: self._stop_cost(i, rule))
-        return search.cheapest(job.gpus, limit)
+        job, search = self.table.jobs[job_index], self._rooms.get(type_index)
+        if search is None:
+            search = self._rooms[type_index] = self._room_search(type_index, rule)
+        return search.cheapest(job.gpus, limit, self.perf.variability.slowdown(job.app_class), rule.slow_chip)
+
+    def _room_search(self, type_index: int, rule: MakeRoom) -> RoomSearch:
+        type_of, before, after = self.free.type_of_gpu, self.before, self.after
+        running = {i: g for i, g in before.items() if i in self.values.worth and type_of[g[0]] == type_index}
+        return RoomSearch(
+            self.free.pools[type_index],
+            running,
+            lambda i: after.get(i) == before[i],
+            lambda i: self._stop_cost(i, rule),
+        )
 
     def _stop_cost(self, job_index: int, rule: MakeRoom) -> float:
         """Worth x speed x seconds without work."""
@@ -167,11 +173,18 @@ class ValueRound:
         gpus = self.after.pop(job_index, None)
         if gpus is not None:
             self.free.give(gpus)
+            self._job_changed(job_index, gpus)
         return gpus
 
     def _take(self, job_index: int, gpus: Gpus) -> None:
         self.free.take(gpus)
         self.after[job_index] = gpus
+        self._job_changed(job_index, gpus)
+
+    def _job_changed(self, job_index: int, gpus: Gpus) -> None:
+        search = self._rooms.get(self.free.type_of(gpus))
+        if search is not None and self.before.get(job_index) == gpus:
+            search.changed(gpus)
 
     # -- what is left ----------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ class DutyFlow(NamedTuple):
     links: tuple[int, ...]
     duty_at: Callable[[float], float]
     """Share of an iteration in which it communicates, given the bytes per second it gets."""
+    alone: float = 0.0
+    """The same with its links to itself; for bounds."""
 
 
 def max_min(flows: Mapping[Id, Flow], capacity: Sequence[float]) -> dict[Id, float]:

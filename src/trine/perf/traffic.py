@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from math import fsum
+from math import fsum, inf
 from typing import NamedTuple
 
 from trine.core.job import Job
@@ -19,6 +19,9 @@ from trine.perf.network import Network, Placed
 
 _QUOTED = -1
 """Stands for the job index of a gang that is only asked about."""
+
+_ROUNDING = 1.0 + 1e-9
+"""What makes a bound hold whatever the order of a sum is."""
 
 _ALL = 1.0 - 1e-9
 """From this share of a bandwidth on it counts as all of it."""
@@ -47,7 +50,7 @@ class _Gang(NamedTuple):
             comm_s = fixed_s + sent_bytes / bandwidth
             return comm_s / p_norm(compute_s, comm_s, overlap)
 
-        return DutyFlow(self.flow.links, duty_at)
+        return DutyFlow(self.flow.links, duty_at, duty_at(self.placed.route.bandwidth))
 
 
 class Traffic:
@@ -131,10 +134,11 @@ class Traffic:
         """Jobs that get less bandwidth than they have alone, in the order in which they came."""
         return [job for job, gang in self._gangs.items() if self._bandwidth[job] < gang.placed.route.bandwidth * _ALL]
 
-    def quote(self, job: Job, gpus: tuple[int, ...], without: int = -1) -> Speed:
+    def quote(self, job: Job, gpus: tuple[int, ...], without: int = -1, least: float = 0.0) -> Speed:
         """How fast the job would run on ``gpus`` now, next to what runs; ``without``: a job that would not send then.
 
-        A job that considers a move is quoted without its own present flow.
+        A job that considers a move is quoted without its own present flow. A speed below ``least`` steps/s may be any
+        between the true one and ``least``: sharing is expensive to compute, and a bound on it is not.
         """
         gang = self._gang(job, gpus)
         if gang is None:
@@ -145,6 +149,9 @@ class Traffic:
             if all(len(self._on_link[link]) == 1 for link in gang.flow.links):
                 return self._perf.speed(job, gpus)
             if self._perf.link_sharing == "duty":
+                bound = self._perf.speed(job, gpus, bandwidth=self._most_by_duty(gang.flow.links))
+                if bound.steps_per_s < least:
+                    return bound
                 shares = self._by_duty(gang.flow.links)
                 return self._perf.speed(job, gpus, bandwidth=shares[_QUOTED])
             rates = self._average_rates(self._users(gang.flow.links))
@@ -256,6 +263,19 @@ class Traffic:
             if link not in loads:
                 loads[link] = LinkLoad([rates[job] for job in self._on_link[link]], self._network.capacity[link])
         return burst_bandwidth(links, rates[job_index], loads)
+
+    def _most_by_duty(self, links: Iterable[int]) -> float:
+        """A bound on the bandwidth of the quoted gang: the duties of others are no less than what they have alone.
+
+        The fixed point is approached from there, and duties only grow on the way: more duty leaves less bandwidth to
+        all others, and less bandwidth makes for more duty.
+        """
+        capacity, flows = self._network.capacity, self._duty_flows
+        found = inf
+        for link in links:
+            others = sum([flows[job].alone for job in self._on_link[link] if job != _QUOTED])
+            found = min(found, capacity[link] / (1.0 + others))
+        return found * _ROUNDING
 
     def _by_duty(self, links: Iterable[int]) -> dict[int, float]:
         """Bandwidths of all gangs that shared links connect to ``links``: there, every user slows every other."""

@@ -129,13 +129,13 @@ class _Quotes:
     def _alone(self, place: Place) -> float:
         return self.perf.speed(self.ask.job, tuple(sorted(place.gpus))).steps_per_s
 
-    def speed(self, place: Place) -> float:
-        """Speed next to what sends over the same links now."""
+    def speed(self, place: Place, fastest: float = 0.0) -> float:
+        """Speed next to what sends over the same links now; exact where it is about as much as ``fastest`` so far."""
         found = self._known.get(place.gpus)
         if found is None:
             quote = self.ask.quote
-            where = tuple(sorted(place.gpus))
-            found = self.bound(place) if quote is None else quote(self.ask.job_index, where)
+            where, least = tuple(sorted(place.gpus)), (1.0 - NEAR) * fastest
+            found = self.bound(place) if quote is None else quote(self.ask.job_index, where, least)
             self._known[place.gpus] = found
         return found
 
@@ -145,13 +145,13 @@ class _Quotes:
         for place in sorted(places, key=self.bound, reverse=True):
             if self.bound(place) <= found:
                 break
-            found = max(found, self.speed(place))
+            found = max(found, self.speed(place, found))
         return found
 
     def least_damage(self, places: Iterable[Place], fastest: float) -> list[int]:
         """Among the places that are about as fast, the one that others would miss least."""
         least = (1.0 - NEAR) * fastest
         for place in sorted([p for p in places if self.bound(p) >= least]):
-            if self.speed(place) >= least:
+            if self.speed(place, fastest) >= least:
                 return list(place.gpus)
         raise AssertionError("no place is as fast as the fastest")
