@@ -1,7 +1,7 @@
 """Which running jobs are the cheapest to stop so that a wider gang gets GPUs close together, on chips that are fast.
 
 Works on the index of free GPUs and on the jobs of one GPU type as a round finds them; nothing is changed here. What is
-known of a node is kept until one of its jobs is stopped or taken back: a round asks many times and changes little.
+known of a node is kept until its GPUs change hands: a round asks many times and changes little.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from trine.engine.planner import Gpus
-from trine.placement.free_index import FreePool, positions
+from trine.placement.free_index import FreePool, bits
 
 
 class _Node(NamedTuple):
@@ -28,6 +28,10 @@ class _Node(NamedTuple):
     """What it costs to stop all of them."""
 
 
+Offer = tuple[float, list[int]]
+"""What room costs, and the jobs to stop for it."""
+
+
 class RoomSearch:
     """Victims on one GPU type, for one round. Costs are in the currency of ``JobValues``: worth x speed x seconds."""
 
@@ -37,63 +41,80 @@ class RoomSearch:
         running: Mapping[int, Gpus],
         stays: Callable[[int], bool],
         stop_cost: Callable[[int], float],
+        slow_chip: float,
     ) -> None:
-        """``running``: jobs of the type that may be stopped as the round begins; ``stays``: so far one keeps them."""
-        self._pool, self._running, self._stays, self._stop_cost = pool, running, stays, stop_cost
+        """``running``: jobs of the type that may be stopped, as the round begins; ``stays``: so far one keeps its GPUs.
+
+        Room is made of chips whose slowdown is below ``slow_chip``.
+        """
+        self._pool, self._running, self._stays = pool, running, stays
+        self._stop_cost, self._slow_chip = stop_cost, slow_chip
         self._jobs_on: dict[int, list[int]] = {}
         for job_index, gpus in running.items():
             for node in dict.fromkeys([pool.node_of[gpu] for gpu in gpus]):
                 self._jobs_on.setdefault(node, []).append(job_index)
+        self._racks = [tuple(bits(nodes)) for nodes in pool.rack_nodes]
+        self._rack_of = {node: rack for rack, nodes in enumerate(self._racks) for node in nodes}
         self._costs: dict[int, float] = {}
         self._nodes: dict[int, _Node] = {}
         self._fast: dict[int, list[int]] = {}
-        """Chips that are fast enough by node and class, the class by the identity of its slowdowns."""
+        """Masks of the chips that are fast enough by node; by class, which is the identity of its slowdowns."""
+        self._offers: dict[tuple[int, int], dict[int, Offer | None]] = {}
+        """By size of the gang and class: what each node (rack, for gangs that no node holds) offers."""
+        self._touched: set[int] = set()
+        pool.watchers.append(self._touched)
 
-    def changed(self, gpus: Gpus) -> None:
-        """The job on ``gpus`` was stopped, or has them back."""
-        for gpu in gpus:
-            self._nodes.pop(self._pool.node_of[gpu], None)
+    def close(self) -> None:
+        """The round is over: follow the index no longer."""
+        self._pool.watchers[:] = [watcher for watcher in self._pool.watchers if watcher is not self._touched]
 
-    def cheapest(self, gpus: int, limit: float, slowdown: Sequence[float], slow_chip: float) -> list[int]:
+    def cheapest(self, gpus: int, limit: float, slowdown: Sequence[float]) -> list[int]:
         """The jobs to stop for a gang of ``gpus``, for less than ``limit`` in all; empty: there are none so cheap.
 
-        ``slowdown``: of chips, for the class of the gang; room is made of chips below ``slow_chip`` only.
+        ``slowdown``: of chips, for the class of the gang.
         """
-        fast = self._fast_chips(slowdown, slow_chip)
-        if gpus <= self._pool.largest_node:
-            return self._on_one_node(gpus, limit, fast)
-        return self._in_one_rack(gpus, limit, fast)
-
-    def _on_one_node(self, gpus: int, limit: float, fast: list[int]) -> list[int]:
-        """Narrower jobs inside one node, cheapest per GPU first, until the good chips are enough."""
+        self._forget_touched()
+        narrow = gpus <= self._pool.largest_node
+        offers = self._offers.setdefault((gpus, id(slowdown)), {})
+        missing = [unit for unit in (self._jobs_on if narrow else range(len(self._racks))) if unit not in offers]
+        fast = self._fast_chips(slowdown) if missing else []
+        for unit in missing:
+            offers[unit] = self._on_node(unit, gpus, fast) if narrow else self._in_rack(unit, gpus, fast)
         best: list[int] = []
-        for number in self._jobs_on:
-            node = self._node(number)
-            good, price, chosen = (self._pool.free_on[number] & fast[number]).bit_count(), 0.0, list[int]()
-            for job_index in node.inside:
-                if good >= gpus or price >= limit:
-                    break
-                gained = self._good_chips(self._running[job_index], fast)
-                if gained and len(self._running[job_index]) < gpus:
-                    chosen.append(job_index)
-                    good, price = good + gained, price + self._cost(job_index)
-            if good >= gpus and price < limit:
-                best, limit = chosen, price
+        for offer in offers.values():
+            if offer is not None and offer[0] < limit:
+                limit, best = offer
         return best
 
-    def _in_one_rack(self, gpus: int, limit: float, fast: list[int]) -> list[int]:
-        """As many whole nodes of one rack as the gang needs, the cheapest ones; jobs as wide as the gang stay."""
+    def _forget_touched(self) -> None:
+        """What nodes offer whose GPUs were taken or given back since."""
+        largest = self._pool.largest_node
+        for node in self._touched:
+            self._nodes.pop(node, None)
+            for (gpus, _), offers in self._offers.items():
+                offers.pop(node if gpus <= largest else self._rack_of[node], None)
+        self._touched.clear()
+
+    def _on_node(self, number: int, gpus: int, fast: list[int]) -> Offer | None:
+        """Narrower jobs inside the node, cheapest per GPU first, until the good chips are enough."""
+        good, price, chosen = (self._pool.free_on[number] & fast[number]).bit_count(), 0.0, list[int]()
+        for job_index in self._node(number).inside:
+            if good >= gpus:
+                break
+            gained = self._good_chips(self._running[job_index], fast)
+            if gained and len(self._running[job_index]) < gpus:
+                chosen.append(job_index)
+                good, price = good + gained, price + self._cost(job_index)
+        return (price, chosen) if good >= gpus else None
+
+    def _in_rack(self, rack: int, gpus: int, fast: list[int]) -> Offer | None:
+        """As many whole nodes of the rack as the gang needs, the cheapest ones; jobs as wide as the gang stay."""
         needed = ceil(gpus / self._pool.largest_node)
-        best: list[int] = []
-        for nodes in self._racks():
-            clear = [(self._node(n).price, n) for n in nodes if self._can_be_cleared(n, gpus, fast)]
-            if len(clear) < needed:
-                continue
-            chosen = dict.fromkeys(i for _, number in sorted(clear)[:needed] for i in self._node(number).jobs)
-            price = sum(map(self._cost, chosen))
-            if price < limit:
-                best, limit = list(chosen), price
-        return best
+        clear = [(self._node(n).price, n) for n in self._racks[rack] if self._can_be_cleared(n, gpus, fast)]
+        if len(clear) < needed:
+            return None
+        chosen = dict.fromkeys(i for _, number in sorted(clear)[:needed] for i in self._node(number).jobs)
+        return sum(map(self._cost, chosen)), list(chosen)
 
     def _can_be_cleared(self, number: int, gpus: int, fast: list[int]) -> bool:
         """A whole node without slow chips, on which only narrower jobs run."""
@@ -104,9 +125,6 @@ class RoomSearch:
         node = self._node(number)
         # GPUs that are neither free nor of ``running`` belong to jobs that may not be stopped.
         return node.widest < gpus and pool.free_on[number].bit_count() + node.used == size
-
-    def _racks(self) -> list[tuple[int, ...]]:
-        return [positions(nodes) for nodes in self._pool.rack_nodes]
 
     # -- what is known of nodes and chips ------------------------------------------------------------------------------
 
@@ -129,16 +147,14 @@ class RoomSearch:
             found = self._costs[job_index] = self._stop_cost(job_index)
         return found
 
-    def _fast_chips(self, slowdown: Sequence[float], slow_chip: float) -> list[int]:
-        """Mask of the chips below ``slow_chip`` by node."""
+    def _fast_chips(self, slowdown: Sequence[float]) -> list[int]:
         found = self._fast.get(id(slowdown))
         if found is None:
-            pool = self._pool
+            pool, slow_chip = self._pool, self._slow_chip
             found = self._fast[id(slowdown)] = [0] * len(pool.free_on)
-            for nodes in self._racks():
-                for node in nodes:
-                    first, size = pool.first_gpu[node], pool.cluster.nodes[node].gpus
-                    found[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
+            for node in self._rack_of:
+                first, size = pool.first_gpu[node], pool.cluster.nodes[node].gpus
+                found[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
         return found
 
     def _good_chips(self, gpus: Gpus, fast: list[int]) -> int:

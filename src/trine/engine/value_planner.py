@@ -40,6 +40,8 @@ class ValueRound:
     def run(self) -> Plan:
         """The stops and starts of a whole round."""
         self._place_selected(self._keep_or_release())
+        for search in self._rooms.values():
+            search.close()
         self._use_what_is_left()
         self._relocate()
         self._forget_refusals_of_placed()
@@ -150,7 +152,7 @@ class ValueRound:
         job, search = self.table.jobs[job_index], self._rooms.get(type_index)
         if search is None:
             search = self._rooms[type_index] = self._room_search(type_index, rule)
-        return search.cheapest(job.gpus, limit, self.perf.variability.slowdown(job.app_class), rule.slow_chip)
+        return search.cheapest(job.gpus, limit, self.perf.variability.slowdown(job.app_class))
 
     def _room_search(self, type_index: int, rule: MakeRoom) -> RoomSearch:
         type_of, before, after = self.free.type_of_gpu, self.before, self.after
@@ -160,6 +162,7 @@ class ValueRound:
             running,
             lambda i: after.get(i) == before[i],
             lambda i: self._stop_cost(i, rule),
+            rule.slow_chip,
         )
 
     def _stop_cost(self, job_index: int, rule: MakeRoom) -> float:
@@ -173,18 +176,11 @@ class ValueRound:
         gpus = self.after.pop(job_index, None)
         if gpus is not None:
             self.free.give(gpus)
-            self._job_changed(job_index, gpus)
         return gpus
 
     def _take(self, job_index: int, gpus: Gpus) -> None:
         self.free.take(gpus)
         self.after[job_index] = gpus
-        self._job_changed(job_index, gpus)
-
-    def _job_changed(self, job_index: int, gpus: Gpus) -> None:
-        search = self._rooms.get(self.free.type_of(gpus))
-        if search is not None and self.before.get(job_index) == gpus:
-            search.changed(gpus)
 
     # -- what is left ----------------------------------------------------------------------------------------------
 

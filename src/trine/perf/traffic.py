@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trine.core.job import Job
 from trine.perf.collectives import p_norm
-from trine.perf.link_sharing import DutyFlow, Flow, LinkLoad, burst_bandwidth, duty, max_min
+from trine.perf.link_sharing import DutyFlow, DutyShare, Flow, LinkLoad, burst_bandwidth, duty, duty_of_one, max_min
 from trine.perf.model import PerfModel, Speed
 from trine.perf.network import Network, Placed
 
@@ -68,12 +68,18 @@ class Traffic:
         self._on_link: dict[int, dict[int, None]] = {}
         """Jobs by link."""
         self._bandwidth: dict[int, float] = {}
+        self._duties: dict[int, float] = {}
+        """Of jobs, as of the last ``settle``, where links are shared by duty."""
         self._rates: dict[int, float] = {}
         """Average bytes per second as of the last ``settle``."""
         self._tight: dict[int, bool] = {}
         """By link, where it is known."""
         self._touched: dict[int, None] = {}
         """Links whose users changed since the last ``settle``."""
+        self._quoted: dict[tuple[int, Placed], Speed] = {}
+        """Quotes since the book last changed, by job that would not send and by place."""
+        self._left_out: dict[int, dict[int, float]] = {}
+        """Duties by job as they would be without one job, since the book last changed."""
 
     @classmethod
     def of(cls, perf: PerfModel) -> Traffic | None:
@@ -95,6 +101,7 @@ class Traffic:
             return
         self._enter(job_index, gang)
         self._bandwidth[job_index] = gang.placed.route.bandwidth
+        self._forget_quotes()
         self._touched.update(dict.fromkeys(gang.flow.links))
 
     def leave(self, job_index: int) -> None:
@@ -104,6 +111,8 @@ class Traffic:
         gang = self._strike_out(job_index)
         del self._bandwidth[job_index]
         self._rates.pop(job_index, None)
+        self._duties.pop(job_index, None)
+        self._forget_quotes()
         self._touched.update(dict.fromkeys(gang.flow.links))
 
     def settle(self) -> list[Changed]:
@@ -114,7 +123,8 @@ class Traffic:
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
-        shares = self._by_duty(touched) if self._perf.link_sharing == "duty" else self._by_max_min(touched)
+        self._forget_quotes()
+        shares = self._settle_duties(touched) if self._perf.link_sharing == "duty" else self._by_max_min(touched)
         changed = [
             Changed(job, self._bandwidth[job], new) for job, new in shares.items() if new != self._bandwidth[job]
         ]
@@ -145,15 +155,22 @@ class Traffic:
             return self._perf.speed(job, gpus)
         if gang == self._gangs.get(without) and not self._touched:
             return self._perf.speed(job, gpus, bandwidth=self._bandwidth[without])
+        known = self._quoted.get((without, gang.placed))
+        if known is None:
+            if least > 0.0 and self._perf.link_sharing == "duty":
+                bound = self._perf.speed(job, gpus, bandwidth=self._most_by_duty(gang.flow.links, without))
+                if bound.steps_per_s < least:
+                    return bound
+            known = self._quoted[without, gang.placed] = self._shared_speed(job, gpus, gang, without)
+        return known
+
+    def _shared_speed(self, job: Job, gpus: tuple[int, ...], gang: _Gang, without: int) -> Speed:
         with self._instead_of(without, gang):
             if all(len(self._on_link[link]) == 1 for link in gang.flow.links):
                 return self._perf.speed(job, gpus)
             if self._perf.link_sharing == "duty":
-                bound = self._perf.speed(job, gpus, bandwidth=self._most_by_duty(gang.flow.links))
-                if bound.steps_per_s < least:
-                    return bound
-                shares = self._by_duty(gang.flow.links)
-                return self._perf.speed(job, gpus, bandwidth=shares[_QUOTED])
+                flows = self._connected_duties(gang.flow.links)
+                return self._perf.speed(job, gpus, bandwidth=duty_of_one(_QUOTED, flows, self._network.capacity))
             rates = self._average_rates(self._users(gang.flow.links))
             return self._perf.speed(job, gpus, bandwidth=self._burst(_QUOTED, rates, {}))
 
@@ -264,24 +281,51 @@ class Traffic:
                 loads[link] = LinkLoad([rates[job] for job in self._on_link[link]], self._network.capacity[link])
         return burst_bandwidth(links, rates[job_index], loads)
 
-    def _most_by_duty(self, links: Iterable[int]) -> float:
-        """A bound on the bandwidth of the quoted gang: the duties of others are no less than what they have alone.
+    def _settle_duties(self, touched: Iterable[int]) -> dict[int, float]:
+        """New bandwidths of all jobs that shared links connect to these."""
+        shares = self._by_duty(touched)
+        self._duties.update({job: share.duty for job, share in shares.items()})
+        return {job: share.bandwidth for job, share in shares.items()}
 
-        The fixed point is approached from there, and duties only grow on the way: more duty leaves less bandwidth to
-        all others, and less bandwidth makes for more duty.
+    def _most_by_duty(self, links: Iterable[int], without: int) -> float:
+        """A bound on the bandwidth of the quoted gang: the duties of others are no less than they are without it.
+
+        The fixed point is approached from what each has alone, and duties only grow on the way: more duty leaves less
+        bandwidth to all others, and less bandwidth makes for more duty; a gang that comes adds to that.
         """
-        capacity, flows = self._network.capacity, self._duty_flows
+        capacity, flows, settled = self._network.capacity, self._duty_flows, self._duties_without(without)
         found = inf
         for link in links:
-            others = sum([flows[job].alone for job in self._on_link[link] if job != _QUOTED])
-            found = min(found, capacity[link] / (1.0 + others))
-        return found * _ROUNDING
+            others = [settled.get(job, flows[job].alone) for job in self._on_link.get(link, ()) if job != without]
+            found = min(found, capacity[link] / (1.0 + sum(others)))
+        return found * _ROUNDING if found < inf else found
 
-    def _by_duty(self, links: Iterable[int]) -> dict[int, float]:
-        """Bandwidths of all gangs that shared links connect to ``links``: there, every user slows every other."""
-        found, waiting = set[int](), self._users(links)
+    def _duties_without(self, job_index: int) -> Mapping[int, float]:
+        """Duties as they would be if the job left. Before ``settle`` none is known: what each has alone is certain."""
+        if self._touched:
+            return {}
+        if job_index not in self._gangs:
+            return self._duties
+        if job_index not in self._left_out:
+            left = self._strike_out(job_index)
+            shares = self._by_duty(left.flow.links)
+            self._enter(job_index, left)
+            self._left_out[job_index] = {**self._duties, **{job: share.duty for job, share in shares.items()}}
+        return self._left_out[job_index]
+
+    def _forget_quotes(self) -> None:
+        self._quoted.clear()
+        self._left_out.clear()
+
+    def _by_duty(self, links: Iterable[int]) -> dict[int, DutyShare]:
+        """Shares of all gangs that shared links connect to ``links``: there, every user slows every other."""
+        return duty(self._connected_duties(links), self._network.capacity)
+
+    def _connected_duties(self, links: Iterable[int]) -> dict[int, DutyFlow]:
+        found, waiting, seen = set[int](), self._users(links), set(links)
         while waiting:
             found |= waiting
-            waiting = self._users(link for job in waiting for link in self._gangs[job].flow.links) - found
-        flows = {job: self._duty_flows[job] for job in sorted(found)}
-        return duty(flows, self._network.capacity)
+            wider = {link for job in waiting for link in self._gangs[job].flow.links} - seen
+            seen |= wider
+            waiting = self._users(wider) - found
+        return {job: self._duty_flows[job] for job in sorted(found)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import ClassVar
 
 from trine.core.cluster import Tier
@@ -140,12 +142,21 @@ class _Quotes:
         return found
 
     def fastest(self, places: Sequence[Place]) -> float:
-        """Speed of the fastest place, 0 without any; those that cannot be faster than another are not asked about."""
+        """Speed of the fastest place, 0 without any.
+
+        Best first by the speed a place could have: with the links to itself, then next to what sends there now, which
+        is cheap to bound; the fixed point of sharing is computed for those that could still be the fastest.
+        """
         found = 0.0
-        for place in sorted(places, key=self.bound, reverse=True):
-            if self.bound(place) <= found:
-                break
-            found = max(found, self.speed(place, found))
+        heap = [(-self.bound(place), False, at) for at, place in enumerate(places)]
+        heapify(heap)
+        while heap and -heap[0][0] > found:
+            _, bounded, at = heappop(heap)
+            if bounded or self.ask.quote is None or places[at].nodes == 1:
+                found = max(found, self.speed(places[at], found))
+            else:
+                most = self.ask.quote(self.ask.job_index, tuple(sorted(places[at].gpus)), inf)
+                heappush(heap, (-most, True, at))
         return found
 
     def least_damage(self, places: Iterable[Place], fastest: float) -> list[int]:
