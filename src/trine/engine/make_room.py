@@ -76,12 +76,11 @@ class RoomSearch:
         self._forget_touched()
         narrow = gpus <= self._pool.largest_node
         offers = self._offers.setdefault((gpus, id(slowdown)), {})
-        missing = [unit for unit in (self._jobs_on if narrow else range(len(self._racks))) if unit not in offers]
-        fast = self._fast_chips(slowdown) if missing else []
-        for unit in missing:
-            offers[unit] = self._on_node(unit, gpus, fast) if narrow else self._in_rack(unit, gpus, fast)
-        best: list[int] = []
-        for offer in offers.values():
+        fast, best = self._fast_chips(slowdown), list[int]()
+        for unit in self._jobs_on if narrow else range(len(self._racks)):
+            if unit not in offers:
+                offers[unit] = self._on_node(unit, gpus, fast) if narrow else self._in_rack(unit, gpus, fast)
+            offer = offers[unit]
             if offer is not None and offer[0] < limit:
                 limit, best = offer
         return best

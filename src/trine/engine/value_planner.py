@@ -156,7 +156,8 @@ class ValueRound:
 
     def _room_search(self, type_index: int, rule: MakeRoom) -> RoomSearch:
         type_of, before, after = self.free.type_of_gpu, self.before, self.after
-        running = {i: g for i, g in before.items() if i in self.values.worth and type_of[g[0]] == type_index}
+        worth = self.values.worth
+        running = {i: g for i, g in after.items() if before.get(i) == g and i in worth and type_of[g[0]] == type_index}
         return RoomSearch(
             self.free.pools[type_index],
             running,
