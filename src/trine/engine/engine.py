@@ -39,7 +39,9 @@ from trine.engine.planner import Gpus, Moves, Plan, Planner
 from trine.engine.ranking_planner import RankingPlanner
 from trine.engine.relocation import Relocations
 from trine.engine.selection_planner import SelectionRound, runs_as_selected
+from trine.engine.speed_calibration import SpeedCalibration
 from trine.engine.value_planner import ValueRound
+from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement
 from trine.policy.base import FinishedJob, Ranking, Selection, check_ranking
 from trine.policy.view import View
@@ -55,6 +57,7 @@ class Engine(EngineState):
         super().__post_init__()
         self._make_planners()
         self._look_at_plugins()
+        self._calibration = SpeedCalibration(self) if self.policy.calibrates else None
         self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
             Submitted: self._submitted,
             Tick: self._tick,
@@ -136,6 +139,8 @@ class Engine(EngineState):
         table.rate[job_index] = event.rate
         table.work_from_s[job_index] = event.work_from_s
         table.run_from_s[job_index] = event.now
+        if self._calibration is not None:
+            self._calibration.measured(job_index, event.rate)
         return []
 
     def _progressed(self, event: Progressed) -> list[Decision]:
@@ -159,8 +164,27 @@ class Engine(EngineState):
         self.expect(job_index, State.RUNNING)
         table.done[job_index], table.rate[job_index] = event.done, event.rate
         table.work_from_s[job_index] = event.work_from_s
+        if self._calibration is not None:
+            self._calibration.measured(job_index, event.rate)
         self.settled = False
         return []
+
+    def use_model(self, perf: PerfModel) -> None:
+        """Decide by another performance model of the same cluster from now on."""
+        self.perf = self._planner.perf = perf
+        self.placement.use_model(perf)
+        if self.traffic is not None:
+            self.traffic.use_model(perf)
+        table = self.table
+        for job_index in self.active_jobs.job_indices().tolist():
+            job = table.jobs[job_index]
+            table.types[job_index], table.step_s[job_index] = perf.types_for(job), perf.step_s_by_type(job)
+            best = table.step_s[job_index][table.types[job_index][0]]
+            table.ideal_s[job_index] = table.steps[job_index] * best
+        table.revision += 1
+        self._planner.forget()
+        if self._relocations is not None:
+            self._relocations.forget()
 
     def _stopped(self, event: Stopped) -> list[Decision]:
         job_index, table = event.job_index, self.table
@@ -313,6 +337,8 @@ class Engine(EngineState):
         # 1. View: what the policy may know, at this moment.
         if self.traffic is not None:
             self.settle_traffic(now)
+        if self._calibration is not None and not fill:
+            self._calibration.learn()
         view = self._view_of_round(now)
         # 2. Rank: an order of jobs, or exactly the jobs that run.
         chosen = self.policy.rank(view)

@@ -66,7 +66,7 @@ class RoomSearch:
 
     def close(self) -> None:
         """The round is over: follow the index no longer."""
-        self._pool.watchers[:] = [watcher for watcher in self._pool.watchers if watcher is not self._touched]
+        self._pool.unwatch(self._touched)
 
     def cheapest(self, gpus: int, limit: float, slowdown: Sequence[float]) -> list[int]:
         """The jobs to stop for a gang of ``gpus``, for less than ``limit`` in all; empty: there are none so cheap.

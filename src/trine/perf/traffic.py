@@ -89,6 +89,11 @@ class Traffic:
     def __contains__(self, job_index: int) -> bool:
         return job_index in self._gangs
 
+    def use_model(self, perf: PerfModel) -> None:
+        """Quotes follow another model of the same links; gangs that run keep what they send until they leave."""
+        self._perf = perf
+        self._forget_quotes()
+
     @property
     def unsettled(self) -> bool:
         """Gangs came or left since the last ``settle``."""

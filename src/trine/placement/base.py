@@ -141,6 +141,9 @@ class Placement(ABC):
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: B027 - most need nothing
         """Called once before the first decision, with what a placement may read and its own random stream."""
 
+    def use_model(self, perf: PerfModel) -> None:  # noqa: B027 - most keep the model they were prepared with
+        """Jobs turned out faster or slower than was thought: ``perf`` knows, for the same cluster."""
+
     @property
     def wakes_s(self) -> float:
         """When an answer of this placement changes next although nothing happens; never, by default.

@@ -134,6 +134,9 @@ class NodePlaces:
         self._touched = set(bits(chips.pool.nodes_having(0)))
         chips.pool.watchers.append(self._touched)
 
+    def close(self) -> None:
+        self.chips.pool.unwatch(self._touched)
+
     def best(self) -> Ranked | None:
         """``None``: no node has as many free GPUs."""
         self._refresh()
@@ -172,6 +175,9 @@ class RackPlaces:
         self._known: list[list[Place]] = [[] for _ in self._racks]
         self._touched = set(self._rack_of)
         chips.pool.watchers.append(self._touched)
+
+    def close(self) -> None:
+        self.chips.pool.unwatch(self._touched)
 
     def all(self) -> list[Place]:
         pool, count = self.chips.pool, self._count

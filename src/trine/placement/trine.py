@@ -42,6 +42,15 @@ class TrinePlacement(Placement):
         self._in_rack: dict[tuple[str, str, int], RackPlaces] = {}
         self._bounds: dict[tuple[str, int | None, str, float | None, int, str], dict[Shape, float]] = {}
 
+    def use_model(self, perf: PerfModel) -> None:
+        if perf.variability is not self._perf.variability:
+            indices: list[NodePlaces | RackPlaces] = [*self._on_node.values(), *self._in_rack.values()]
+            for index in indices:
+                index.close()
+            self.prepare(perf, random.Random(0))
+        self._perf = perf
+        self._bounds = {}
+
     def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
         count = ask.job.gpus
         if pool.total < count:

@@ -212,6 +212,11 @@ class Policy(ABC):
     changes_with_starts: bool = False
     """The order depends on which jobs run; matters to placements that place all jobs anew, in order."""
 
+    @property
+    def calibrates(self) -> bool:
+        """What is predicted of speeds is put right by those of running jobs, by model, GPU type and chip."""
+        return False
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "finished" in vars(cls) and "gpu_time_s" in inspect.signature(cls.finished).parameters:

@@ -114,6 +114,7 @@ class Trine(Policy):
     hysteresis: float = param(0.2, "a running job counts as this much faster where it runs", minimum=0, maximum=10)
     make_room: bool = param(True, "narrow jobs are stopped where a wider one would otherwise be split or slow")
     relocate: bool = param(True, "running jobs move to better GPUs if that gains twice what the move costs")
+    calibrate: bool = param(True, "predicted speeds are put right by measured ones: by model and type, and by chip")
     use_prices: bool = param(True, "prices decide which job gets which type; false: each takes its fastest with room")
     _work: WorkDistribution = field(default_factory=WorkDistribution, init=False, repr=False)
     _prices: TypePrices = field(default_factory=TypePrices, init=False, repr=False)
@@ -125,6 +126,10 @@ class Trine(Policy):
 
     def __post_init__(self) -> None:
         self._guard = FairShareGuard(self.guard)
+
+    @property
+    def calibrates(self) -> bool:
+        return self.calibrate
 
     def prepare(self, perf: PerfModel) -> None:
         self._types = perf.cluster.types
