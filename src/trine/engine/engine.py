@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trine.core.reason import Reason, Why
+from trine.core.reason import Reason, Trade, Why
 from trine.engine import explain
 from trine.engine.engine_state import EngineError, EngineState
 from trine.engine.events import (
@@ -443,7 +443,7 @@ class Engine(EngineState):
 
     def _stop_decisions(self, now: float, plan: Plan) -> list[Decision]:
         decisions: list[Decision] = []
-        going_on = {job_index for job_index, _ in plan.starts} if plan.stops else set()
+        going_on = dict(plan.starts) if plan.stops else {}
         for job_index in plan.stops:
             del self.assigned[job_index]
             self.table.assigned[job_index] = False
@@ -456,8 +456,16 @@ class Engine(EngineState):
             self.tell(now, job_index, "told to move" if moves else "told to stop")
             why = Why.MOVED if moves else Why.PREEMPTED
             for_job, gain_s = plan.stopped_for.get(job_index, -1), plan.gains_s.get(job_index, 0.0)
-            decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s))
+            trade = plan.trades.get(job_index) or self._trade_by_policy(job_index, going_on.get(job_index))
+            decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s, trade))
         return decisions
+
+    def _trade_by_policy(self, job_index: int, gpus: Gpus | None) -> Trade | None:
+        """What the policy weighed a stop by, or a move to another type."""
+        if not self.last_round.selected:
+            return None
+        new = -1 if gpus is None else self.free.type_of(gpus)
+        return self.policy.trade(job_index, int(self.table.type_index[job_index]), new)
 
     def _forget_start(self, job_index: int) -> None:
         self.ownership.cancel(job_index)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from trine.core.reason import Trade
 from trine.engine.make_room import RoomSearch
 from trine.engine.planner import Gpus, Plan, Planner
 from trine.engine.relocation import Relocations
@@ -127,8 +128,8 @@ class ValueRound:
 
         Returns the jobs that lost their GPUs.
         """
-        limit = self.values.worth[job_index] * (best - found)
-        limit *= min(rule.horizon_s, self.values.left_s[job_index] / best)
+        per_speed = self.values.worth[job_index] * min(rule.horizon_s, self.values.left_s[job_index] / best)
+        limit = per_speed * (best - found)
         old = self._give_back(job_index)
         stopped = {victim: self.after[victim] for victim in self._victims(job_index, type_index, limit, rule)}
         for victim in stopped:
@@ -144,9 +145,22 @@ class ValueRound:
         for victim, gpus in stopped.items():
             if set(gpus).isdisjoint(new):  # the gang found a place without it
                 self._take(victim, gpus)
-            else:
-                self.plan.stopped_for[victim] = job_index
-        return [victim for victim in stopped if victim not in self.after]
+        victims = [victim for victim in stopped if victim not in self.after]
+        speed = self._speed(job_index, new)
+        self._note_trade(victims, job_index, per_speed * (speed - found), speed / best, found / best, rule)
+        return victims
+
+    def _note_trade(
+        self, victims: list[int], job_index: int, gain: float, now: float, otherwise: float, rule: MakeRoom
+    ) -> None:
+        """For whom jobs are stopped, what that gains and costs; speeds as shares of the best on the type."""
+        cost = sum(self._stop_cost(victim, rule) for victim in victims)
+        others = f"{len(victims)} job{'s' if len(victims) != 1 else ''} to stop"
+        said = f"That one runs at {now:.0%} of its best speed there, and at {otherwise:.0%} without room"
+        said = f"{said}: {gain / cost:.2g} times what it costs {others}." if cost > 0 else f"{said}."
+        for victim in victims:
+            self.plan.stopped_for[victim] = job_index
+            self.plan.trades[victim] = Trade(gain, cost, sentence=said)
 
     def _victims(self, job_index: int, type_index: int, limit: float, rule: MakeRoom) -> list[int]:
         job, search = self.table.jobs[job_index], self._rooms.get(type_index)

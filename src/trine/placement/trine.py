@@ -82,6 +82,14 @@ class TrinePlacement(Placement):
             fastest = max(fastest, quotes.fastest(anywhere))
         return quotes.least_damage(places, fastest) if places else no_room(ask, pool)
 
+    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
+        """How close the place comes to the best there could be, links to itself."""
+        speed = self._perf.speed(job, gpus)
+        type_index = self._perf.cluster.types.index(pool.gpu_type)
+        part = speed.steps_per_s * self._perf.step_s_by_type(job)[type_index]
+        chip = f"slowest chip {speed.chip:.2f}" if self._perf.variability.classes else "chips alike"
+        return f"That is {part:.0%} of its best speed on {pool.gpu_type} ({chip}, one {speed.tier.label})."
+
     # -- indices, made when a class or gang is first met ---------------------------------------------------------------
 
     def _chips_of(self, job: Job, pool: FreePool) -> Chips:
