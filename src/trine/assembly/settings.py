@@ -151,7 +151,45 @@ class VariabilitySettings:
     cap: float | None = param(None, "slowdowns above this count as 1: the cluster without its outliers", minimum=1)
 
 
-GROUPS = {"run": RunSettings, "workload": WorkloadSettings, "trace": TraceSettings, "variability": VariabilitySettings}
+BLIND = ("type", "chip", "place")
+
+
+@dataclass(frozen=True)
+class BelievedSettings:
+    """What the scheduler believes of speeds where the simulated world is otherwise (``believed.NAME``)."""
+
+    type_error: float = param(
+        0.0,
+        "compute time of each model on each GPU type is off by exp(N(0, x)); models of the throughput table",
+        minimum=0,
+    )
+    traffic_error: float = param(0.0, "the bytes that each model sends are off by exp(N(0, x))", minimum=0)
+    chip_error: float = param(0.0, "the slowdown of each chip is off by exp(N(0, x)), for each class", minimum=0)
+    blind: tuple[str, ...] = param(
+        (),
+        "differences that it does not see, separated by commas: type, chip, place; the first as if all were the best",
+    )
+    measured: bool = param(True, "it sees how fast running jobs are; false: only how far they are")
+    seed: int | None = param(None, "random stream of the errors; none = the run's seed")
+
+    def __post_init__(self) -> None:
+        for name in self.blind:
+            if name not in BLIND:
+                raise unknown_name(WHERE, "difference", name, BLIND, "believed.blind")
+
+    @property
+    def differs(self) -> bool:
+        """The scheduler does not believe what is."""
+        return bool(self.type_error or self.traffic_error or self.chip_error or self.blind)
+
+
+GROUPS = {
+    "run": RunSettings,
+    "workload": WorkloadSettings,
+    "trace": TraceSettings,
+    "variability": VariabilitySettings,
+    "believed": BelievedSettings,
+}
 """Those of ``run`` go by their bare name, the others have the group's name in front."""
 
 
@@ -163,6 +201,7 @@ class Settings:
     workload: WorkloadSettings
     trace: TraceSettings
     variability: VariabilitySettings
+    believed: BelievedSettings
     compat: Compat
     policy: Policy
     placement: Placement
@@ -178,6 +217,7 @@ class _Sorted:
     workload: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
     variability: dict[str, Any] = field(default_factory=dict)
+    believed: dict[str, Any] = field(default_factory=dict)
     compat: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -213,8 +253,9 @@ def resolve(
     workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
+    believed = build(BelievedSettings, parts.believed, WHERE, "believed.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(run, workload, trace, variability, compat, made_policy, made_placement, round_params)
+    return Settings(run, workload, trace, variability, believed, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -269,7 +310,7 @@ def _from_file(p: Param, value: Any) -> Any:
 
 def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
     bare = [name for owner in ("run", "policy", "placement") for name in known[owner]]
-    dotted = [f"{owner}.{name}" for owner in ("workload", "trace", "variability") for name in known[owner]]
+    dotted = [f"{owner}.{name}" for owner in GROUPS if owner != "run" for name in known[owner]]
     return bare + dotted + ["compat"] + [f"compat.{name}" for name in Compat.names()]
 
 
