@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,8 @@ def test_the_python_of_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     (tmp_path / "helios_sample.csv").write_bytes((ROOT / "examples" / "helios_sample.csv").read_bytes())
     cells = blocks(ROOT / "docs" / "notebook.md", "python")
     assert len(cells) == 5
-    made = [{"cell_type": "code", "source": cell, "outputs": [], "execution_count": None} for cell in cells]
+    empty: dict[str, Any] = {"cell_type": "code", "outputs": [], "execution_count": None}
+    made = [empty | {"source": cell} for cell in cells]
     path = tmp_path / "page.ipynb"
     path.write_text(json.dumps({"cells": made}))
     words = [sys.executable, "-W", "error", str(ROOT / "examples" / "run_notebook.py"), str(path)]
