@@ -143,7 +143,51 @@ class VariabilitySettings:
     cap: float | None = param(None, "slowdowns above this count as 1: the cluster without its outliers", minimum=1)
 
 
-GROUPS = {"run": RunSettings, "workload": WorkloadSettings, "trace": TraceSettings, "variability": VariabilitySettings}
+@dataclass(frozen=True)
+class DrawnWorldSettings:
+    """The world that is drawn where ``--world`` names a kind and no directory (``world.NAME``)."""
+
+    load: float = param(0.9, "work over capacity while jobs arrive, if each used the GPU types in proportion", minimum=0)
+    jobs: int = param(1500, "number of jobs", minimum=1)
+    racks: int = param(9, "racks, each of one GPU type", minimum=1)
+    nodes_per_rack: int = param(8, "nodes of a rack", minimum=1)
+    gpus_per_node: int = param(4, "GPUs of a node", minimum=1)
+    congestion: float | None = param(
+        None, "NICs and uplinks over their nominal bandwidth; none = that of the kind", minimum=1e-6
+    )
+
+
+@dataclass(frozen=True)
+class BeliefSettings:
+    """What the simulated scheduler believes of speeds, where it is wrong (``belief.NAME``); jobs run as they really do.
+
+    Errors are standard deviations of the logarithm of a factor, drawn once for each thing that is misjudged.
+    """
+
+    types: bool = param(True, "the scheduler knows how fast a model is on each GPU type; false: all types alike")
+    chips: bool = param(True, "it knows which chips are slow; false: every chip is a median one")
+    network: bool = param(True, "it knows what distance and traffic cost; false: every place is the best one")
+    speed_error: float = param(0.0, "error of the speed of each model on each GPU type", minimum=0, maximum=2)
+    bytes_error: float = param(0.0, "error of the bytes that each model sends", minimum=0, maximum=2)
+    chip_error: float = param(0.0, "error of the slowdown of each chip for each class", minimum=0, maximum=2)
+    reports: bool = param(True, "running jobs report their speed; false: only how far they are")
+    seed: int = param(1, "random stream of the errors")
+
+    @property
+    def are_right(self) -> bool:
+        """The scheduler believes what is so."""
+        known = self.types and self.chips and self.network
+        return known and not (self.speed_error or self.bytes_error or self.chip_error)
+
+
+GROUPS = {
+    "run": RunSettings,
+    "workload": WorkloadSettings,
+    "trace": TraceSettings,
+    "variability": VariabilitySettings,
+    "world": DrawnWorldSettings,
+    "belief": BeliefSettings,
+}
 """Those of ``run`` go by their bare name, the others have the group's name in front."""
 
 
@@ -155,6 +199,8 @@ class Settings:
     workload: WorkloadSettings
     trace: TraceSettings
     variability: VariabilitySettings
+    world: DrawnWorldSettings
+    belief: BeliefSettings
     compat: Compat
     policy: Policy
     placement: Placement
@@ -170,6 +216,8 @@ class _Sorted:
     workload: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
     variability: dict[str, Any] = field(default_factory=dict)
+    world: dict[str, Any] = field(default_factory=dict)
+    belief: dict[str, Any] = field(default_factory=dict)
     compat: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -202,8 +250,10 @@ def resolve(
     workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
+    world = build(DrawnWorldSettings, parts.world, WHERE, "world.")
+    belief = build(BeliefSettings, parts.belief, WHERE, "belief.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(run, workload, trace, variability, compat, made_policy, made_placement, round_params)
+    return Settings(run, workload, trace, variability, world, belief, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -257,7 +307,7 @@ def _from_file(p: Param, value: Any) -> Any:
 
 def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
     bare = [name for owner in ("run", "policy", "placement") for name in known[owner]]
-    dotted = [f"{owner}.{name}" for owner in ("workload", "trace", "variability") for name in known[owner]]
+    dotted = [f"{owner}.{name}" for owner in GROUPS if owner != "run" for name in known[owner]]
     return bare + dotted + ["compat"] + [f"compat.{name}" for name in Compat.names()]
 
 

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trine.assembly.factory import make_engine, performance_model
-from trine.assembly.settings import RunSettings, Settings, VariabilitySettings, described, resolve
+from trine.assembly.settings import (
+    DrawnWorldSettings,
+    RunSettings,
+    Settings,
+    VariabilitySettings,
+    described,
+    resolve,
+)
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
+from trine.core.params import build
 from trine.core.result import RunResult, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
@@ -38,9 +47,11 @@ from trine.sim.arrivals import (
     read_jobs,
     with_background,
 )
+from trine.sim.beliefs import ActualSpeeds, believed_model
 from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
 from trine.sim.world import World
+from trine.sim.worlds.generate import KINDS, WorldSpec, drawn_world
 from trine.sim.worlds.load import LoadedWorld, load_world
 
 if TYPE_CHECKING:
@@ -51,7 +62,8 @@ if TYPE_CHECKING:
 class Scenario:
     """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs.
 
-    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three.
+    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three, or a kind of
+    world (``TVN``, ``T``, ``V``, ``N``) that is drawn with the seed.
     """
 
     cluster: str = ""
@@ -92,6 +104,7 @@ def run(
     )
     perf = _perf_model(scenario, settings.run, cluster, table, world)
     _check_network(settings, perf)
+    _check_belief(settings)
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = jobs_that_fit(jobs, perf, settings.run, source, bool(scenario.throughputs))
     jobs = in_window(jobs, settings.run.window)
@@ -167,8 +180,17 @@ def _check_network(settings: Settings, perf: PerfModel) -> None:
         raise InputError("--set", "compat.round_ends_early with a network", "network=off", "compat.round_ends_early")
 
 
+def _check_belief(settings: Settings) -> None:
+    """Wrong beliefs are for runs in which jobs hold their GPUs and report."""
+    if settings.belief.are_right:
+        return
+    if settings.run.ideal or settings.compat.round_ends_early:
+        found = "ideal=true" if settings.run.ideal else "compat.round_ends_early"
+        raise InputError("--set", f"{found} with wrong beliefs", "rounds that end on the grid", "belief")
+
+
 def _given_world(scenario: Scenario) -> LoadedWorld | None:
-    """The world directory, if there is one: it brings the jobs, the cluster and the step times, so nothing else may."""
+    """The world, read or drawn, if there is one: it brings jobs, cluster and step times, so nothing else may."""
     if not scenario.world:
         return None
     for option in ("cluster", "trace", "workload", "format", "throughputs"):
@@ -179,6 +201,13 @@ def _given_world(scenario: Scenario) -> LoadedWorld | None:
         raise InputError(
             "--set", "a setting of jobs that are read or drawn, beside --world", "none: a world has jobs", misplaced
         )
+    drawn = {name.removeprefix("world."): v for name, v in scenario.values.items() if name.startswith("world.")}
+    if scenario.world in KINDS and not Path(scenario.world).is_dir():
+        wanted: DrawnWorldSettings = build(DrawnWorldSettings, drawn, "--set", "world.")
+        return drawn_world(WorldSpec(scenario.world, seed=scenario.seed, **asdict(wanted)))
+    if drawn:
+        expected = f"a kind to draw, {', '.join(KINDS)}, as --world, or none of these settings"
+        raise InputError("--set", "a setting of drawn worlds, beside a directory", expected, f"world.{next(iter(drawn))}")
     return load_world(scenario.world)
 
 
@@ -223,13 +252,23 @@ def _world(
     progress: Progress | None,
     log: DecisionLog | None,
 ) -> World:
-    engine = make_engine(settings, perf, f"{scenario.seed}/placement")
+    right = settings.belief.are_right
+    believed = perf if right else believed_model(settings.belief, settings.run, perf)
+    engine = make_engine(settings, believed, f"{scenario.seed}/placement")
     check_capacity(jobs, settings.placement, perf.cluster)
     tracked = sum(job.tracked for job in jobs)
     log_decision = None if log is None else _decision_log(engine, log)
     arriving = with_background(jobs, settings.run)
+    actual = None if right else ActualSpeeds(perf, settings.belief.reports)
     return make_world(
-        settings, engine, arriving, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
+        settings,
+        engine,
+        arriving,
+        tracked,
+        keep_segments=keep_segments,
+        progress=progress,
+        log=log_decision,
+        actual=actual,
     )
 
 
@@ -242,11 +281,15 @@ def make_world(
     keep_segments: bool = True,
     progress: Progress | None = None,
     log: Callable[[float, Decision], None] | None = None,
+    actual: ActualSpeeds | None = None,
 ) -> World:
-    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
+    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished.
+
+    ``actual``: the speeds of jobs, where the engine believes in others.
+    """
     recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
     slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
-    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices, actual)
 
 
 def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:

@@ -15,12 +15,15 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from trine.core.atomic_file import write_output
 from trine.core.errors import InputError
 from trine.inputs.throughputs import load_throughputs
+from trine.sim.worlds.load import LoadedWorld, load_world
 
 KINDS = {
     "TVN": "types, slow chips and a shared network",
@@ -119,6 +122,16 @@ def generate_world(folder: Path, spec: WorldSpec) -> None:
     write_output(folder / "cluster.json", json.dumps(_cluster(spec), indent=1) + "\n")
     write_output(folder / "gpus.csv.gz", _csv(_gpus(spec)))
     write_output(folder / "jobs.csv.gz", _csv(_jobs(spec)))
+
+
+@lru_cache(maxsize=4)
+def drawn_world(spec: WorldSpec) -> LoadedWorld:
+    """The world as if it had been written and read: both ways give the same results. Sweeps draw the same one often."""
+    spec.check()
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / f"{spec.kind}-load{spec.load:g}-seed{spec.seed}"
+        generate_world(folder, spec)
+        return load_world(str(folder))
 
 
 def _csv(rows: Iterable[Sequence[object]]) -> str:
