@@ -147,7 +147,9 @@ class VariabilitySettings:
 class DrawnWorldSettings:
     """The world that is drawn where ``--world`` names a kind and no directory (``world.NAME``)."""
 
-    load: float = param(0.9, "work over capacity while jobs arrive, if each used the GPU types in proportion", minimum=0)
+    load: float = param(
+        0.9, "work over capacity while jobs arrive, if each used the GPU types in proportion", minimum=0
+    )
     jobs: int = param(1500, "number of jobs", minimum=1)
     racks: int = param(9, "racks, each of one GPU type", minimum=1)
     nodes_per_rack: int = param(8, "nodes of a rack", minimum=1)

@@ -207,7 +207,9 @@ def _given_world(scenario: Scenario) -> LoadedWorld | None:
         return drawn_world(WorldSpec(scenario.world, seed=scenario.seed, **asdict(wanted)))
     if drawn:
         expected = f"a kind to draw, {', '.join(KINDS)}, as --world, or none of these settings"
-        raise InputError("--set", "a setting of drawn worlds, beside a directory", expected, f"world.{next(iter(drawn))}")
+        raise InputError(
+            "--set", "a setting of drawn worlds, beside a directory", expected, f"world.{next(iter(drawn))}"
+        )
     return load_world(scenario.world)
 
 

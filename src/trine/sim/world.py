@@ -335,9 +335,7 @@ class World:
         perf, looked_up = self.engine.perf, self._traffic or self._actual
         if self._actual:
             self._actual.start(job_index, life.job, decision.gpus)
-        speed = (
-            self._speed(job_index, life, neighbour) if looked_up else perf.speed(life.job, decision.gpus, neighbour)
-        )
+        speed = self._speed(job_index, life, neighbour) if looked_up else perf.speed(life.job, decision.gpus, neighbour)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:

@@ -1,0 +1,146 @@
+"""The settings of the joint experiments: worlds that are read or drawn, and the grounds of the ancestors.
+
+Where the reference worlds are not at hand the same kinds are drawn; the bars, which were set on the former, are not
+held then. ``joint.yaml`` says who is compared where.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trine.core.errors import InputError
+from trine.reproduce.experiment import Contender, Inputs, contenders_of, preset_scenario
+from trine.reproduce.paired_comparison import Band, Setting
+from trine.sim.scenario import Scenario
+
+LEARNED, KNOWN = "trine, learned", "trine, known"
+QUICK_SEEDS = 2
+
+
+class JointInputs(Inputs):
+    """Contenders by name, and the public data as far as it is at hand."""
+
+    def contenders(self, names: Iterable[str], more: Mapping[str, Any] | None = None) -> dict[str, Contender]:
+        """By name, among those of the file and ``more``."""
+        known = contenders_of(self.figures["contenders"]) | contenders_of(more or {})
+        return {name: known[name] for name in names}
+
+    def group(self, names: Iterable[str]) -> list[str]:
+        """The contenders of several groups."""
+        return [name for group in names for name in self.figures["groups"][group]]
+
+    def bars(self, ours: str, given: Iterable[Mapping[str, Any]]) -> list[Band]:
+        """From YAML, where ``against`` names groups."""
+        return [Band.of(ours, {**bar, "against": self.group(bar["against"])}) for bar in given]
+
+    def seeds(self, wanted: int) -> int:
+        return min(wanted, QUICK_SEEDS) if self.quick else wanted
+
+    def at_hand(self, path: str) -> Path | None:
+        """A file or folder below the root or its ``data``."""
+        return next((p for p in (self.root / path, self.root / "data" / path) if p.exists()), None)
+
+    @property
+    def has_worlds(self) -> bool:
+        return self.at_hand(self.figures["worlds"]["folder"]) is not None
+
+    @property
+    def has_pal(self) -> bool:
+        return self.at_hand("traces/pal_workloads/philly") is not None
+
+
+def joint_inputs(folder: str, scratch: Path, figures: Mapping[str, Any], quick: bool) -> JointInputs:
+    """Without a folder every world is drawn; a folder that does not exist is a mistake."""
+    if folder and not Path(folder).is_dir():
+        raise InputError("--data", f"no directory {folder}", "the folder that holds worlds/, or none at all")
+    return JointInputs(Path(folder) if folder else scratch, scratch, figures, quick)
+
+
+# -- worlds ----------------------------------------------------------------------------------------------------------
+
+
+def world_setting(inputs: JointInputs, given: Mapping[str, Any]) -> Setting:
+    """Reference worlds of one kind and load, by seed; drawn ones where they are not at hand, which hold no bars."""
+    kind, load, seeds = given["kind"], given["load"], range(1, inputs.seeds(given["seeds"]) + 1)
+    name = f"{kind}, load {load:g}"
+    folder = inputs.at_hand(inputs.figures["worlds"]["folder"])
+    if folder is None:
+        drawn = tuple(Scenario(world=kind, seed=seed, values={"world.load": load}) for seed in seeds)
+        return Setting(f"{name}, drawn", drawn, judged=False)
+    paths = [folder / f"{kind}-load{load:g}-seed{seed}" for seed in seeds]
+    return Setting(name, tuple(Scenario(world=str(path)) for path in paths), judged=not inputs.quick)
+
+
+def prototype_results(setting: Setting, policy: str) -> list[dict[str, float]] | None:
+    """What the prototype had in each world of the setting, in hours; ``None`` where that is not known."""
+    paths = [Path(scenario.world) / "prototype_results.json" for scenario in setting.scenarios]
+    if not all(path.is_file() for path in paths):
+        return None
+    return [json.loads(path.read_text(encoding="utf-8"))[policy] for path in paths]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One quantity that is varied in drawn worlds; the others stay."""
+
+    name: str
+    title: str
+    points: tuple[float, ...]
+    setting: str
+
+    @classmethod
+    def of(cls, inputs: JointInputs, given: Mapping[str, Any]) -> Axis:
+        points = given["quick"] if inputs.quick else given["values"]
+        return cls(given["name"], given["title"], tuple(map(float, points)), given["setting"])
+
+    def at(self, inputs: JointInputs, x: float) -> Setting:
+        """All seeds at one value."""
+        sweeps = inputs.figures["sweeps"]
+        values = {"world.jobs": sweeps["jobs"]} | self._values(sweeps, x)
+        seeds = range(1, 1 + (1 if inputs.quick else sweeps["seeds"]))
+        worlds = [Scenario(world="TVN", seed=seed, values=dict(values)) for seed in seeds]
+        return Setting(f"{self.name} {x:g}", tuple(worlds), judged=False)
+
+    def _values(self, sweeps: Mapping[str, Any], x: float) -> dict[str, Any]:
+        if self.setting == "error":
+            error = x / 100
+            times = {"speed": 1.0, "bytes": sweeps["bytes_times"], "chip": sweeps["chips_times"]}
+            return {f"belief.{what}_error": error * factor for what, factor in times.items()} if x else {}
+        if self.setting == "world.gpus_per_node":
+            # As many GPUs in a rack whatever the nodes: only how many of them lie together changes.
+            return {"world.gpus_per_node": int(x), "world.nodes_per_rack": 32 // int(x)}
+        return {self.setting: x}
+
+
+# -- grounds of the ancestors ------------------------------------------------------------------------------------------
+
+
+def pal_setting(inputs: JointInputs) -> Setting:
+    """A workload takes the place of a seed."""
+    root = inputs.at_hand("traces/pal_workloads/philly")
+    assert root is not None
+    chips = root.parents[2] / "hardware/pal_gpu_variability/realised/gpus-64.csv"
+    base = preset_scenario("pal-sia", compat=False, values={"restore_s": 30.0}, trace="", variability=str(chips))
+    workloads: Sequence[int] = inputs.figures["pal"]["workloads"]
+    traces = tuple(replace(base, trace=str(root / f"workload-{number}.csv")) for number in workloads)
+    return Setting("PAL's workloads 1 to 3, 30 s for a restart", traces)
+
+
+def gavel_setting(inputs: JointInputs, jobs_per_h: float) -> Setting:
+    ground = inputs.figures["gavel"]
+    values = {"window": ground["window"], "workload.jobs_per_h": jobs_per_h}
+    base = preset_scenario("gavel-continuous-multiple", compat=False, values=values)
+    seeds = range(1 if inputs.quick else ground["seeds"])
+    return Setting(f"Gavel's continuous jobs, {jobs_per_h:g} per hour", tuple(replace(base, seed=s) for s in seeds))
+
+
+def static_setting(inputs: JointInputs) -> Setting:
+    """A number of jobs takes the place of a seed."""
+    ground = inputs.figures["static"]
+    counts = ground["quick"] if inputs.quick else ground["jobs"]
+    scenarios = [preset_scenario("gavel-static", compat=False, values={"workload.jobs": count}) for count in counts]
+    return Setting(f"Gavel's batch of {', '.join(map(str, counts))} jobs", tuple(scenarios))
