@@ -159,36 +159,12 @@ class DrawnWorldSettings:
     )
 
 
-@dataclass(frozen=True)
-class BeliefSettings:
-    """What the simulated scheduler believes of speeds, where it is wrong (``belief.NAME``); jobs run as they really do.
-
-    Errors are standard deviations of the logarithm of a factor, drawn once for each thing that is misjudged.
-    """
-
-    types: bool = param(True, "the scheduler knows how fast a model is on each GPU type; false: all types alike")
-    chips: bool = param(True, "it knows which chips are slow; false: every chip is a median one")
-    network: bool = param(True, "it knows what distance and traffic cost; false: every place is the best one")
-    speed_error: float = param(0.0, "error of the speed of each model on each GPU type", minimum=0, maximum=2)
-    bytes_error: float = param(0.0, "error of the bytes that each model sends", minimum=0, maximum=2)
-    chip_error: float = param(0.0, "error of the slowdown of each chip for each class", minimum=0, maximum=2)
-    reports: bool = param(True, "running jobs report their speed; false: only how far they are")
-    seed: int = param(1, "random stream of the errors")
-
-    @property
-    def are_right(self) -> bool:
-        """The scheduler believes what is so."""
-        known = self.types and self.chips and self.network
-        return known and not (self.speed_error or self.bytes_error or self.chip_error)
-
-
 GROUPS = {
     "run": RunSettings,
     "workload": WorkloadSettings,
     "trace": TraceSettings,
     "variability": VariabilitySettings,
     "world": DrawnWorldSettings,
-    "belief": BeliefSettings,
 }
 """Those of ``run`` go by their bare name, the others have the group's name in front."""
 
@@ -202,7 +178,6 @@ class Settings:
     trace: TraceSettings
     variability: VariabilitySettings
     world: DrawnWorldSettings
-    belief: BeliefSettings
     compat: Compat
     policy: Policy
     placement: Placement
@@ -219,7 +194,6 @@ class _Sorted:
     trace: dict[str, Any] = field(default_factory=dict)
     variability: dict[str, Any] = field(default_factory=dict)
     world: dict[str, Any] = field(default_factory=dict)
-    belief: dict[str, Any] = field(default_factory=dict)
     compat: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -253,9 +227,8 @@ def resolve(
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
     world = build(DrawnWorldSettings, parts.world, WHERE, "world.")
-    belief = build(BeliefSettings, parts.belief, WHERE, "belief.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(run, workload, trace, variability, world, belief, compat, made_policy, made_placement, round_params)
+    return Settings(run, workload, trace, variability, world, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

@@ -108,8 +108,8 @@ class Axis:
     def _values(self, sweeps: Mapping[str, Any], x: float) -> dict[str, Any]:
         if self.setting == "error":
             error = x / 100
-            times = {"speed": 1.0, "bytes": sweeps["bytes_times"], "chip": sweeps["chips_times"]}
-            return {f"belief.{what}_error": error * factor for what, factor in times.items()} if x else {}
+            times = {"type": 1.0, "traffic": sweeps["bytes_times"], "chip": sweeps["chips_times"]}
+            return {f"believed.{what}_error": error * factor for what, factor in times.items()} if x else {}
         if self.setting == "world.gpus_per_node":
             # As many GPUs in a rack whatever the nodes: only how many of them lie together changes.
             return {"world.gpus_per_node": int(x), "world.nodes_per_rack": 32 // int(x)}

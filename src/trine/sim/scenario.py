@@ -47,7 +47,6 @@ from trine.sim.arrivals import (
     read_jobs,
     with_background,
 )
-from trine.sim.beliefs import ActualSpeeds, believed_model
 from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
 from trine.sim.world import World
@@ -104,7 +103,6 @@ def run(
     )
     perf = _perf_model(scenario, settings.run, cluster, table, world)
     _check_network(settings, perf)
-    _check_belief(settings)
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = jobs_that_fit(jobs, perf, settings.run, source, bool(scenario.throughputs))
     jobs = in_window(jobs, settings.run.window)
@@ -180,15 +178,6 @@ def _check_network(settings: Settings, perf: PerfModel) -> None:
         raise InputError("--set", "compat.round_ends_early with a network", "network=off", "compat.round_ends_early")
 
 
-def _check_belief(settings: Settings) -> None:
-    """Wrong beliefs are for runs in which jobs hold their GPUs and report."""
-    if settings.belief.are_right:
-        return
-    if settings.run.ideal or settings.compat.round_ends_early:
-        found = "ideal=true" if settings.run.ideal else "compat.round_ends_early"
-        raise InputError("--set", f"{found} with wrong beliefs", "rounds that end on the grid", "belief")
-
-
 def _given_world(scenario: Scenario) -> LoadedWorld | None:
     """The world, read or drawn, if there is one: it brings jobs, cluster and step times, so nothing else may."""
     if not scenario.world:
@@ -254,23 +243,13 @@ def _world(
     progress: Progress | None,
     log: DecisionLog | None,
 ) -> World:
-    right = settings.belief.are_right
-    believed = perf if right else believed_model(settings.belief, settings.run, perf)
-    engine = make_engine(settings, believed, f"{scenario.seed}/placement")
+    engine = make_engine(settings, perf, f"{scenario.seed}/placement")
     check_capacity(jobs, settings.placement, perf.cluster)
     tracked = sum(job.tracked for job in jobs)
     log_decision = None if log is None else _decision_log(engine, log)
     arriving = with_background(jobs, settings.run)
-    actual = None if right else ActualSpeeds(perf, settings.belief.reports)
     return make_world(
-        settings,
-        engine,
-        arriving,
-        tracked,
-        keep_segments=keep_segments,
-        progress=progress,
-        log=log_decision,
-        actual=actual,
+        settings, engine, arriving, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
     )
 
 
@@ -283,15 +262,11 @@ def make_world(
     keep_segments: bool = True,
     progress: Progress | None = None,
     log: Callable[[float, Decision], None] | None = None,
-    actual: ActualSpeeds | None = None,
 ) -> World:
-    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished.
-
-    ``actual``: the speeds of jobs, where the engine believes in others.
-    """
+    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
     recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
     slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
-    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices, actual)
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
 
 
 def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:

@@ -33,16 +33,12 @@ from trine.engine.events import (
 )
 from trine.engine.invariants import check
 from trine.parity.gavel_clock import RunningJob, SliceClock
-from trine.perf.model import Speed
-from trine.sim.beliefs import ActualSpeeds
 from trine.sim.recorder import Life, LinkLoads, Recorder, Run
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
 _FRUITLESS_STOPS = 50_000
 """So many stops in a row that save no work at all are taken for a standstill."""
-_WORTH_REPORTING = 0.01
-"""A job reports its speed when it differs by more than this from what the scheduler takes it for."""
 
 
 class World:
@@ -58,10 +54,8 @@ class World:
         progress: Callable[[int], None] | None = None,
         log: Callable[[float, Decision], None] | None = None,
         slices: SliceClock | None = None,
-        actual: ActualSpeeds | None = None,
     ) -> None:
-        """``slices``: rounds end with their last slice of whole steps instead of on the grid. ``actual``: jobs run at
-        these speeds and not at those that the engine believes in."""
+        """``slices``: rounds end with their last slice of whole steps instead of on the grid."""
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
         self.rounds = 0
@@ -76,7 +70,6 @@ class World:
         self._log = log
         self._fruitless = 0
         self._slices = slices
-        self._actual = actual
         self._idle_rounds = 0
         self._traffic = engine.traffic is not None
         self.link_loads: LinkLoads | None = None
@@ -101,13 +94,14 @@ class World:
                 break
             # 2. What was submitted by now takes part in the decision.
             self._submit_jobs()
-            if self._actual:
-                self._report_progress(self._actual)
             # 3. The engine decides: a whole round, or between rounds only on free GPUs.
             self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
             # 4. Links are shared anew once all gangs of this moment stand: the order of starts must not show.
-            if self._traffic or self._actual:
-                self._share_links()
+            if self._traffic:
+                self.engine.settle_traffic(self.now)
+                self._rerate()
+                if self.link_loads:
+                    self.link_loads.look(self.now)
             if self._slices:
                 self._slices.begin(self.now, self._running(), self.engine.co_runners)
             if self.settings.validate:
@@ -118,14 +112,6 @@ class World:
         self._close_books()
         if not self.settings.event_driven and not self._slices:
             self.rounds = round(self.now / self.settings.round_s) + 1
-
-    def _share_links(self) -> None:
-        self.engine.settle_traffic(self.now)
-        if self._actual:
-            self.engine.rerated.update(dict.fromkeys(self._actual.settle()))
-        self._rerate()
-        if self.link_loads:
-            self.link_loads.look(self.now)
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""
@@ -216,31 +202,9 @@ class World:
             return
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
-            self.recorder.lives.append(Life(job, self._ideal_s(job, len(self.recorder.lives))))
+            self.recorder.lives.append(Life(job, float(self.engine.table.ideal_s[len(self.recorder.lives)])))
             job = next(self._arrivals, None)
         self._next_job = job
-
-    def _ideal_s(self, job: Job, job_index: int) -> float:
-        return self._actual.perf.ideal_s(job) if self._actual else float(self.engine.table.ideal_s[job_index])
-
-    def _report_progress(self, actual: ActualSpeeds) -> None:
-        """What running jobs tell a scheduler that does not know their speeds: how far they are, and how fast."""
-        engine, rate = self.engine, self.engine.table.rate
-        for job_index in list(engine.assigned):
-            life = self.recorder.lives[job_index]
-            run = life.run
-            if run is None or run.work_from_s >= self.now:
-                continue
-            done = min(life.job.steps, life.done + (self.now - run.work_from_s) * run.speed.steps_per_s)
-            speed = run.speed.steps_per_s
-            known = not actual.reported or abs(speed - rate[job_index]) <= _WORTH_REPORTING * speed
-            engine.handle(Progressed(self.now, job_index, done, None, 0.0 if known else speed))
-
-    def _speed(self, job_index: int, life: Life, co_runner: Job | None) -> Speed:
-        """Of a running job, next to the jobs on its GPUs and links."""
-        if self._actual:
-            return self._actual.speed(job_index, life.job, co_runner)
-        return self.engine.speed(job_index)
 
     def _running(self) -> Iterator[RunningJob]:
         for job_index in self.engine.assigned:
@@ -264,7 +228,7 @@ class World:
     def _drop(self, job_index: int, life: Life, end_s: float) -> None:
         """The job is given up; it counts as ended when it last failed."""
         life.finish_s = end_s
-        self._end_run(job_index, life, end_s, Why.CANCELLED)
+        self.recorder.end_run(life, end_s, Why.CANCELLED)
         self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
         self._tracked_left -= life.job.tracked
 
@@ -279,7 +243,7 @@ class World:
         self._fruitless = 0
         life.finish_s = self.now if self.settings.finish == "round" else end_s
         life.done = life.job.steps
-        self._end_run(job_index, life, life.finish_s, Why.FINISHED)
+        self.recorder.end_run(life, life.finish_s, Why.FINISHED)
         self._carry_out(self.engine.handle(Finished(self.now, job_index)))
         if life.job.tracked:
             self._tracked_left -= 1
@@ -313,7 +277,7 @@ class World:
                 worked_s = max(0.0, self.now - run.work_from_s)
                 life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
             neighbour = self.engine.co_runner_of(job_index)
-            self.recorder.change_speed(life, self.now, self._speed(job_index, life, neighbour), neighbour is not None)
+            self.recorder.change_speed(life, self.now, self.engine.speed(job_index), neighbour is not None)
             self._expect_end(job_index, life)
         self.engine.rerated.clear()
 
@@ -332,10 +296,8 @@ class World:
         life = self.recorder.lives[job_index]
         neighbour = self.engine.co_runner_of(job_index) if self.engine.co_runners else None
         # Starts are many: straight to the model where that is all there is to ask.
-        perf, looked_up = self.engine.perf, self._traffic or self._actual
-        if self._actual:
-            self._actual.start(job_index, life.job, decision.gpus)
-        speed = self._speed(job_index, life, neighbour) if looked_up else perf.speed(life.job, decision.gpus, neighbour)
+        perf = self.engine.perf
+        speed = self.engine.speed(job_index) if self._traffic else perf.speed(life.job, decision.gpus, neighbour)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
@@ -344,9 +306,7 @@ class World:
         life.lost_s += overhead_s
         life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, neighbour is not None)
         self._expect_end(job_index, life)
-        # Where the scheduler is wrong, it starts a job at the speed that it believes in, until the job reports another.
-        expected = self.engine.speed(job_index) if self._actual else speed
-        self.engine.handle(Started(self.now, job_index, expected.steps_per_s, work_from_s))
+        self.engine.handle(Started(self.now, job_index, speed.steps_per_s, work_from_s))
 
     def _overhead_s(self, life: Life) -> float:
         """Seconds until work goes on: nothing at the first start."""
@@ -365,13 +325,8 @@ class World:
             life.migrations += 1
         else:
             life.preemptions += 1
-        self._end_run(decision.job_index, life, self.now, decision.why)
+        self.recorder.end_run(life, self.now, decision.why)
         return self.engine.handle(Stopped(self.now, decision.job_index, life.done))
-
-    def _end_run(self, job_index: int, life: Life, end_s: float, why: Why) -> None:
-        self.recorder.end_run(life, end_s, why)
-        if self._actual:
-            self._actual.end(job_index)
 
     def _count_fruitless(self, saved: bool) -> None:
         """Stops more frequent than checkpoints, or than restores take, can keep all jobs from ever getting on."""
