@@ -38,7 +38,7 @@ def test_a_drawn_world_runs(tmp_path: Path) -> None:
     assert found.summary.finished == 60
 
 
-@pytest.mark.parametrize(("values", "message"), [({"kind": "X"}, "--kind"), ({"load": 0.0}, "--load")])
+@pytest.mark.parametrize(("values", "message"), [({"kind": "X"}, "kind of world"), ({"load": 0.0}, "--load")])
 def test_what_cannot_be_drawn_is_refused_and_leaves_nothing(
     tmp_path: Path, values: dict[str, object], message: str
 ) -> None:

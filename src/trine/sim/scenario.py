@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trine.assembly.factory import make_engine, performance_model
+from trine.assembly.registry import placement_for
 from trine.assembly.settings import (
     DrawnWorldSettings,
     RunSettings,
@@ -135,7 +136,10 @@ def run(
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every policy with every placement and every seed, in this order."""
+    """Every policy with every placement and every seed, in this order.
+
+    Without placements, every policy runs with the one that goes with it.
+    """
 
     base: Scenario
     policies: Sequence[str]
@@ -146,7 +150,7 @@ class Sweep:
         return [
             replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
             for policy in self.policies
-            for placement in self.placements
+            for placement in self.placements or (placement_for(policy),)
             for seed in self.seeds
         ]
 

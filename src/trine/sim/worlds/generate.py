@@ -99,12 +99,17 @@ class WorldSpec:
     def check(self) -> None:
         """Raise ``InputError`` for what cannot be drawn."""
         if self.kind not in KINDS:
-            raise InputError("--kind", f"found {self.kind!r}", f"one of {', '.join(KINDS)}")
+            expected = ", ".join(f"{kind} ({what})" for kind, what in KINDS.items())
+            raise InputError("kind of world", f"found {self.kind!r}", f"one of {expected}")
         for name, least in (("jobs", 1), ("racks", 1), ("nodes_per_rack", 1), ("gpus_per_node", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')}", f"found {getattr(self, name)}", f"at least {least}")
-        if not 0 < self.load < math.inf:
-            raise InputError("--load", f"found {self.load:g}", "a number above 0")
+        for name in ("load", "round_s", "congestion"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"--{name.removesuffix('_s')}", f"found {value:g}", "a number above 0")
+        if not 0 <= self.restart_s < math.inf:
+            raise InputError("--restart", f"found {self.restart_s:g}", "0 or more seconds")
 
     @property
     def types(self) -> tuple[str, ...]:
