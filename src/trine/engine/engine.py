@@ -24,6 +24,7 @@ from trine.engine.events import (
     GpusUncordoned,
     Held,
     Interrupted,
+    Measured,
     Progressed,
     Released,
     Started,
@@ -62,6 +63,7 @@ class Engine(EngineState):
             Stopped: self._stopped,
             Finished: self._finished_job,
             Progressed: self._progressed,
+            Measured: self._measured,
             CancelRequested: self._cancel_requested,
             Held: self._held,
             Released: self._released,
@@ -148,6 +150,15 @@ class Engine(EngineState):
         table.work_from_s[job_index] = event.now
         if event.rate > 0 and table.state[job_index] is State.RUNNING:
             self.run_at(job_index, event.rate)
+        self.settled = False
+        return []
+
+    def _measured(self, event: Measured) -> list[Decision]:
+        """The speed where it runs is known; what is expected of it elsewhere stays as it was."""
+        job_index, table = event.job_index, self.table
+        self.expect(job_index, State.RUNNING)
+        table.done[job_index], table.rate[job_index] = event.done, event.rate
+        table.work_from_s[job_index] = event.work_from_s
         self.settled = False
         return []
 

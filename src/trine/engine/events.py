@@ -64,6 +64,16 @@ class Progressed(NamedTuple):
     rate: float
 
 
+class Measured(NamedTuple):
+    """A running job turned out to make ``rate`` steps/s where it is; it has done ``done`` steps by ``work_from_s``."""
+
+    now: float
+    job_index: int
+    done: float
+    rate: float
+    work_from_s: float
+
+
 class CancelRequested(NamedTuple):
     """A job is to leave unfinished; once its processes are gone, ``Terminated`` follows."""
 
@@ -122,6 +132,7 @@ Event = (
     | Finished
     | Fill
     | Progressed
+    | Measured
     | CancelRequested
     | Held
     | Released

@@ -241,6 +241,9 @@ def quotas_of(access: Access) -> Quotas:
 
 def check_settings(setup: Setup, model: Model) -> None:
     """Fail at once, with one sentence, on settings the engine would trip over later."""
+    simulated = next((name for name in setup.settings if name.startswith(("believed.", "world."))), None)
+    if simulated is not None:
+        raise InputError("--set", "a setting of simulated worlds", "none: live, jobs run as fast as they do", simulated)
     controller = Controller(LiveState(), model)
     controller.configure(
         0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing

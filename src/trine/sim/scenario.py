@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trine.assembly.believed import believed_model
 from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.registry import placement_for
 from trine.assembly.settings import (
@@ -50,6 +51,7 @@ from trine.sim.arrivals import (
 )
 from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
+from trine.sim.true_speeds import TrueSpeeds
 from trine.sim.world import World
 from trine.sim.worlds.generate import KINDS, WorldSpec, drawn_world
 from trine.sim.worlds.load import LoadedWorld, load_world
@@ -104,6 +106,7 @@ def run(
     )
     perf = _perf_model(scenario, settings.run, cluster, table, world)
     _check_network(settings, perf)
+    _check_believed(settings, perf)
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = jobs_that_fit(jobs, perf, settings.run, source, bool(scenario.throughputs))
     jobs = in_window(jobs, settings.run.window)
@@ -182,6 +185,18 @@ def _check_network(settings: Settings, perf: PerfModel) -> None:
         raise InputError("--set", "compat.round_ends_early with a network", "network=off", "compat.round_ends_early")
 
 
+def _check_believed(settings: Settings, perf: PerfModel) -> None:
+    """Beliefs are put right by the speeds of jobs that run in rounds, and concern what the model knows."""
+    believed = settings.believed
+    if not believed.differs:
+        return
+    if settings.run.ideal or settings.compat.round_ends_early:
+        found = "ideal=true" if settings.run.ideal else "compat.round_ends_early"
+        raise InputError("--set", f"believed.NAME with {found}", "rounds that end on the grid", "believed")
+    if (believed.type_error or "type" in believed.blind) and not perf.throughputs.rates:
+        raise InputError("--set", "believed speeds without step times by type", "--throughputs or --world", "believed")
+
+
 def _given_world(scenario: Scenario) -> LoadedWorld | None:
     """The world, read or drawn, if there is one: it brings jobs, cluster and step times, so nothing else may."""
     if not scenario.world:
@@ -247,13 +262,22 @@ def _world(
     progress: Progress | None,
     log: DecisionLog | None,
 ) -> World:
-    engine = make_engine(settings, perf, f"{scenario.seed}/placement")
+    believed = believed_model(settings.believed, perf, scenario.seed)
+    engine = make_engine(settings, believed, f"{scenario.seed}/placement")
     check_capacity(jobs, settings.placement, perf.cluster)
     tracked = sum(job.tracked for job in jobs)
     log_decision = None if log is None else _decision_log(engine, log)
     arriving = with_background(jobs, settings.run)
+    truth = None if believed is perf else TrueSpeeds(perf, settings.believed.measured)
     return make_world(
-        settings, engine, arriving, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
+        settings,
+        engine,
+        arriving,
+        tracked,
+        keep_segments=keep_segments,
+        progress=progress,
+        log=log_decision,
+        truth=truth,
     )
 
 
@@ -266,11 +290,15 @@ def make_world(
     keep_segments: bool = True,
     progress: Progress | None = None,
     log: Callable[[float, Decision], None] | None = None,
+    truth: TrueSpeeds | None = None,
 ) -> World:
-    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
+    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished.
+
+    ``truth``: how fast jobs are where the model of ``engine`` is not the world's.
+    """
     recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
     slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
-    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices, truth)
 
 
 def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
