@@ -176,7 +176,7 @@ def experiments(inputs: JointInputs) -> list[Experiment[Any]]:
     return [
         AgainstAll("all three", main, figures["bars"], figures["bars"]["stops_and_moves"]),
         *(AgainstAll(setting.name, setting, figures["alone"]) for setting in alone),
-        Ablation(main.first(1 if inputs.quick else 3)),
+        Ablation(main.first(1 if inputs.quick else 2)),
         Sweep(axes),
         *own_grounds(inputs),
     ]

@@ -90,17 +90,19 @@ class Axis:
     name: str
     title: str
     points: tuple[float, ...]
+    usual: float
+    """Its value where another quantity is varied: all axes share the runs there."""
     setting: str
 
     @classmethod
     def of(cls, inputs: JointInputs, given: Mapping[str, Any]) -> Axis:
         points = given["quick"] if inputs.quick else given["values"]
-        return cls(given["name"], given["title"], tuple(map(float, points)), given["setting"])
+        return cls(given["name"], given["title"], tuple(map(float, points)), float(given["usual"]), given["setting"])
 
     def at(self, inputs: JointInputs, x: float) -> Setting:
         """All seeds at one value."""
         sweeps = inputs.figures["sweeps"]
-        values = {"world.jobs": sweeps["jobs"]} | self._values(sweeps, x)
+        values = {"world.jobs": sweeps["jobs"]} | ({} if x == self.usual else self._values(sweeps, x))
         seeds = range(1, 1 + (1 if inputs.quick else sweeps["seeds"]))
         worlds = [Scenario(world="TVN", seed=seed, values=dict(values)) for seed in seeds]
         return Setting(f"{self.name} {x:g}", tuple(worlds), judged=False)
@@ -109,7 +111,7 @@ class Axis:
         if self.setting == "error":
             error = x / 100
             times = {"type": 1.0, "traffic": sweeps["bytes_times"], "chip": sweeps["chips_times"]}
-            return {f"believed.{what}_error": error * factor for what, factor in times.items()} if x else {}
+            return {f"believed.{what}_error": error * factor for what, factor in times.items()}
         if self.setting == "world.gpus_per_node":
             # As many GPUs in a rack whatever the nodes: only how many of them lie together changes.
             return {"world.gpus_per_node": int(x), "world.nodes_per_rack": 32 // int(x)}
