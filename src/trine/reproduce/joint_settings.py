@@ -69,10 +69,17 @@ def world_setting(inputs: JointInputs, given: Mapping[str, Any]) -> Setting:
     name = f"{kind}, load {load:g}"
     folder = inputs.at_hand(inputs.figures["worlds"]["folder"])
     if folder is None:
-        drawn = tuple(Scenario(world=kind, seed=seed, values={"world.load": load}) for seed in seeds)
-        return Setting(f"{name}, drawn", drawn, judged=False)
+        return drawn_setting(f"{name}, drawn", inputs.figures["worlds"]["drawn"] | {"load": load}, seeds, kind)
     paths = [folder / f"{kind}-load{load:g}-seed{seed}" for seed in seeds]
     return Setting(name, tuple(Scenario(world=str(path)) for path in paths), judged=not inputs.quick)
+
+
+def drawn_setting(
+    name: str, drawn: Mapping[str, Any], seeds: Iterable[int], kind: str = "TVN", **values: Any
+) -> Setting:
+    """Worlds that are drawn with these settings; ``values`` are further settings of the runs."""
+    told = {f"world.{key}": value for key, value in drawn.items()} | values
+    return Setting(name, tuple(Scenario(world=kind, seed=seed, values=dict(told)) for seed in seeds), judged=False)
 
 
 def prototype_results(setting: Setting, policy: str) -> list[dict[str, float]] | None:
@@ -102,10 +109,9 @@ class Axis:
     def at(self, inputs: JointInputs, x: float) -> Setting:
         """All seeds at one value."""
         sweeps = inputs.figures["sweeps"]
-        values = {"world.jobs": sweeps["jobs"]} | ({} if x == self.usual else self._values(sweeps, x))
+        values = {} if x == self.usual else self._values(sweeps, x)
         seeds = range(1, 1 + (1 if inputs.quick else sweeps["seeds"]))
-        worlds = [Scenario(world="TVN", seed=seed, values=dict(values)) for seed in seeds]
-        return Setting(f"{self.name} {x:g}", tuple(worlds), judged=False)
+        return drawn_setting(f"{self.name} {x:g}", sweeps["drawn"], seeds, **values)
 
     def _values(self, sweeps: Mapping[str, Any], x: float) -> dict[str, Any]:
         if self.setting == "error":
