@@ -181,9 +181,9 @@ def tiny() -> dict[str, Any]:
     """The same experiments on 24 GPUs with a dozen jobs each."""
     given = copy.deepcopy(figures())
     small = {"jobs": 12, "racks": 3, "nodes_per_rack": 2}
-    given["worlds"]["drawn"] = given["sweeps"]["drawn"] = small
+    given["worlds"]["drawn"] = given["quick"]["drawn"] = small
     given["worlds"]["alone"] = [{"kind": "N", "load": 0.8, "seeds": 1}]
-    given["ablation"] = {"without types": given["ablation"]["without types"]}
+    given["quick"]["ablation"] = ["without types"]
     given["gavel"] |= {"window": "0:6"}
     given["static"]["quick"] = [8]
     given["sweeps"]["axes"] = [axis for axis in given["sweeps"]["axes"] if axis["setting"] == "error"]

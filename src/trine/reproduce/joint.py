@@ -49,7 +49,8 @@ class Ablation(Experiment[JointInputs]):
         return found
 
     def _parts(self, inputs: JointInputs) -> dict[str, Mapping[str, Any]]:
-        return {name: values for name, values in inputs.figures["ablation"].items() if name != "source"}
+        parts = {name: values for name, values in inputs.figures["ablation"].items() if name != "source"}
+        return {name: parts[name] for name in inputs.figures["quick"]["ablation"]} if inputs.quick else parts
 
     def runs(self, inputs: JointInputs) -> Runs:
         return self.setting.runs(self.contenders(inputs))
@@ -176,7 +177,7 @@ def experiments(inputs: JointInputs) -> list[Experiment[Any]]:
     return [
         AgainstAll("all three", main, figures["bars"], figures["bars"]["stops_and_moves"]),
         *(AgainstAll(setting.name, setting, figures["alone"]) for setting in alone),
-        Ablation(main.first(1 if inputs.quick else 2)),
+        Ablation(main.first(2)),
         Sweep(axes),
         *own_grounds(inputs),
     ]

@@ -18,7 +18,6 @@ from trine.reproduce.paired_comparison import Band, Setting
 from trine.sim.scenario import Scenario
 
 LEARNED, KNOWN = "trine, learned", "trine, known"
-QUICK_SEEDS = 2
 
 
 class JointInputs(Inputs):
@@ -30,15 +29,16 @@ class JointInputs(Inputs):
         return {name: known[name] for name in names}
 
     def group(self, names: Iterable[str]) -> list[str]:
-        """The contenders of several groups."""
-        return [name for group in names for name in self.figures["groups"][group]]
+        """The contenders of several groups; a quick run leaves most of them out."""
+        found = [name for group in names for name in self.figures["groups"][group]]
+        return [name for name in found if name in self.figures["quick"]["contenders"]] if self.quick else found
 
     def bars(self, ours: str, given: Iterable[Mapping[str, Any]]) -> list[Band]:
         """From YAML, where ``against`` names groups."""
         return [Band.of(ours, {**bar, "against": self.group(bar["against"])}) for bar in given]
 
     def seeds(self, wanted: int) -> int:
-        return min(wanted, QUICK_SEEDS) if self.quick else wanted
+        return min(wanted, self.figures["quick"]["seeds"]) if self.quick else wanted
 
     def at_hand(self, path: str) -> Path | None:
         """A file or folder below the root or its ``data``."""
@@ -110,8 +110,9 @@ class Axis:
         """All seeds at one value."""
         sweeps = inputs.figures["sweeps"]
         values = {} if x == self.usual else self._values(sweeps, x)
-        seeds = range(1, 1 + (1 if inputs.quick else sweeps["seeds"]))
-        return drawn_setting(f"{self.name} {x:g}", sweeps["drawn"], seeds, **values)
+        drawn = inputs.figures["quick"]["drawn"] if inputs.quick else sweeps["drawn"]
+        seeds = range(1, inputs.seeds(sweeps["seeds"]) + 1)
+        return drawn_setting(f"{self.name} {x:g}", drawn, seeds, **values)
 
     def _values(self, sweeps: Mapping[str, Any], x: float) -> dict[str, Any]:
         if self.setting == "error":
@@ -142,7 +143,7 @@ def gavel_setting(inputs: JointInputs, jobs_per_h: float) -> Setting:
     ground = inputs.figures["gavel"]
     values = {"window": ground["window"], "workload.jobs_per_h": jobs_per_h}
     base = preset_scenario("gavel-continuous-multiple", compat=False, values=values)
-    seeds = range(1 if inputs.quick else ground["seeds"])
+    seeds = range(inputs.seeds(ground["seeds"]))
     return Setting(f"Gavel's continuous jobs, {jobs_per_h:g} per hour", tuple(replace(base, seed=s) for s in seeds))
 
 
