@@ -137,7 +137,14 @@ def compare(
     cluster: ClusterSpec = "",
     world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
-    placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
+    placements: Annotated[
+        str,
+        typer.Option(
+            "--placements",
+            metavar="X,Y",
+            help="Placements to compare.  [default: for each policy the one that goes with it]",
+        ),
+    ] = "",
     seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
     round_s: Round = None,
@@ -185,7 +192,8 @@ def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
     """What all runs of the sweep share, and what it went through."""
     given = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
     shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
-    swept = {"policies": list(sweep.policies), "placements": list(sweep.placements), "seeds": list(sweep.seeds)}
+    placements = list(dict.fromkeys(scenario.placement for scenario in sweep.scenarios()))
+    swept = {"policies": list(sweep.policies), "placements": placements, "seeds": list(sweep.seeds)}
     return given | swept | {"settings": shared}
 
 
