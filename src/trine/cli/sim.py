@@ -192,7 +192,7 @@ def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
     """What all runs of the sweep share, and what it went through."""
     given = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
     shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
-    placements = list(dict.fromkeys(scenario.placement for scenario in sweep.scenarios()))
+    placements = list(dict.fromkeys(placement for _, placement in sweep.pairs))
     swept = {"policies": list(sweep.policies), "placements": placements, "seeds": list(sweep.seeds)}
     return given | swept | {"settings": shared}
 

@@ -149,11 +149,16 @@ class Sweep:
     placements: Sequence[str]
     seeds: Sequence[int]
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Policies with their placements."""
+        return [(policy, own) for policy in self.policies for own in self.placements or (placement_for(policy),)]
+
     def scenarios(self) -> list[Scenario]:
+        names = tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
         return [
-            replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
-            for policy in self.policies
-            for placement in self.placements or (placement_for(policy),)
+            replace(self.base, policy=policy, placement=placement, seed=seed, others=names)
+            for policy, placement in self.pairs
             for seed in self.seeds
         ]
 
