@@ -184,7 +184,7 @@ def tiny() -> dict[str, Any]:
     given["worlds"]["drawn"] = given["quick"]["drawn"] = small
     given["worlds"]["alone"] = [{"kind": "N", "load": 0.8, "seeds": 1}]
     given["quick"]["ablation"] = ["without types"]
-    given["gavel"] |= {"window": "0:6"}
+    given["gavel"]["jobs"] = 6
     given["static"]["quick"] = [8]
     given["sweeps"]["axes"] = [axis for axis in given["sweeps"]["axes"] if axis["setting"] == "error"]
     return given
