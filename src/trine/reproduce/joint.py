@@ -132,7 +132,7 @@ class Sweep(Experiment[JointInputs]):
 
 def own_grounds(inputs: JointInputs) -> list[Experiment[Any]]:
     """PAL's workloads where they are at hand, Gavel's continuous jobs and its batch."""
-    return [*_pal(inputs), *_gavel(inputs), _static(inputs)]
+    return [*_pal(inputs), *_gavel(inputs), *_static(inputs)]
 
 
 def _side_by_side(
@@ -160,9 +160,12 @@ def _gavel(inputs: JointInputs) -> list[SideBySide]:
     ]
 
 
-def _static(inputs: JointInputs) -> SideBySide:
+def _static(inputs: JointInputs) -> list[SideBySide]:
     ground = inputs.figures["static"]
-    return _side_by_side(inputs, static_setting(inputs), ground, "trine, makespan", ground["bands"])
+    counts = ground["quick"] if inputs.quick else ground["jobs"]
+    return [
+        _side_by_side(inputs, static_setting(count), ground, "trine, makespan", ground["bands"]) for count in counts
+    ]
 
 
 # -- the page --------------------------------------------------------------------------------------------------------

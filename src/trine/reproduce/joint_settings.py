@@ -149,9 +149,7 @@ def gavel_setting(inputs: JointInputs, jobs_per_h: float) -> Setting:
     return Setting(f"Gavel's continuous jobs, {jobs_per_h:g} per hour", tuple(replace(base, seed=s) for s in seeds))
 
 
-def static_setting(inputs: JointInputs) -> Setting:
-    """A number of jobs takes the place of a seed."""
-    ground = inputs.figures["static"]
-    counts = ground["quick"] if inputs.quick else ground["jobs"]
-    scenarios = [preset_scenario("gavel-static", compat=False, values={"workload.jobs": count}) for count in counts]
-    return Setting(f"Gavel's batch of {', '.join(map(str, counts))} jobs", tuple(scenarios))
+def static_setting(jobs: int) -> Setting:
+    """All jobs are there from the start; nothing is drawn that a seed could change."""
+    scenario = preset_scenario("gavel-static", compat=False, values={"workload.jobs": jobs})
+    return Setting(f"Gavel's batch of {jobs} jobs", (scenario,))
