@@ -150,6 +150,6 @@ def gavel_setting(inputs: JointInputs, jobs_per_h: float) -> Setting:
 
 
 def static_setting(jobs: int) -> Setting:
-    """All jobs are there from the start; nothing is drawn that a seed could change."""
+    """All jobs are there from the start; the batch that seed 0 draws."""
     scenario = preset_scenario("gavel-static", compat=False, values={"workload.jobs": jobs})
     return Setting(f"Gavel's batch of {jobs} jobs", (scenario,))
