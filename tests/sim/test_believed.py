@@ -65,14 +65,29 @@ def test_errors_depend_on_their_seed_alone(files: dict[str, str]) -> None:
 
 def test_without_eyes_for_types_jobs_are_served_worse(files: dict[str, str]) -> None:
     """All types look alike, so that the first free GPU is as good as any."""
-    seeing, blind = simulated(files), simulated(files, believed__blind="type")
+    seeing, blind = simulated(files), simulated(files, believed__blind="type", calibrate=False)
     assert blind.summary.jct_mean_s > 1.05 * seeing.summary.jct_mean_s
 
 
 def test_what_is_not_measured_goes_on_being_believed(files: dict[str, str]) -> None:
     """Types look alike for good: a job that sits on a slow one never learns that another is faster."""
     unseen = simulated(files, believed__blind="type", believed__measured=False)
-    assert unseen.summary.migrations < simulated(files, believed__blind="type").summary.migrations / 3
+    assert unseen.summary.migrations < simulated(files, believed__blind="type", calibrate=False).summary.migrations / 3
+
+
+def test_calibration_changes_nothing_where_jobs_run_as_predicted(files: dict[str, str]) -> None:
+    with_links: dict[str, Any] = {"network": "cloud-tcp", "congestion": 0.1}
+    assert simulated(files, **with_links).jobs == simulated(files, **with_links, calibrate=False).jobs
+
+
+def test_calibration_puts_wrong_speeds_right(files: dict[str, str]) -> None:
+    """With predictions that are wrong by half, jobs stop wandering between types and end sooner."""
+    wrong: dict[str, Any] = {"believed__type_error": 0.8, "believed__seed": 2, "round_s": 60}
+    learning, stubborn = simulated(files, **wrong), simulated(files, **wrong, calibrate=False)
+    assert learning.summary.migrations + learning.summary.preemptions < (
+        stubborn.summary.migrations + stubborn.summary.preemptions
+    )
+    assert learning.summary.jct_mean_s <= stubborn.summary.jct_mean_s
 
 
 def test_without_eyes_for_places_the_links_are_there_all_the_same(files: dict[str, str]) -> None:

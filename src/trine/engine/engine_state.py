@@ -231,10 +231,13 @@ class EngineState:
         bandwidth = None if self.traffic is None else self.traffic.bandwidth(job_index)
         return self.perf.speed(self.table.jobs[job_index], self.ownership.holding[job_index], co_runner, bandwidth)
 
-    def quote(self, job_index: int, gpus: Gpus) -> Speed:
-        """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now."""
+    def quote(self, job_index: int, gpus: Gpus, least: float = 0.0) -> Speed:
+        """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now.
+
+        Exact where it is at least ``least`` steps/s; see ``Traffic.quote``.
+        """
         job = self.table.jobs[job_index]
-        return self.perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, job_index)
+        return self.perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, job_index, least)
 
     def run_at(self, job_index: int, rate: float) -> None:
         """The job runs at ``rate`` steps/s where another was expected: so much does it differ everywhere."""

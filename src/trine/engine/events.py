@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trine.core.job import Job
-from trine.core.reason import Why
+from trine.core.reason import Trade, Why
 
 
 class Submitted(NamedTuple):
@@ -165,6 +165,8 @@ class Stop(NamedTuple):
     """The job that gets its GPUs, where the policy names the victims of each job; -1: not known, or none."""
     gain_s: float = 0.0
     """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
+    trade: Trade | None = None
+    """What it was weighed by, where the policy says what jobs are worth."""
 
 
 Decision = Start | Stop

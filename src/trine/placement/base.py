@@ -56,8 +56,10 @@ class Ask:
     type_index: int = 0
     """Index of the GPU type of the pool."""
     columns: JobColumns | None = None
-    quote: Callable[[int, tuple[int, ...]], float] | None = None
-    """Steps/s of a job, by its index, on given GPUs, next to the jobs that send over the same links now."""
+    quote: Callable[[int, tuple[int, ...], float], float] | None = None
+    """Steps/s of a job, by its index, on given GPUs, next to the jobs that send over the same links now.
+
+    Exact where it is at least the last argument: what does not matter below that is cheaper to answer."""
     relocating: bool = False
     """The job runs and goes on where it is unless it gets better GPUs: there is nothing to wait for."""
 
@@ -138,6 +140,9 @@ class Placement(ABC):
 
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: B027 - most need nothing
         """Called once before the first decision, with what a placement may read and its own random stream."""
+
+    def use_model(self, perf: PerfModel) -> None:  # noqa: B027 - most keep the model they were prepared with
+        """Jobs turned out faster or slower than was thought: ``perf`` knows, for the same cluster."""
 
     @property
     def wakes_s(self) -> float:

@@ -60,6 +60,8 @@ class StopOrder:
     """The job that gets its GPUs, where the policy names it."""
     gain_s: float = 0.0
     """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
+    weighed: dict[str, float] = field(default_factory=dict)
+    """Gain, cost and price that the policy weighed it by, where it did; see ``core.reason.Trade``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,8 @@ def _stop_body(order: StopOrder) -> dict[str, Any]:
         del body["for_job"]
     if not order.gain_s:
         del body["gain_s"]
+    if not order.weighed:
+        del body["weighed"]
     return body
 
 

@@ -343,6 +343,8 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     entry = {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
     if isinstance(decision, Stop) and decision.for_job >= 0:
         entry["for"] = engine.table.jobs[decision.for_job].id
+    if isinstance(decision, Stop) and decision.trade is not None:
+        entry |= decision.trade.figures()
     return entry
 
 
