@@ -166,7 +166,8 @@ def test_an_axis_changes_what_it_names_and_the_usual_value_is_run_once() -> None
         {"believed.type_error": 0.4, "believed.traffic_error": 0.8, "believed.chip_error": 0.1}
     )
     eight = axes["GPUs of a node"].at(inputs(), 8.0).scenarios[0].values
-    assert eight["world.gpus_per_node"] * eight["world.nodes_per_rack"] == 32
+    usual_values = axes["GPUs of a node"].at(inputs(), 4.0).scenarios[0].values
+    assert eight["world.gpus_per_node"] * eight["world.nodes_per_rack"] == 4 * usual_values["world.nodes_per_rack"]
 
 
 def test_a_folder_that_does_not_exist_is_a_mistake() -> None:

@@ -121,7 +121,8 @@ class Axis:
             return {f"believed.{what}_error": error * factor for what, factor in times.items()}
         if self.setting == "world.gpus_per_node":
             # As many GPUs in a rack whatever the nodes: only how many of them lie together changes.
-            return {"world.gpus_per_node": int(x), "world.nodes_per_rack": 32 // int(x)}
+            rack = int(self.usual) * sweeps["drawn"]["nodes_per_rack"]
+            return {"world.gpus_per_node": int(x), "world.nodes_per_rack": rack // int(x)}
         return {self.setting: x}
 
 
