@@ -203,6 +203,8 @@ class Policy(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str] = ""
+    goes_with: ClassVar[str] = "packed-sticky"
+    """The placement that a simulation takes where none is named."""
     preemptive: ClassVar[bool] = True
     """A job may be stopped for one that ranks before it."""
     strict: ClassVar[bool] = False

@@ -102,6 +102,7 @@ class Trine(Policy):
     name: ClassVar[str] = "trine"
     title: ClassVar[str] = "weights by remaining time, prices for GPU types, a guard for fair shares"
     paper: ClassVar[str] = "this project (docs/trine.md)"
+    goes_with: ClassVar[str] = "trine"
 
     alpha: float = param(
         1.0, "objective: 1 mean completion time, 0 throughput, -1 makespan of a batch", minimum=-2, maximum=2
