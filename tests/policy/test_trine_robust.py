@@ -17,7 +17,7 @@ ROUND_S = 300.0
 RACKS = Cluster(
     tuple(Node(f"n{i}", 4, ("fast", "slow")[i // 4], rack=f"r{i // 2}") for i in range(8)),
     links=Links(nic_bytes_per_s=1e9, oversubscription=4.0),
-    scores={"A": [1.0, 1.6, 1.02, 0.98] * 8, "B": [1.0] * 32},
+    scores={"A": (1.0, 1.6, 1.02, 0.98) * 8, "B": (1.0,) * 32},
 )
 TABLE = ThroughputTable({("known", gpus): {"fast": 1.0 * gpus, "slow": 0.4 * gpus} for gpus in (1, 2, 4, 8)})
 
@@ -55,7 +55,7 @@ def test_models_that_no_table_knows_run_beside_those_it_does() -> None:
 
 
 def test_where_all_chips_are_slow_none_is_waited_for() -> None:
-    slow = Cluster(tuple(Node(f"n{i}", 4, rack="r") for i in range(2)), scores={"A": [2.0] * 8})
+    slow = Cluster(tuple(Node(f"n{i}", 4, rack="r") for i in range(2)), scores={"A": (2.0,) * 8})
     found = trine([job(str(i), 4, 3000.0, app_class="A") for i in range(4)], slow)
     assert sorted(found.start(str(i)) for i in range(4))[:2] == [0.0, 0.0]
     assert found.summary.preemptions + found.summary.migrations <= 4

@@ -253,14 +253,14 @@ class Trine(Policy):
 
     def _in_words(self, over: dict[int, float], first: int, second: int = -1) -> str:
         """What the job offers for a GPU of one type, and of another."""
-        names = [self._types[t] if t < len(self._types) else f"type {t}" for t in range(len(self._prices.by_type))]
+        names = [f"{t} GPU" if t.lower() != "gpu" else "GPU" for t in self._types]
         if over[first] < np.inf:
-            said = f"For a {names[first]} GPU it offers {_times(over[first])} the price at which the type is full"
+            said = f"For a {names[first]} it offers {_times(over[first])} the price at which the type is full"
         else:
-            said = f"There are {names[first]} GPUs for all that want one"
+            said = f"There is a {names[first]} for all that want one"
         if second < 0:
             return f"{said}."
-        return f"{said}, for a {names[second]} GPU " + (
+        return f"{said}, for a {names[second]} " + (
             f"{_times(over[second])} its price." if over[second] < np.inf else "any price: all that want one have it."
         )
 
