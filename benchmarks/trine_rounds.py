@@ -59,7 +59,7 @@ def settled_rounds(gpus: int, jobs: int, durations: str = "learned") -> TrineRou
         digest.update(repr([(type(d).__name__, d.job_index, getattr(d, "gpus", ())) for d in decisions]).encode())
         changed = _carry_out(engine, now, decisions)
         before_ns = time.process_time_ns()
-        engine.settle_traffic(now)
+        engine.settle_speeds(now)
         engine.rerated.clear()
         spent_ms.append((decided_ns + time.process_time_ns() - before_ns) / 1e6)
         changes += changed if number >= FIRST else 0

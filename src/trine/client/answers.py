@@ -91,7 +91,7 @@ class ExplanationAnswer(TypedDict):
 
 
 class GpuAnswer(TypedDict):
-    """One GPU: who holds it, its score by application class, what is remarkable about it.
+    """One GPU: which job holds it, its score by application class, what is remarkable about it.
 
     ``drained``: it was drained by itself, whatever its node is, for ``reason``."""
 
@@ -102,6 +102,7 @@ class GpuAnswer(TypedDict):
     flags: list[str]
     second_job: str | None
     drained: NotRequired[bool]
+    withheld: NotRequired[bool]
     reason: NotRequired[str]
 
 
@@ -127,3 +128,5 @@ class DaemonAnswer(TypedDict):
     free_gpus: int
     jobs: dict[str, int]
     problems: list[str]
+    engine: NotRequired[str]
+    engine_down: NotRequired[str]

@@ -43,7 +43,7 @@ from trine.engine.speed_calibration import SpeedCalibration
 from trine.engine.value_planner import ValueRound
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement
-from trine.policy.base import FinishedJob, Ranking, Selection, check_ranking
+from trine.policy.base import FinishedJob, Policy, Ranking, Selection, check_ranking
 from trine.policy.view import View
 
 
@@ -107,6 +107,7 @@ class Engine(EngineState):
         # Most placements care for neither times nor starts.
         self._timed = type(placement.chooses).wakes_s is not Placement.wakes_s
         self._tells_starts = getattr(placement.started, "__func__", None) is not Placement.started
+        self._learns = type(policy).finished is not Policy.finished
         # What comes with trine is tested to keep its contract.
         self._from_file = not type(policy).__module__.startswith("trine.")
 
@@ -173,8 +174,7 @@ class Engine(EngineState):
         """Decide by another performance model of the same cluster from now on."""
         self.perf = self._planner.perf = perf
         self.placement.use_model(perf)
-        if self.traffic is not None:
-            self.traffic.use_model(perf)
+        self.neighbours.use_model(perf)
         table = self.table
         for job_index in self.active_jobs.job_indices().tolist():
             job = table.jobs[job_index]
@@ -215,8 +215,9 @@ class Engine(EngineState):
         self.unassign(job_index)
         self.count_finished(job_index)
         self.settled = False
-        gpu_time_s, work_s = table.attained_s[job_index] * table.gpus[job_index], table.ideal_s[job_index]
-        self.policy.finished(FinishedJob(table.jobs[job_index], float(gpu_time_s), float(work_s)))
+        if self._learns:
+            gpu_time_s, work_s = table.attained_s[job_index] * table.gpus[job_index], table.ideal_s[job_index]
+            self.policy.finished(FinishedJob(table.jobs[job_index], float(gpu_time_s), float(work_s)))
         self.tell(event.now, job_index, "finished")
         return self.release(event.now, job_index)
 
@@ -335,8 +336,8 @@ class Engine(EngineState):
             self.settled = True
             return []
         # 1. View: what the policy may know, at this moment.
-        if self.traffic is not None:
-            self.settle_traffic(now)
+        if self.neighbours.unsettled:
+            self.settle_speeds(now)
         if self._calibration is not None and not fill:
             self._calibration.learn()
         view = self._view_of_round(now)
@@ -491,15 +492,15 @@ class Engine(EngineState):
 
     # -- when to decide again ------------------------------------------------------------------------------------
 
-    def settle_traffic(self, now: float) -> None:
-        """Rate jobs anew whose links others came to or left: the world says when all of one moment is carried out."""
-        if self.traffic is None or not self.traffic.unsettled:
+    def settle_speeds(self, now: float) -> None:
+        """Rate jobs anew whose neighbours came or left: the world says when all of one moment is carried out."""
+        if not self.neighbours.unsettled:
             return
         if self._relocations is not None:
             self._relocations.forget()
-        for changed in self.traffic.settle():
-            if self.table.state[changed.job_index] is State.RUNNING:
-                self.bandwidth_changed(now, changed)
+        for affected in self.neighbours.settle():
+            if self.table.state[affected.job_index] is State.RUNNING:
+                self.neighbours_changed(now, affected)
                 self.settled = False
 
     @property

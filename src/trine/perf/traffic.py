@@ -1,7 +1,7 @@
 """The book of flows: which running gangs send over which links, and what bandwidth that leaves to each of them.
 
-The engine enters a gang when it takes its GPUs and strikes it out when it lets go; ``settle`` then says whose bandwidth
-changed. Jobs are job indices. Only gangs over several nodes are in the book: inside a node nothing is shared.
+``perf.neighbours`` enters a gang when it takes its GPUs and strikes it out when it lets go; ``settle`` then says whose
+bandwidth changed. Jobs are job indices. Only gangs over several nodes are in the book: inside a node nothing is shared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trine.core.job import Job
 from trine.perf.collectives import p_norm
 from trine.perf.link_sharing import DutyFlow, DutyShare, Flow, LinkLoad, burst_bandwidth, duty, duty_of_one, max_min
-from trine.perf.model import PerfModel, Speed
+from trine.perf.model import Neighbours, PerfModel, Speed
 from trine.perf.network import Network, Placed
 
 _QUOTED = -1
@@ -159,11 +159,12 @@ class Traffic:
         if gang is None:
             return self._perf.speed(job, gpus)
         if gang == self._gangs.get(without) and not self._touched:
-            return self._perf.speed(job, gpus, bandwidth=self._bandwidth[without])
+            return self._perf.speed(job, gpus, Neighbours(bandwidth=self._bandwidth[without]))
         known = self._quoted.get((without, gang.placed))
         if known is None:
             if least > 0.0 and self._perf.link_sharing == "duty":
-                bound = self._perf.speed(job, gpus, bandwidth=self._most_by_duty(gang.flow.links, without))
+                most = Neighbours(bandwidth=self._most_by_duty(gang.flow.links, without))
+                bound = self._perf.speed(job, gpus, most)
                 if bound.steps_per_s < least:
                     return bound
             known = self._quoted[without, gang.placed] = self._shared_speed(job, gpus, gang, without)
@@ -175,9 +176,10 @@ class Traffic:
                 return self._perf.speed(job, gpus)
             if self._perf.link_sharing == "duty":
                 flows = self._connected_duties(gang.flow.links)
-                return self._perf.speed(job, gpus, bandwidth=duty_of_one(_QUOTED, flows, self._network.capacity))
+                left = duty_of_one(_QUOTED, flows, self._network.capacity)
+                return self._perf.speed(job, gpus, Neighbours(bandwidth=left))
             rates = self._average_rates(self._users(gang.flow.links))
-            return self._perf.speed(job, gpus, bandwidth=self._burst(_QUOTED, rates, {}))
+            return self._perf.speed(job, gpus, Neighbours(bandwidth=self._burst(_QUOTED, rates, {})))
 
     def load(self) -> dict[int, float]:
         """Share of its capacity that each link in use carries on average, by link number."""

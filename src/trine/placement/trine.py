@@ -31,6 +31,7 @@ class TrinePlacement(Placement):
 
     name: ClassVar[str] = "trine"
     title: ClassVar[str] = "fastest by chip and network together, least damage among equals"
+    reads_chips: ClassVar[bool] = True
     sticky = True
 
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trine.core.job import Job
-from trine.perf.model import PerfModel, Speed
+from trine.perf.model import Neighbours, PerfModel, Speed
 from trine.perf.traffic import Traffic
 
 
@@ -35,4 +35,4 @@ class TrueSpeeds:
     def speed(self, job_index: int, job: Job, co_runner: Job | None) -> Speed:
         """Speed of a running job, next to the jobs on its GPUs and links."""
         bandwidth = None if self.traffic is None else self.traffic.bandwidth(job_index)
-        return self.perf.speed(job, self._gpus[job_index], co_runner, bandwidth)
+        return self.perf.speed(job, self._gpus[job_index], Neighbours(co_runner, bandwidth))

@@ -38,7 +38,7 @@ def nodes(
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List GPUs: who holds them, how fast they are, what is odd."""
+    """List GPUs: their jobs, how fast they are, what is odd."""
     with connected(state) as client:
         found = _chosen(client.nodes(), names or [])
     if output is Form.JSON:
@@ -52,7 +52,7 @@ def nodes(
 @verb
 def drain(
     places: Places,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look later.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, to be read later.")] = "",
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
@@ -141,8 +141,10 @@ def holders(gpu: GpuAnswer) -> list[str]:
 
 
 def _state(node: NodeAnswer, gpu: GpuAnswer) -> str:
-    """That of its node, unless the GPU was drained by itself."""
-    return "drained" if gpu.get("drained") and node["state"] == "up" else node["state"]
+    """That of its node, unless the GPU was drained by itself or the engine withholds it."""
+    if node["state"] != "up":
+        return node["state"]
+    return "drained" if gpu.get("drained") else "withheld" if gpu.get("withheld") else "up"
 
 
 def _drained_alone(node: NodeAnswer) -> list[int]:
