@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WHERE = "--set"
 STICKY = "-sticky"
+DEFAULT_POLICY = "trine"
+"""Of a simulation that names none."""
 SHARE_KEYS = ("aware", "form", "space_sharing")
 """Parameters that select the share policy where an ordering policy has the same name."""
 
@@ -93,6 +95,12 @@ def find_placement(name: Choice) -> type[Placement]:
     if not isinstance(name, str):
         return class_of(name, (Placement,), "placement")
     return find("trine.placement", Placement, "placement", name.removesuffix(STICKY), "--placement")
+
+
+def placement_for(policy: Choice) -> str:
+    """The placement that goes with the policy, where none is named."""
+    found: str = find_policy(policy).policy_type.goes_with
+    return found
 
 
 def parameters_called(name: Choice) -> list[dict[str, Param]]:

@@ -151,6 +151,22 @@ class VariabilitySettings:
     cap: float | None = param(None, "slowdowns above this count as 1: the cluster without its outliers", minimum=1)
 
 
+@dataclass(frozen=True)
+class DrawnWorldSettings:
+    """The world that is drawn where ``--world`` names a kind and no directory (``world.NAME``)."""
+
+    load: float = param(
+        0.9, "work over capacity while jobs arrive, if each used the GPU types in proportion", minimum=1e-9
+    )
+    jobs: int = param(1500, "number of jobs", minimum=1)
+    racks: int = param(9, "racks, each of one GPU type", minimum=1)
+    nodes_per_rack: int = param(8, "nodes of a rack", minimum=1)
+    gpus_per_node: int = param(4, "GPUs of a node", minimum=1)
+    congestion: float | None = param(
+        None, "NICs and uplinks over their nominal bandwidth; none = that of the kind", minimum=1e-6
+    )
+
+
 BLIND = ("type", "chip", "place")
 
 
@@ -188,6 +204,7 @@ GROUPS = {
     "workload": WorkloadSettings,
     "trace": TraceSettings,
     "variability": VariabilitySettings,
+    "world": DrawnWorldSettings,
     "believed": BelievedSettings,
 }
 """Those of ``run`` go by their bare name, the others have the group's name in front."""
@@ -201,6 +218,7 @@ class Settings:
     workload: WorkloadSettings
     trace: TraceSettings
     variability: VariabilitySettings
+    world: DrawnWorldSettings
     believed: BelievedSettings
     compat: Compat
     policy: Policy
@@ -217,6 +235,7 @@ class _Sorted:
     workload: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
     variability: dict[str, Any] = field(default_factory=dict)
+    world: dict[str, Any] = field(default_factory=dict)
     believed: dict[str, Any] = field(default_factory=dict)
     compat: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
@@ -253,9 +272,11 @@ def resolve(
     workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
+    world = build(DrawnWorldSettings, parts.world, WHERE, "world.")
     believed = build(BelievedSettings, parts.believed, WHERE, "believed.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(run, workload, trace, variability, believed, compat, made_policy, made_placement, round_params)
+    drawn = (workload, trace, variability, world)
+    return Settings(run, *drawn, believed, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

@@ -39,7 +39,8 @@ WorldDir = Annotated[
     typer.Option(
         "--world",
         metavar="DIR",
-        help="A directory with cluster.json, gpus.csv and jobs.csv, in place of --trace and --cluster.",
+        help="A directory with cluster.json, gpus.csv and jobs.csv, in place of --trace and --cluster; or TVN, T, V, N "
+        "to draw one.",
     ),
 ]
 ClusterSpec = Annotated[
@@ -96,10 +97,15 @@ def run_one(
     cluster: ClusterSpec = "",
     world: WorldDir = "",
     policy: Annotated[
-        str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file of your own.")
+        str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file.  [default: trine]")
     ] = "",
     placement: Annotated[
-        str, typer.Option("--placement", metavar="L", help="See `trine placements`; or a Python file of your own.")
+        str,
+        typer.Option(
+            "--placement",
+            metavar="L",
+            help="See `trine placements`; or a Python file.  [default: the one that goes with the policy]",
+        ),
     ] = "",
     round_s: Round = None,
     event_driven: EventDriven = False,
@@ -153,7 +159,14 @@ def compare(
     cluster: ClusterSpec = "",
     world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
-    placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
+    placements: Annotated[
+        str,
+        typer.Option(
+            "--placements",
+            metavar="X,Y",
+            help="Placements to compare.  [default: for each policy the one that goes with it]",
+        ),
+    ] = "",
     seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
     round_s: Round = None,

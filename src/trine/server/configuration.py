@@ -296,7 +296,7 @@ def quotas_of(access: Access) -> Quotas:
 
 def check_settings(setup: Setup, model: Model, capabilities: Capabilities) -> None:
     """Fail at once, with one sentence, on settings that engine or executor would trip over later."""
-    simulated = next((name for name in setup.settings if name.startswith("believed.")), None)
+    simulated = next((name for name in setup.settings if name.startswith(("believed.", "world."))), None)
     if simulated is not None:
         raise InputError("--set", "a setting of simulated worlds", "none: live, jobs run as fast as they do", simulated)
     controller = Controller(LiveState(), model)

@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trine.assembly.believed import believed_model
 from trine.assembly.choices import Choice, label_of
 from trine.assembly.factory import make_engine, performance_model
-from trine.assembly.settings import RunSettings, Settings, VariabilitySettings, described, resolve
+from trine.assembly.registry import placement_for
+from trine.assembly.settings import (
+    DrawnWorldSettings,
+    RunSettings,
+    Settings,
+    VariabilitySettings,
+    described,
+    resolve,
+)
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
+from trine.core.params import build
 from trine.core.result import RunResult, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
@@ -45,6 +55,7 @@ from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
 from trine.sim.true_speeds import TrueSpeeds
 from trine.sim.world import World
+from trine.sim.worlds.generate import KINDS, WorldSpec, drawn_world
 from trine.sim.worlds.load import LoadedWorld, load_world
 from trine.trace import Trace
 from trine.trace.selection import scaled
@@ -57,8 +68,9 @@ if TYPE_CHECKING:
 class Scenario:
     """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs.
 
-    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three. Policy and
-    placement are names, or classes or objects of the caller.
+    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three, or a kind of
+    world (``TVN``, ``T``, ``V``, ``N``) that is drawn with the seed. Policy and placement are
+    names, or classes or objects of the caller.
     """
 
     cluster: str = ""
@@ -136,18 +148,26 @@ def run(
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every policy with every placement and every seed, in this order."""
+    """Every policy with every placement and every seed, in this order.
+
+    Without placements, every policy runs with the one that goes with it.
+    """
 
     base: Scenario
     policies: Sequence[Choice]
     placements: Sequence[Choice]
     seeds: Sequence[int]
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Policies with their placements."""
+        return [(policy, own) for policy in self.policies for own in self.placements or (placement_for(policy),)]
+
     def scenarios(self) -> list[Scenario]:
+        names = tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
         return [
-            replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
-            for policy in self.policies
-            for placement in self.placements
+            replace(self.base, policy=policy, placement=placement, seed=seed, others=names)
+            for policy, placement in self.pairs
             for seed in self.seeds
         ]
 
@@ -193,7 +213,7 @@ def _check_believed(settings: Settings, perf: PerfModel) -> None:
 
 
 def _given_world(scenario: Scenario) -> LoadedWorld | None:
-    """The world directory, if there is one: it brings the jobs, the cluster and the step times, so nothing else may."""
+    """The world, read or drawn, if there is one: it brings jobs, cluster and step times, so nothing else may."""
     if not scenario.world:
         return None
     for option in ("cluster", "trace", "workload", "format", "throughputs"):
@@ -203,6 +223,15 @@ def _given_world(scenario: Scenario) -> LoadedWorld | None:
     if misplaced is not None:
         raise InputError(
             "--set", "a setting of jobs that are read or drawn, beside --world", "none: a world has jobs", misplaced
+        )
+    drawn = {name.removeprefix("world."): v for name, v in scenario.values.items() if name.startswith("world.")}
+    if scenario.world in KINDS and not Path(scenario.world).is_dir():
+        wanted: DrawnWorldSettings = build(DrawnWorldSettings, drawn, "--set", "world.")
+        return drawn_world(WorldSpec(scenario.world, seed=scenario.seed, **asdict(wanted)))
+    if drawn:
+        expected = f"a kind to draw, {', '.join(KINDS)}, as --world, or none of these settings"
+        raise InputError(
+            "--set", "a setting of drawn worlds, beside a directory", expected, f"world.{next(iter(drawn))}"
         )
     return load_world(scenario.world)
 
