@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trine.assembly.choices import Choice, label_of
+from trine.assembly.registry import DEFAULT_POLICY, placement_for
 from trine.core.errors import InputError
 from trine.inputs.preset import Preset, load_preset
 from trine.sim.scenario import Scenario, Sweep
@@ -18,6 +19,8 @@ from trine.trace import Trace
 
 JOB_SETTINGS = ("trace.", "workload.")
 """Settings of jobs that are read or drawn; a world has its own jobs."""
+WORLD_SETTINGS = "world."
+"""Settings of a world that is drawn."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +46,26 @@ class Inputs:
 
 
 def make_scenario(inputs: Inputs, policy: Choice = "", placement: Choice = "", seed: int = 0) -> Scenario:
-    """One run; ``fifo`` with ``packed-sticky`` where neither the caller nor the preset names another."""
+    """One run; what neither the caller nor the preset names is trine, and the placement that goes with the policy."""
     preset = inputs.chosen_preset()
     base = _base(inputs, preset)
-    where = placement or preset.placement or base.placement
-    return replace(base, policy=policy or preset.policy or "fifo", placement=where, seed=seed)
+    policy = policy or preset.policy or DEFAULT_POLICY
+    where = placement or preset.placement or placement_for(policy)
+    return replace(base, policy=policy, placement=where, seed=seed)
 
 
 def make_sweep(inputs: Inputs, policies: Sequence[Choice], placements: Sequence[Choice], seeds: Sequence[int]) -> Sweep:
-    """Every policy with every placement and seed; what is empty comes from the preset."""
+    """Every policy with every placement and seed; what is empty comes from the preset.
+
+    Without placements, every policy runs with the one that goes with it.
+    """
     preset = inputs.chosen_preset()
     for option, choices in (("--policies", policies), ("--placements", placements)):
         _check_different(option, choices)
     return Sweep(
         _base(inputs, preset),
-        tuple(policies) or preset.policies or (preset.policy or "fifo",),
-        tuple(placements) or preset.placements or (preset.placement or "packed-sticky",),
+        tuple(policies) or preset.policies or (preset.policy or DEFAULT_POLICY,),
+        tuple(placements) or preset.placements or ((preset.placement,) if preset.placement else ()),
         tuple(seeds) or parse_seeds(preset.seeds or "0"),
     )
 
@@ -88,6 +95,8 @@ def _check_different(option: str, choices: Sequence[Choice]) -> None:
 
 def _base(inputs: Inputs, preset: Preset) -> Scenario:
     """The preset with the inputs on top; a trace that is given replaces the preset's workload and vice versa."""
+    if preset.world and not (inputs.world or inputs.trace or inputs.workload or inputs.cluster):
+        inputs = replace(inputs, world=preset.world)
     if inputs.world:
         return _in_world(inputs, preset)
     spec = inputs.cluster or preset.cluster
@@ -110,13 +119,14 @@ def _base(inputs: Inputs, preset: Preset) -> Scenario:
         throughputs=inputs.throughputs or preset.throughputs,
         prices=inputs.prices or preset.prices,
         authors=preset.authors,
-        values=preset.settings | dict(inputs.values),
+        values={k: v for k, v in preset.settings.items() if not k.startswith(WORLD_SETTINGS)} | dict(inputs.values),
     )
 
 
 def _in_world(inputs: Inputs, preset: Preset) -> Scenario:
     """The world in place of the preset's jobs and cluster; settings of those jobs are left out with them."""
-    settings = {k: v for k, v in preset.settings.items() if not k.startswith(JOB_SETTINGS)}
+    left_out = JOB_SETTINGS if inputs.world == preset.world else (*JOB_SETTINGS, WORLD_SETTINGS)
+    settings = {k: v for k, v in preset.settings.items() if not k.startswith(left_out)}
     return Scenario(
         cluster=inputs.cluster,
         trace=inputs.trace,
