@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
 
-.PHONY: run sim test training torch bench lint types imports docs wheel clean
+.PHONY: run sim test training torch bench lint types imports docs notebooks wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -41,6 +41,10 @@ imports: $(VENV)/.ready-dev
 # The reference pages that are made from the code; a test keeps them up to date.
 docs: $(VENV)/.ready
 	$(BIN)/python docs/reference.py
+
+# What the cells of the notebooks show, stored in them; a test keeps it up to date.
+notebooks: $(VENV)/.ready
+	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev
