@@ -10,8 +10,8 @@ import pytest
 
 from tests.server.site import spec
 from trine.core.errors import InputError
-from trine.executor.local.removal import remove_tree
-from trine.executor.local.storage import LocalStorage
+from trine.executor.attempt.removal import remove_tree
+from trine.executor.attempt.storage import DirectoryStorage
 from trine.server.live_job import LiveJob
 from trine.server.prune import Pruner, Retention, keep_seconds
 from trine.server.state import LiveState
@@ -32,11 +32,11 @@ def site(tmp_path: Path, retention: Retention, busy: tuple[str, ...] = ()) -> Pr
         (tmp_path / "jobs" / number / "log").write_text("hello\n")
     os.utime(tmp_path / "jobs" / "5", (0, NOW - 50 * DAY_S))
     (tmp_path / "jobs" / "notes").mkdir()
-    return Pruner(LocalStorage(tmp_path), retention, lambda: LiveState(jobs), lambda: busy, lambda: NOW)
+    return Pruner(DirectoryStorage(tmp_path), retention, lambda: LiveState(jobs), lambda: busy, lambda: NOW)
 
 
 def jobs_of(pruner: Pruner) -> Path:
-    assert isinstance(pruner.storage, LocalStorage)
+    assert isinstance(pruner.storage, DirectoryStorage)
     return pruner.storage.jobs
 
 

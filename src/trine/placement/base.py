@@ -122,6 +122,8 @@ class Placement(ABC):
     """Jobs at the head of the order that fit together choose in order of their class, most sensitive first."""
     weighs_moves: ClassVar[bool] = False
     """A running job moves only if it gains more time over its remaining work than the move costs."""
+    reads_chips: ClassVar[bool] = False
+    """Chooses among GPUs of one type by their scores: of no use where it cannot have the very GPUs that it names."""
     relocates: bool = True
     """Sticky, it may be asked for a better place for a running job, under policies that relocate; false where chance
     decides."""

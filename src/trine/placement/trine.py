@@ -37,6 +37,7 @@ class TrinePlacement(Placement):
 
     name: ClassVar[str] = "trine"
     title: ClassVar[str] = "fastest by chip and network together, least damage among equals"
+    reads_chips: ClassVar[bool] = True
     sticky = True
 
     _ranked: dict[tuple[str, int, int], Ranked] = field(default_factory=dict, init=False, repr=False)

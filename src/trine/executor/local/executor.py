@@ -19,9 +19,15 @@ from typing import ClassVar
 
 from trine.core.cluster import Cluster
 from trine.core.params import param
+from trine.executor.attempt import rundir
+from trine.executor.attempt.processes import is_same
+from trine.executor.attempt.spec import LaunchRefused, check_form, check_user, make_spec
+from trine.executor.attempt.state_dir import StateDir
+from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
     AttemptExited,
     AttemptStarted,
+    Capabilities,
     Event,
     Handle,
     JobLease,
@@ -30,25 +36,12 @@ from trine.executor.base import (
     Placement,
 )
 from trine.executor.faults import describe
-from trine.executor.local import rundir
+from trine.executor.host import Host
 from trine.executor.local.attempt import Attempt
-from trine.executor.local.host import Host
 from trine.executor.local.inventory import discover, nodes_of
-from trine.executor.local.launch import (
-    LaunchRefused,
-    StateDir,
-    cgroup_name,
-    check_form,
-    check_user,
-    free_port,
-    make_spec,
-    send_signal,
-    spawn_supervisor,
-)
-from trine.executor.local.node_states import NodeStates, check_holders, may_pair
-from trine.executor.local.processes import is_same
-from trine.executor.local.storage import LocalStorage
-from trine.executor.local.watch import EventQueue, Watch
+from trine.executor.local.launch import cgroup_name, free_port, send_signal, spawn_supervisor
+from trine.executor.node_states import NodeStates, check_holders, may_pair
+from trine.executor.watch import EventQueue, Watch
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +59,10 @@ class LocalEngine:
 
     def find_nodes(self, described: Cluster | None) -> list[NodeInfo]:
         return discover() if described is None else nodes_of(described)
+
+    def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:  # noqa: ARG002 - alike everywhere
+        # Root becomes the user whose job it is, with that user's rights only; any other account runs all as itself.
+        return Capabilities(exact_gpus=True, shares_gpus=True, separates_users=os.geteuid() == 0)
 
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> LocalExecutor:
         return LocalExecutor(
@@ -87,8 +84,6 @@ class LocalExecutor:
     from, ``cordoned`` the nodes (with reasons) that take no jobs, ``reserve_bytes`` what must be free on the disk of
     ``state_dir`` for a job to start (by default 64 MiB or 1 % of the disk, whichever is smaller)."""
 
-    shares_gpus = True
-
     def __init__(
         self,
         state_dir: str | Path,
@@ -104,7 +99,7 @@ class LocalExecutor:
     ) -> None:
         self._state, self._api_url, self._environ, self._cgroups = StateDir(Path(state_dir)), api_url, environ, cgroups
         self._clock = clock
-        self.storage = LocalStorage(Path(state_dir))
+        self.storage = DirectoryStorage(Path(state_dir))
         self._host = Host(Path(state_dir), reserve_bytes)
         self._lock = threading.RLock()
         self._attempts: dict[Handle, Attempt] = {}
@@ -144,13 +139,13 @@ class LocalExecutor:
             try:
                 self._launch(lease)
             except LaunchRefused as refusal:
-                self._launch_failed(lease.handle, str(refusal), refusal.host_fault)
+                self._launch_failed(lease.handle, str(refusal), refusal.passing)
             except (OSError, MemoryError) as error:
                 # Nothing that the user named has been touched yet: whatever went wrong, the job is not to blame.
-                self._launch_failed(lease.handle, f"cannot be started: {_why(error)}", host_fault=True)
+                self._launch_failed(lease.handle, f"cannot be started: {_why(error)}", passing=True)
             except Exception as error:  # of ours; whatever it is, the daemon has other jobs to care for
                 _log.exception("%s cannot be launched", lease.handle)
-                self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", host_fault=True)
+                self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", passing=True)
         return lease.handle
 
     def _report_again(self, attempt: Attempt) -> None:
@@ -174,7 +169,7 @@ class LocalExecutor:
         check_user(lease.run_as)
         self._state.check_paths(lease)
         if unknown := self._unknown():
-            raise LaunchRefused(unknown, host_fault=True)
+            raise LaunchRefused(unknown, passing=True)
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         run_dir = self._state.run_dir(lease.handle)
@@ -183,8 +178,8 @@ class LocalExecutor:
         self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, cgroup))
         self._adopt(lease.handle)
 
-    def _launch_failed(self, handle: Handle, reason: str, host_fault: bool = False) -> None:
-        self._queue.put(LaunchFailed(handle, self._clock(), reason, host_fault))
+    def _launch_failed(self, handle: Handle, reason: str, passing: bool = False) -> None:
+        self._queue.put(LaunchFailed(handle, self._clock(), reason, passing))
 
     def renew(self, handle: Handle, lease_s: float | None) -> None:
         with self._lock:

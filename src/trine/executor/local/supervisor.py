@@ -16,11 +16,11 @@ import sys
 import time
 
 from trine.executor.accounts import find_user
+from trine.executor.attempt import rundir
+from trine.executor.attempt.cgroup import Cgroup, make_cgroup
+from trine.executor.attempt.processes import adopt_orphans, descendants, identity, parents, send
+from trine.executor.attempt.rank import STALE_EXIT, StaleLease, become, stay_with
 from trine.executor.faults import describe, is_host_fault
-from trine.executor.local import rundir
-from trine.executor.local.cgroup import Cgroup, make_cgroup
-from trine.executor.local.processes import adopt_orphans, descendants, identity, parents, send
-from trine.executor.local.rank import STALE_EXIT, StaleLease, become, stay_with
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:

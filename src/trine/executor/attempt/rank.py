@@ -1,6 +1,6 @@
 """Makes a fresh process one rank of a job: checks the lease, sets the environment, drops to the user, runs the
 command. Standard library only; a supervisor calls it after a fork, other engines run
-``python -m trine.executor.local.rank RUN_DIR RANK EPOCH``."""
+``python -m trine.executor.attempt.rank RUN_DIR RANK EPOCH``."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH103, PTH118, PTH120, PTH208
@@ -15,8 +15,8 @@ import time
 import warnings  # noqa: F401 - exec needs it, and the job's user may not be able to read Python's files
 
 from trine.executor.accounts import find_user
-from trine.executor.local import rundir
-from trine.executor.local.processes import die_with_parent
+from trine.executor.attempt import rundir
+from trine.executor.attempt.processes import die_with_parent
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
