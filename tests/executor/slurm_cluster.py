@@ -271,11 +271,11 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(nodes: int = 4, gpus: int = 2, *, typed: bool = True, nodes_per_rack: int = 2) -> Iterator[SlurmCluster]:
+def slurm_cluster(nodes: int = 4, gpus: int = 2, *, typed: bool = True) -> Iterator[SlurmCluster]:
     """A cluster for as long as the block lasts; skips the test where there is no Slurm."""
     if why := missing():
         pytest.skip(why)
-    cluster = SlurmCluster(nodes, gpus, typed=typed, nodes_per_rack=nodes_per_rack)
+    cluster = SlurmCluster(nodes, gpus, typed=typed)
     try:
         cluster.start()
         yield cluster

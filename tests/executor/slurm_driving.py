@@ -24,6 +24,8 @@ TIMES = Times(look_s=0.05, ask_s=0.3, pending_s=15.0, visible_s=0.3, cancel_s=3.
 class SlurmDriving:
     """As ``tests.executor.driving.Engine``."""
 
+    shares_gpus = False
+
     def __init__(self, times: Times = TIMES, timeout_s: float = 10.0) -> None:
         self.times, self.timeout_s = times, timeout_s
         self._cluster: SlurmCluster | None = None
@@ -71,6 +73,3 @@ class SlurmDriver(Driver):
     @property
     def cluster(self) -> SlurmCluster:
         return self.engine.cluster
-
-
-__all__ = ["TIMES", "SlurmDriver", "SlurmDriving"]

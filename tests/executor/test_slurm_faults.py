@@ -84,7 +84,7 @@ def test_jobs_run_on_while_the_controller_is_away_and_none_is_taken_as_lost(driv
     driver.until(lambda event: isinstance(event, EngineDown), "that Slurm is away")
     assert isinstance(driver.executor.inventory(), Unreachable)
     assert "Slurm cannot be asked" in driver.executor.trouble()
-    assert set(driver.executor.list_handles()) == {runs, ends}
+    assert set(driver.handles()) == {runs, ends}
     assert driver.exited(ends).kind == "done", "its own record tells of its end, whether or not Slurm does"
     driver.executor.preempt(runs, 20.0)
     assert driver.exited(runs).kind == "preempted", "the request to stop goes by a file"
@@ -128,7 +128,7 @@ def test_an_engine_that_is_away_at_the_start_is_waited_for(driver: SlurmDriver) 
     driver.cluster.kill_controller()
     driver.reopen()
     driver.until(lambda event: isinstance(event, EngineDown), "that Slurm is away")
-    assert set(driver.executor.list_handles()) == {runs, ends}
+    assert set(driver.handles()) == {runs, ends}
     driver.started(runs)
     assert driver.exited(ends).kind == "done"
     driver.cluster.restart_controller()
@@ -193,7 +193,7 @@ def occupy(cluster: SlurmCluster, name: str, gpu: int) -> str:
     return job
 
 
-def test_a_job_that_slurm_keeps_waiting_is_withdrawn_and_may_be_started_again(driving: SlurmDriving, tmp_path: Path) -> None:
+def test_a_job_that_slurm_keeps_waiting_is_withdrawn_for_now(driving: SlurmDriving, tmp_path: Path) -> None:
     driving.times = replace(TIMES, pending_s=2.0)
     driver = SlurmDriver(driving, tmp_path / "state")
     try:
@@ -303,8 +303,10 @@ def wrapper(directory: Path, program: str, script: str) -> dict[str, str]:
 
 def test_a_launch_whose_answer_is_lost_runs_once(driving: SlurmDriving, tmp_path: Path) -> None:
     """Slurm took the job, and the connection broke before it could say so."""
-    lost = f"test -e {tmp_path}/once && exec /usr/bin/sbatch \"$@\"; touch {tmp_path}/once; /usr/bin/sbatch \"$@\" >&2; " \
+    lost = (
+        f'test -e {tmp_path}/once && exec /usr/bin/sbatch "$@"; touch {tmp_path}/once; /usr/bin/sbatch "$@" >&2; '
         "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1"
+    )
     environ = wrapper(tmp_path / "bin", "sbatch", lost)
     driver = SlurmDriver(driving, tmp_path / "state")
     driver.executor.close()

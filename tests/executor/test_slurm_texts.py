@@ -66,8 +66,9 @@ def test_lists_of_hosts_are_written_out(hosts: str, names: list[str]) -> None:
 def test_types_that_end_with_the_index_name_single_gpus() -> None:
     assert types_by_index(["g1", "g0"]) == ("g0", "g1")
     assert types_by_index(["v100_0", "v100_1", "v100_2"]) == ("v100_0", "v100_1", "v100_2")
-    assert types_by_index(["v100"]) == () and types_by_index(["a100_1", "a100_2"]) == ()
-    assert types_by_index(["a0", "b1"]) == ()
+    assert (
+        types_by_index(["a100_1", "a100_2"]) == types_by_index(["a0", "b1"]) == types_by_index(["h200", "h200"]) == ()
+    )
     assert gpu_types("gpu:v100:4(S:0-1),shard:8,gpu:2") == [("v100", 4), ("", 2)]
 
 
@@ -94,6 +95,15 @@ def test_whether_a_node_takes_jobs_and_why_not(state: str, reason: str, up: bool
     assert (found.up, found.open, found.reason) == (up, opened, why)
     info = found.info()
     assert (info.up, info.schedulable, info.reason) == (up, up and opened, why)
+
+
+@pytest.mark.parametrize(
+    ("gres", "model"),
+    [("gpu:v100:1", "v100"), ("gpu:v100_0:1", "v100"), ("gpu:g0:1", "gpu"), ("gpu:h100:1", "h100"), ("gpu:1", "gpu")],
+)
+def test_the_type_of_a_single_gpu_is_read_off_its_gres(gres: str, model: str) -> None:
+    (found,) = parse_nodes(line(gres=gres, used=""))
+    assert (found.gpu_type, found.gpus) == (model, 1)
 
 
 def test_without_a_type_per_gpu_only_whole_nodes_are_told_apart() -> None:

@@ -28,7 +28,7 @@ def workers_of(text: str, values: dict[str, Any], sweep: Sweep, out: Path | None
         raise unknown_name("--workers", "number of processes or engine", text, registry.POOLS)
     own = {name.removeprefix(ENGINE_SETTING): value for name, value in settings.items()}
     work_through = registry.pool(text, own)
-    place = (out.absolute().parent if out else Path.cwd())
+    place = out.absolute().parent if out else Path.cwd()
 
     def on_cluster(work: Callable[[Any], Any], todo: Sequence[Any], done: Done) -> list[Any]:
         return work_through(work, todo, done, place, _digest(sweep))

@@ -1,5 +1,5 @@
 """How leases get to Slurm's nodes: as batch jobs of their own, or as steps inside one allocation that the user has
-already (the pilot). Every method but ``make_spec`` may block for as long as a command may take."""
+already (the pilot). Every method may block for as long as a command may take."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from trine.core.cluster import Cluster
 from trine.executor.attempt import rundir
-from trine.executor.base import Handle, JobLease
+from trine.executor.base import Handle
 from trine.executor.slurm.attempt import SlurmAttempt, handle_of
 from trine.executor.slurm.commands import BatchJob, Slurm, SlurmRefused, SlurmUnreachable
 from trine.executor.slurm.inventory import SlurmNode, fields, find_nodes
@@ -46,11 +45,6 @@ class Answer(NamedTuple):
 class Carrier(Protocol):
     """Carries leases out. Raises ``SlurmUnreachable`` and ``SlurmRefused``."""
 
-    def make_spec(
-        self, lease: JobLease, run_dir: Path, environ: Mapping[str, str], api_url: str, taken: set[int]
-    ) -> dict[str, Any]:
-        """All that leader and parts must know; ``taken``: ports of other attempts."""
-
     def submit(self, attempt: SlurmAttempt) -> None: ...
 
     def ask(self, running: Sequence[SlurmAttempt]) -> Answer:
@@ -65,6 +59,17 @@ class Carrier(Protocol):
 
     def explain_end(self, attempt: SlurmAttempt) -> str:
         """What Slurm knows about a job that ended before it began, in a few words; empty: nothing."""
+
+
+def complete_spec(
+    attempt: SlurmAttempt, nodes: Mapping[str, SlurmNode], held: Mapping[str, Sequence[int]], interface: str
+) -> None:
+    """Add what only Slurm knows to what leader and parts read: where the ranks meet, and which GPUs of each node the
+    job holds, in the order in which Slurm numbers them for it."""
+    first = attempt.spec["placement"][0][0]
+    attempt.spec["master_addr"], attempt.spec["interface"] = nodes[first].address, interface
+    attempt.spec["held"] = {node: sorted(gpus) for node, gpus in held.items()}
+    rundir.write_json(str(attempt.run_dir / rundir.SPEC), attempt.spec)
 
 
 @dataclass
@@ -83,14 +88,13 @@ class BatchCarrier:
     _nodes: dict[str, SlurmNode] = field(default_factory=dict)
     _nodes_asked_s: float = float("-inf")
 
-    def make_spec(
-        self, lease: JobLease, run_dir: Path, environ: Mapping[str, str], api_url: str, taken: set[int]
-    ) -> dict[str, Any]:
-        raise NotImplementedError
-
     def submit(self, attempt: SlurmAttempt) -> None:
         placement = tuple((node, tuple(gpus)) for node, gpus in attempt.spec["placement"])
+        if not self._nodes:  # nobody has asked for them yet
+            self._ask_nodes()
         parts = components(placement, self._nodes, self.wanted)
+        held = {node: gpus if self._nodes[node].gres else range(self._nodes[node].gpus) for node, gpus in placement}
+        complete_spec(attempt, self._nodes, held, self.interface)
         leader = boot(LEADER, self.python, str(attempt.run_dir), *step_arguments(parts))
         script = batch_script(str(attempt.run_dir), str(attempt.run_dir / rundir.SUPERVISOR_LOG), leader)
         self.slurm.submit(sbatch_arguments(parts, self.wanted, self.state_id, attempt.handle), script)
@@ -99,15 +103,19 @@ class BatchCarrier:
         """Nodes first: a job that ends between the two questions is then still seen as ours."""
         nodes = None
         if time.monotonic() - self._nodes_asked_s >= self.nodes_s:
-            nodes = find_nodes(self.slurm, self.wanted.partition, self.described)
-            self._nodes = {node.name: node for node in nodes}
-            self._nodes_asked_s = time.monotonic()
+            nodes = self._ask_nodes()
         jobs: dict[Handle, list[BatchJob]] = {}
         prefix = comment(self.state_id, Handle("", 0)).removesuffix("/0")
         for job in self.slurm.jobs(job_name(self.state_id)):
             if handle := handle_of(job.comment, prefix):
                 jobs.setdefault(handle, []).append(job)
         return Answer(jobs, nodes)
+
+    def _ask_nodes(self) -> list[SlurmNode]:
+        nodes = find_nodes(self.slurm, self.wanted.partition, self.described)
+        self._nodes = {node.name: node for node in nodes}
+        self._nodes_asked_s = time.monotonic()
+        return nodes
 
     def cancel(self, attempt: SlurmAttempt, pending_only: bool) -> None:
         if attempt.ids:

@@ -39,9 +39,7 @@ class SlurmEngine:
     account: str = param("", "the account that jobs are charged to; empty: the user's default")
     options: tuple[str, ...] = param((), "more options of sbatch, such as --qos=high,--reservation=trine")
     cpus_per_gpu: int | None = param(None, "cores per GPU; by default the node's share of them", minimum=1)
-    memory_per_gpu_mib: int | None = param(
-        None, "memory per GPU in MiB; by default the node's share of it", minimum=1
-    )
+    memory_per_gpu_mib: int | None = param(None, "memory per GPU in MiB; by default the node's share of it", minimum=1)
     poll_s: float = param(2.0, "seconds between two questions to Slurm about all jobs", minimum=0.05)
     nodes_s: float = param(5.0, "seconds between two questions to Slurm about the nodes", minimum=0.05)
     look_s: float = param(0.25, "seconds between two looks at what running jobs report", minimum=0.01)
@@ -49,12 +47,8 @@ class SlurmEngine:
     pending_s: float = param(
         60.0, "seconds that Slurm may keep a job waiting before it is withdrawn and placed anew", minimum=0.1
     )
-    visible_s: float = param(
-        5.0, "seconds until a file that is written on one node is seen on all others", minimum=0.0
-    )
-    cancel_s: float = param(
-        10.0, "seconds after the end of its grace at which a job is ended by scancel", minimum=0.0
-    )
+    visible_s: float = param(5.0, "seconds until a file that is written on one node is seen on all others", minimum=0.0)
+    cancel_s: float = param(10.0, "seconds after the end of its grace at which a job is ended by scancel", minimum=0.0)
     drain: bool = param(True, "drain nodes in Slurm, too, when they are drained here; needs the rights of an operator")
     python: str = param("", "Python on the nodes; empty: the one that runs the daemon, which nodes must see")
     interface: str = param("", "network interface of the ranks on the nodes (GLOO_SOCKET_IFNAME); empty: their choice")
@@ -109,10 +103,10 @@ class SlurmEngine:
         return Resources(self.partition, self.account, self.options, self.cpus_per_gpu, self.memory_per_gpu_mib)
 
     def _carrier(self, own_id: str) -> Carrier:
+        places = (self.python, self.interface, self.described)
         if self.within_allocation:
             allocation = find_allocation(self.allocation, self.environ)
-            return StepCarrier(self.slurm, own_id, allocation, self.python, self.interface)
-        places = (self.python, self.interface, self.described)
+            return StepCarrier(self.slurm, own_id, allocation, *places)
         return BatchCarrier(self.slurm, own_id, self.resources, *places, self.nodes_s, self.drain)
 
     def _check_rights(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trine.executor.attempt import rundir
-from trine.executor.attempt.spec import LaunchRefused, check_form, check_user
+from trine.executor.attempt.spec import LaunchRefused, check_form, check_user, make_spec
 from trine.executor.attempt.state_dir import StateDir
 from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
@@ -42,6 +42,7 @@ from trine.executor.slurm.attempt import SlurmAttempt
 from trine.executor.slurm.carriers import Answer, Carrier
 from trine.executor.slurm.commands import SlurmRefused, SlurmUnreachable
 from trine.executor.slurm.nodes import Occupancy
+from trine.executor.slurm.submission import choose_port
 from trine.executor.watch import EventQueue
 
 _log = logging.getLogger(__name__)
@@ -83,11 +84,8 @@ class SlurmExecutor:
     ) -> None:
         self._carrier, self._times, self._clock = carrier, times, clock
         self._environ, self._api_url = environ, api_url
-        self._state, self.storage, self._host = (
-            StateDir(Path(state_dir)),
-            DirectoryStorage(Path(state_dir)),
-            Host(Path(state_dir), None),
-        )
+        self._state, self.storage = StateDir(Path(state_dir)), DirectoryStorage(Path(state_dir))
+        self._host = Host(Path(state_dir), None)
         self._lock = threading.RLock()
         self._attempts: dict[Handle, SlurmAttempt] = {}
         self._queue = EventQueue()
@@ -95,7 +93,7 @@ class SlurmExecutor:
         self._occupancy = Occupancy()
         self._silent: set[str] = set()
         """Nodes that did not answer Slurm when it was last asked."""
-        self._away: str | None = ""
+        self._away = ""
         """Why Slurm cannot be asked; empty: it can."""
         self._asked_s = -math.inf
         """When the question was put that was answered last."""
@@ -184,14 +182,11 @@ class SlurmExecutor:
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         run_dir = self._state.run_dir(lease.handle)
-        spec = self._carrier.make_spec(lease, run_dir, self._environ, self._api_url, self._ports())
-        self._state.prepare(lease, spec)
+        port = choose_port(run_dir, {int(attempt.spec.get("port", 0)) for attempt in self._running()})
+        self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, ""))
         attempt = self._adopt(lease.handle)
         attempt.ask_first_s = -math.inf  # nobody but this call can have submitted it
         self._submit(attempt)
-
-    def _ports(self) -> set[int]:
-        return {int(attempt.spec.get("port", 0)) for attempt in self._running()}
 
     def _launch_failed(self, handle: Handle, reason: str, passing: bool = False) -> None:
         self._queue.put(LaunchFailed(handle, self._clock(), reason, passing))
@@ -461,9 +456,16 @@ class SlurmExecutor:
                 self._unlaunched(attempt, attempt.withdrawn)
             else:
                 self._explain_unlaunched(attempt)
-        elif now_s >= attempt.over_from_s + self._times.visible_s:
-            if attempt.ended_in_slurm(self._silent) or now_s >= attempt.fenced_s:
-                self._end(attempt, attempt.record_loss(self._clock(), attempt.why_over()))
+        elif now_s >= attempt.over_from_s + self._times.visible_s and self._is_proven(attempt, now_s):
+            self._lost(attempt)
+
+    def _is_proven(self, attempt: SlurmAttempt, now_s: float) -> bool:
+        return attempt.ended_in_slurm(self._silent) or now_s >= attempt.fenced_s
+
+    def _lost(self, attempt: SlurmAttempt) -> None:
+        step = rundir.last_step(str(attempt.run_dir))
+        why, at_s = attempt.why_over(), self._clock()
+        self._end(attempt, attempt.record(kind="lost", rc=_KILLED_RC, reason=why, t=at_s, step=step))
 
     def _stopped_before_start(self, attempt: SlurmAttempt) -> None:
         if not attempt.withdraw():

@@ -148,8 +148,12 @@ def _why(reason: str, state: str, takes_jobs: bool) -> str:
 
 def _model(name: str, types: Sequence[tuple[str, int]], gres: Sequence[str]) -> str:
     if gres:
-        model = gres[0][: -len("0")].rstrip("_-.").lower()
-        return "gpu" if model in _NO_MODEL else model
+        prefix = gres[0][: -len("0")]
+        model = prefix.rstrip("_-.").lower()
+        if model in _NO_MODEL:
+            return "gpu"
+        # Of a single GPU of type v100 the 0 is no index.
+        return gres[0].lower() if len(gres) == 1 and prefix == prefix.rstrip("_-.") else model
     kinds = sorted({kind for kind, _ in types})
     if len(kinds) > 1:
         found = f"node {name} has GPUs of types {', '.join(kinds)}"

@@ -7,16 +7,14 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.executor.attempt import rundir
 from trine.executor.attempt.processes import is_same
-from trine.executor.base import Handle, JobLease
+from trine.executor.base import Handle
 from trine.executor.slurm.attempt import SlurmAttempt
-from trine.executor.slurm.carriers import LEADER, Answer, make_spec
+from trine.executor.slurm.carriers import LEADER, Answer, complete_spec
 from trine.executor.slurm.commands import BatchJob, Slurm, SlurmRefused
 from trine.executor.slurm.inventory import SlurmNode, described_nodes, expand_hosts, find_racks, parse_nodes
 from trine.executor.slurm.submission import boot, comment, overlap_arguments
@@ -77,17 +75,15 @@ class StepCarrier:
     allocation: str
     python: str = ""
     interface: str = ""
+    described: Cluster | None = None
     _nodes: dict[str, SlurmNode] = field(default_factory=dict)
     _leaders: dict[Handle, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def make_spec(
-        self, lease: JobLease, run_dir: Path, environ: Mapping[str, str], api_url: str, taken: set[int]
-    ) -> dict[str, Any]:
-        held = {name: node.all_indices for name, node in self._nodes.items()}
-        return make_spec(lease, run_dir, environ, api_url, taken, self._nodes, self.interface, held)
-
     def submit(self, attempt: SlurmAttempt) -> None:
         nodes = [node for node, _ in attempt.spec["placement"]]
+        if not self._nodes:  # nobody has asked for them yet
+            self._ask_nodes()
+        complete_spec(attempt, self._nodes, {node: self._nodes[node].all_indices for node in nodes}, self.interface)
         step = overlap_arguments(self.allocation, nodes, comment(self.state_id, attempt.handle))
         with (attempt.run_dir / rundir.SUPERVISOR_LOG).open("ab") as log:
             self._leaders[attempt.handle] = subprocess.Popen(
@@ -105,12 +101,16 @@ class StepCarrier:
         self._leaders = {handle: leader for handle, leader in self._leaders.items() if leader.poll() is None}
         jobs = {attempt.handle: self._jobs_of(attempt, steps) for attempt in running}
         try:
-            nodes = allocated_nodes(self.slurm, self.allocation, None)
-            self._nodes = {node.name: node for node in nodes}
+            nodes = self._ask_nodes()
         except (InputError, SlurmRefused):  # over: its time is up, or somebody ended it
             why = f"the allocation {self.allocation} has ended"
             nodes = [replace(node, open=False, reason=why) for node in self._nodes.values()]
         return Answer(jobs, nodes)
+
+    def _ask_nodes(self) -> list[SlurmNode]:
+        nodes = allocated_nodes(self.slurm, self.allocation, self.described)
+        self._nodes = {node.name: node for node in nodes}
+        return nodes
 
     def _jobs_of(self, attempt: SlurmAttempt, steps: Mapping[str, list[str]]) -> list[BatchJob]:
         """A lease is active while its leader or its step is there; a step that is over does not come back."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from trine.executor.slurm.inventory import SlurmNode
 
 NOT_VISIBLE_RC = 97
 """The batch script found no directory of the attempt on its node."""
+_PORTS = range(20_000, 30_000)  # below those that the kernel hands out for outgoing connections
 _SOURCE = str(Path(__file__).parents[3])
 
 
@@ -117,6 +119,14 @@ def overlap_arguments(allocation: str, nodes: Sequence[str], name: str) -> list[
         *("--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none", f"--nodes={len(nodes)}"),
         *(f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"),
     ]
+
+
+def choose_port(run_dir: Path, taken: Collection[int]) -> int:
+    """A port for the ranks to meet at, of no other attempt of this executor. Whether it is free on a node that is not
+    this one cannot be asked: where the search begins depends on the whole path, so that daemons seldom choose alike."""
+    first = zlib.crc32(str(run_dir).encode()) % len(_PORTS)
+    ports = (_PORTS[(first + offset) % len(_PORTS)] for offset in range(len(_PORTS)))
+    return next(port for port in ports if port not in taken)
 
 
 def source_directory() -> str:

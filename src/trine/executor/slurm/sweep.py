@@ -74,7 +74,8 @@ class SlurmPool(Generic[Item, Outcome]):
     @cached_property
     def digest(self) -> str:
         """Of all that the outcomes follow from: the same sweep finds its results again, another never does."""
-        return hashlib.blake2b(pickle.dumps((__version__, self.inputs, self.work, list(self.todo))), digest_size=8).hexdigest()
+        everything = pickle.dumps((__version__, self.inputs, self.work, list(self.todo)))
+        return hashlib.blake2b(everything, digest_size=8).hexdigest()
 
     @property
     def name(self) -> str:
