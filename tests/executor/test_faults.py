@@ -309,13 +309,13 @@ module.{name} = fail
             "did not start",
         ),
         (
-            _FAILS.format(module="local.supervisor", name="Supervisor", error="OSError(24, 'Too many')"),
+            _FAILS.format(module="local.supervisor", name="Part", error="OSError(24, 'Too many')"),
             "could not begin: Too",
         ),
-        (_FAILS.format(module="local.supervisor", name="_read_all", error="ValueError('a bug')"), "failed: a bug"),
+        (_FAILS.format(module="attempt.part", name="Part._read_all", error="ValueError('a bug')"), "failed: a bug"),
         (
             _FAILS.format(
-                module="local.supervisor", name="_make_log", error="OSError(28, 'No space left on device', _[0])"
+                module="attempt.part", name="_make_log", error="OSError(28, 'No space left on device', _[0])"
             ),
             ": No space left on device",  # whichever rank says so first
         ),

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from trine.executor.accounts import find_user
@@ -33,8 +34,25 @@ class LaunchRefused(Exception):  # noqa: N818 - an outcome, not an error of ours
         self.passing = passing
 
 
-def make_spec(lease: JobLease, environ: Mapping[str, str], port: int, api_url: str, cgroup: str) -> dict[str, Any]:
-    """All that a supervisor must know."""
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What an engine says of the machines that an attempt runs on. As it stands: all nodes are this machine."""
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """How other nodes reach a node; of nodes that are not named: loopback."""
+    interface: str = "lo"
+    """Over which collectives go; empty: the libraries choose."""
+    part_per_node: bool = False
+    """Every node has a part of its own; else one part runs all ranks."""
+    look_s: float | None = None
+    """Seconds between two looks at wishes to stop; ``None``: a signal says when to look."""
+
+
+def make_spec(
+    lease: JobLease, environ: Mapping[str, str], port: int, api_url: str, cgroup: str, site: Site | None = None
+) -> dict[str, Any]:
+    """All that the parts of an attempt must know. ``port`` 0: the first part finds one."""
+    site = site or Site()
     kept = {**_account(), **{name: environ[name] for name in INHERITED if name in environ}}
     if "PATH" in lease.env:
         kept = {name: value for name, value in kept.items() if name not in _ONLY_TOGETHER}
@@ -53,6 +71,10 @@ def make_spec(lease: JobLease, environ: Mapping[str, str], port: int, api_url: s
         "port": port,
         "api": api_url,
         "cgroup": cgroup,
+        "addresses": dict(site.addresses),
+        "interface": site.interface,
+        "parts": [[node] for node, _ in lease.placement] if site.part_per_node else [],
+        "look_s": site.look_s,
     }
 
 

@@ -39,7 +39,7 @@ from trine.executor.faults import describe
 from trine.executor.host import Host
 from trine.executor.local.attempt import Attempt
 from trine.executor.local.inventory import discover, nodes_of
-from trine.executor.local.launch import cgroup_name, free_port, send_signal, spawn_supervisor
+from trine.executor.local.launch import cgroup_name, port_for, send_signal, spawn_supervisor
 from trine.executor.node_states import NodeStates, check_holders, may_pair
 from trine.executor.watch import EventQueue, Watch
 
@@ -173,7 +173,7 @@ class LocalExecutor:
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         run_dir = self._state.run_dir(lease.handle)
-        port = free_port(run_dir, {attempt.spec.get("port", 0) for attempt in self._running()})
+        port = port_for(run_dir, {attempt.spec.get("port", 0) for attempt in self._running()})
         cgroup = cgroup_name(run_dir) if self._cgroups else ""
         self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, cgroup))
         self._adopt(lease.handle)

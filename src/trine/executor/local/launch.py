@@ -6,18 +6,17 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 import sys
-import zlib
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.part import SIGNALS
+from trine.executor.attempt.rendezvous import free_port
 from trine.executor.attempt.spec import DEFAULT_PATH, LaunchRefused
-from trine.executor.local.supervisor import READY_FD, SIGNALS
+from trine.executor.local.supervisor import READY_FD
 
-_PORTS = range(20_000, 30_000)  # below those that the kernel hands out for outgoing connections
 _SUPERVISOR = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[3])!r})
@@ -27,17 +26,12 @@ sys.exit(main(sys.argv[1:]))
 """Starts in half the time of ``python -m``: no site packages are looked through, no variables of ours obeyed."""
 
 
-def free_port(run_dir: Path, taken: Collection[int]) -> int:
-    """A port for the ranks to meet at, of no other lease, and one that no program listens on.
-
-    Where the search begins depends on the whole path: jobs of another state directory have the same numbers, and two
-    that look at the same time must not both find the same port free."""
-    first = zlib.crc32(str(run_dir).encode()) % len(_PORTS)
-    for offset in range(len(_PORTS)):
-        port = _PORTS[(first + offset) % len(_PORTS)]
-        if port not in taken and _can_bind(port):
-            return port
-    raise LaunchRefused(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are in use", passing=True)
+def port_for(run_dir: Path, taken: Collection[int]) -> int:
+    """A port for the ranks to meet at, of no attempt that runs."""
+    try:
+        return free_port(str(run_dir), taken)
+    except OSError as error:
+        raise LaunchRefused(str(error), passing=True) from None
 
 
 def cgroup_name(run_dir: Path) -> str:
@@ -71,13 +65,6 @@ def spawn_supervisor(run_dir: Path) -> tuple[int, int]:
     finally:
         os.close(report)
     return pid, ready
-
-
-def _can_bind(port: int) -> bool:
-    with socket.socket() as probe, suppress(OSError):
-        probe.bind(("127.0.0.1", port))
-        return True
-    return False
 
 
 def send_signal(pidfd: int, number: int) -> None:
