@@ -242,7 +242,8 @@ class SlurmCluster:
         program = shutil.which(command[0], path=_PATH) or command[0]
         with (self.base / "log" / f"{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
-                [program, *command[1:]],
+                # A test that is killed leaves none of them behind.
+                ["setpriv", "--pdeathsig", "KILL", program, *command[1:]],
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

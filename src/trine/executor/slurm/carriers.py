@@ -20,16 +20,15 @@ from trine.executor.slurm.submission import (
     NOT_VISIBLE_RC,
     Resources,
     batch_script,
-    boot,
     comment,
     components,
     job_name,
+    leader_command,
     sbatch_arguments,
     step_arguments,
 )
 
 DRAINED_BY_US = "trine: "
-LEADER = "trine.executor.slurm.leader"
 _EXIT_CODE = re.compile(r"(\d+):(\d+)")
 
 
@@ -66,8 +65,8 @@ def complete_spec(
 ) -> None:
     """Add what only Slurm knows to what leader and parts read: where the ranks meet, and which GPUs of each node the
     job holds, in the order in which Slurm numbers them for it."""
-    first = attempt.spec["placement"][0][0]
-    attempt.spec["master_addr"], attempt.spec["interface"] = nodes[first].address, interface
+    attempt.spec["addresses"] = {node: nodes[node].address for node in held}
+    attempt.spec["interface"] = interface
     attempt.spec["held"] = {node: sorted(gpus) for node, gpus in held.items()}
     rundir.write_json(str(attempt.run_dir / rundir.SPEC), attempt.spec)
 
@@ -95,7 +94,7 @@ class BatchCarrier:
         parts = components(placement, self._nodes, self.wanted)
         held = {node: gpus if self._nodes[node].gres else range(self._nodes[node].gpus) for node, gpus in placement}
         complete_spec(attempt, self._nodes, held, self.interface)
-        leader = boot(LEADER, self.python, str(attempt.run_dir), *step_arguments(parts))
+        leader = leader_command(self.python, str(attempt.run_dir), step_arguments(parts))
         script = batch_script(str(attempt.run_dir), str(attempt.run_dir / rundir.SUPERVISOR_LOG), leader)
         self.slurm.submit(sbatch_arguments(parts, self.wanted, self.state_id, attempt.handle), script)
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 
 from trine.executor.attempt import rundir
-from trine.executor.attempt.spec import LaunchRefused, check_form, check_user, make_spec
+from trine.executor.attempt.leader import conclude, write_end
+from trine.executor.attempt.spec import LaunchRefused, Site, check_form, check_user, make_spec
 from trine.executor.attempt.state_dir import StateDir
 from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
@@ -42,11 +43,12 @@ from trine.executor.slurm.attempt import SlurmAttempt
 from trine.executor.slurm.carriers import Answer, Carrier
 from trine.executor.slurm.commands import SlurmRefused, SlurmUnreachable
 from trine.executor.slurm.nodes import Occupancy
-from trine.executor.slurm.submission import choose_port
 from trine.executor.watch import EventQueue
 
 _log = logging.getLogger(__name__)
 _ORDER_THREADS = 4
+PART_LOOK_S = 0.2
+"""How often parts look whether they are to stop."""
 _KILLED_RC, _CHECKPOINTED_RC = 137, 85
 
 
@@ -181,9 +183,9 @@ class SlurmExecutor:
         self._state.check_paths(lease)
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
-        run_dir = self._state.run_dir(lease.handle)
-        port = choose_port(run_dir, {int(attempt.spec.get("port", 0)) for attempt in self._running()})
-        self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, ""))
+        # Where the ranks meet is added when it is submitted; a port is found on the node of the first of them.
+        site = Site(part_per_node=True, look_s=PART_LOOK_S)
+        self._state.prepare(lease, make_spec(lease, self._environ, 0, self._api_url, "", site))
         attempt = self._adopt(lease.handle)
         attempt.ask_first_s = -math.inf  # nobody but this call can have submitted it
         self._submit(attempt)
@@ -456,16 +458,17 @@ class SlurmExecutor:
                 self._unlaunched(attempt, attempt.withdrawn)
             else:
                 self._explain_unlaunched(attempt)
-        elif now_s >= attempt.over_from_s + self._times.visible_s and self._is_proven(attempt, now_s):
-            self._lost(attempt)
+        elif now_s >= attempt.over_from_s + self._times.visible_s:
+            self._conclude(attempt, now_s)
 
-    def _is_proven(self, attempt: SlurmAttempt, now_s: float) -> bool:
-        return attempt.ended_in_slurm(self._silent) or now_s >= attempt.fenced_s
-
-    def _lost(self, attempt: SlurmAttempt) -> None:
-        step = rundir.last_step(str(attempt.run_dir))
-        why, at_s = attempt.why_over(), self._clock()
-        self._end(attempt, attempt.record(kind="lost", rc=_KILLED_RC, reason=why, t=at_s, step=step))
+    def _conclude(self, attempt: SlurmAttempt, now_s: float) -> None:
+        """Its leader is gone without a record: the parts may have left theirs."""
+        end = conclude(str(attempt.run_dir), attempt.spec, attempt.why_over())
+        if end is None and (attempt.ended_in_slurm(self._silent) or now_s >= attempt.fenced_s):
+            end = {"kind": "lost", "rc": _KILLED_RC, "reason": attempt.why_over()}
+        if end is not None:
+            write_end(str(attempt.run_dir), end)
+            self._look.set()
 
     def _stopped_before_start(self, attempt: SlurmAttempt) -> None:
         if not attempt.withdraw():

@@ -14,10 +14,10 @@ from trine.executor.attempt import rundir
 from trine.executor.attempt.processes import is_same
 from trine.executor.base import Handle
 from trine.executor.slurm.attempt import SlurmAttempt
-from trine.executor.slurm.carriers import LEADER, Answer, complete_spec
+from trine.executor.slurm.carriers import Answer, complete_spec
 from trine.executor.slurm.commands import BatchJob, Slurm, SlurmRefused
 from trine.executor.slurm.inventory import SlurmNode, described_nodes, expand_hosts, find_racks, parse_nodes
-from trine.executor.slurm.submission import boot, comment, overlap_arguments
+from trine.executor.slurm.submission import comment, leader_command, overlap_arguments
 
 _GRANTED = re.compile(r"\bNodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S*)")
 _INDICES = re.compile(r"gpu[^,()]*\(IDX:([\d,-]+)\)")
@@ -87,7 +87,7 @@ class StepCarrier:
         step = overlap_arguments(self.allocation, nodes, comment(self.state_id, attempt.handle))
         with (attempt.run_dir / rundir.SUPERVISOR_LOG).open("ab") as log:
             self._leaders[attempt.handle] = subprocess.Popen(
-                boot(LEADER, self.python, str(attempt.run_dir), *step),
+                leader_command(self.python, str(attempt.run_dir), step),
                 env=self.slurm.variables(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

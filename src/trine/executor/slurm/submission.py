@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from trine.executor.slurm.inventory import SlurmNode
 
 NOT_VISIBLE_RC = 97
 """The batch script found no directory of the attempt on its node."""
-_PORTS = range(20_000, 30_000)  # below those that the kernel hands out for outgoing connections
 _SOURCE = str(Path(__file__).parents[3])
 
 
@@ -121,17 +119,15 @@ def overlap_arguments(allocation: str, nodes: Sequence[str], name: str) -> list[
     ]
 
 
-def choose_port(run_dir: Path, taken: Collection[int]) -> int:
-    """A port for the ranks to meet at, of no other attempt of this executor. Whether it is free on a node that is not
-    this one cannot be asked: where the search begins depends on the whole path, so that daemons seldom choose alike."""
-    first = zlib.crc32(str(run_dir).encode()) % len(_PORTS)
-    ports = (_PORTS[(first + offset) % len(_PORTS)] for offset in range(len(_PORTS)))
-    return next(port for port in ports if port not in taken)
-
-
 def source_directory() -> str:
     """Where trine lies; leader and parts load it from there."""
     return _SOURCE
+
+
+def leader_command(python: str, run_dir: str, step: Sequence[str]) -> list[str]:
+    """Leads the attempt in ``run_dir``: one step of Slurm starts its parts, on every node the one of that node."""
+    part = boot("trine.executor.slurm.part", python, run_dir, "--node-from", "SLURMD_NODENAME")
+    return boot("trine.executor.attempt.leader", python, run_dir, "--", *step, *part)
 
 
 def boot(module: str, python: str = "", *arguments: str) -> list[str]:
