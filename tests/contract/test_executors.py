@@ -520,3 +520,69 @@ def test_who_shares_with_whom_is_known_after_a_restart(sharing: Driver) -> None:
     sharing.reopen()
     assert isinstance(sharing.run("third", A, epoch=2, shares_with="other"), LaunchFailed)
     assert set(sharing.handles()) >= {one, other}
+
+
+def test_a_script_that_knows_nothing_of_leases_is_ended_when_its_lease_is_over(driver: Driver) -> None:
+    """Nobody renews it: the daemon is gone, or cannot be reached from there."""
+    script = "trap '' TERM; while :; do sleep 0.02; done"
+    handle = driver.launch("j", A, B, command=("/bin/sh", "-c", script), lease_s=1.0, grace_s=0.2)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc, end.killed) == ("preempted", 128 + 9, True)
+    assert "lease" in end.reason
+    assert driver.engine.leftovers(driver.state) == []
+
+
+def test_a_lease_that_is_renewed_in_time_never_ends(driver: Driver) -> None:
+    handle = driver.launch("j", A, lease_s=1.0, grace_s=5.0, **LONG)
+    first = driver.progress(handle)
+    over_s = time.monotonic() + 2.5
+    while time.monotonic() < over_s:
+        driver.executor.renew(handle, 1.0)
+        driver.seen += driver.executor.wait_events(0.2)
+    assert not any(isinstance(event, AttemptExited) for event in driver.seen)
+    driver.progress(handle, first.step + 10)
+
+
+def test_ranks_that_fail_because_others_left_after_a_stop_are_no_failures(driver: Driver) -> None:
+    gone = driver.scratch / "gone"
+    leaves = f"trap 'touch {gone}; exit 85' TERM; echo ready; while :; do sleep 0.02; done"
+    fails = f"trap '' TERM; echo ready; while [ ! -e {gone} ]; do sleep 0.02; done; exit 1"
+    script = f"if [ $RANK = 0 ]; then {leaves}; else {fails}; fi"
+    handle = driver.launch("j", A, B, command=("/bin/sh", "-c", script))
+    until(lambda: all("ready" in driver.engine.log(driver.state, "j", rank) for rank in (0, 1)), "both ranks")
+    driver.executor.preempt(handle, 20.0)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc, end.killed) == ("preempted", 1, False)
+
+
+def test_a_failure_before_any_stop_is_one_even_if_a_stop_follows(driver: Driver) -> None:
+    script = "[ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.02; done"
+    handle = driver.launch("j", A, B, command=("/bin/sh", "-c", script), grace_s=1.0)
+    driver.started(handle)
+    until(lambda: len(driver.engine.leftovers(driver.state)) <= 2, "the end of rank 1")
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("failed", 7) and "rank 1 of 2" in end.reason
+
+
+def test_the_log_of_every_rank_is_read_from_any_place_while_it_grows_and_over_attempts(driver: Driver) -> None:
+    go = driver.scratch / "go"
+    script = f"echo rank $RANK begins; while [ ! -e {go} ]; do sleep 0.02; done; echo rank $RANK ends"
+    driver.launch("7", C, command=("/bin/sh", "-c", script))
+    log = until(lambda: driver.executor.storage.open_log("7", 1), "the log of rank 1")
+    try:
+        assert until(lambda: log.read(0, 100), "its first line") == b"rank 1 begins\n"
+        read = log.size()
+        go.touch()
+        until(lambda: log.size() > read, "its second line")
+        assert log.read(read, 100) == b"rank 1 ends\n"
+        driver.end(Handle("7", 1))
+        driver.exited(driver.launch("7", C, epoch=2, command=("/bin/sh", "-c", "echo again")))
+        assert log.read(read, 1000).startswith(b"rank 1 ends\n") and log.read(read, 1000).endswith(b"again\n")
+    finally:
+        log.close()
+    assert driver.executor.storage.open_log("7", 2) is None, "there are two ranks"
+
+
+def test_what_is_not_known_at_all_is_certain_not_to_run(driver: Driver) -> None:
+    assert not driver.executor.recall(Handle("never", 1))
+    assert driver.executor.placement(Handle("never", 1)) == ()

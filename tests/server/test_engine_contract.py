@@ -7,23 +7,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.server.site import OWNER, FakeExecutor, Site, run_site, spec
+import pytest
+
+from tests.cli.live.command import trine
+from tests.server.scripted_engine import register
+from tests.server.site import OWNER, Site, run_site, spec
+from trine.core.errors import InputError
 from trine.executor.base import EngineDown, EngineUp, Handle, InventoryChanged, LaunchFailed, NodeGpu, NodeInfo
 from trine.server.build import Model
+from trine.server.configuration import Options, prepare
+from trine.server.controller import Controller
+from trine.server.daemon import dry_run
 from trine.server.outcome import MAX_PASSING
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
+from trine.server.store import Store
 
 
 def daemon_of(site: Site) -> Scheduler:
     assert site.daemon is not None
     return site.daemon
-
-
-def executor_of(site: Site) -> FakeExecutor:
-    executor = daemon_of(site).executor
-    assert isinstance(executor, FakeExecutor)
-    return executor
 
 
 def states(site: Site) -> dict[str, str]:
@@ -291,3 +294,92 @@ def test_a_drain_in_the_engine_shows_here_and_ends_there(tmp_path: Path) -> None
         assert states(site) == {"1": "running"}
 
     run_site(Site(tmp_path), script)
+
+
+SCORES = "gpu,node,slowdown_A\n0,0,1\n1,0,1.5\n2,1,1\n3,1,1\n"
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
+    register(monkeypatch)
+    return Options(tmp_path, engine="scripted")
+
+
+def said(options: Options, **settings: object) -> Options:
+    return replace(options, settings={f"engine.{name}": value for name, value in settings.items()})
+
+
+@pytest.mark.parametrize("placement", ["pm-first", "pal", "pal-sticky", "exclude-outliers-sticky", "trine"])
+def test_placements_that_choose_chips_are_refused_where_gpus_are_not_exact(scripted: Options, placement: str) -> None:
+    options = replace(said(scripted, exact=False), placement=placement)
+    with pytest.raises(InputError, match=rf"--placement: {placement} chooses GPUs by their chips.*cannot give exact"):
+        prepare(options)
+    assert prepare(replace(scripted, placement=placement)).setup.placement == placement
+    assert prepare(replace(options, placement="packed-sticky")).setup.placement == "packed-sticky"
+
+
+def test_a_wrapper_around_a_placement_that_chooses_chips_is_refused_as_well(scripted: Options) -> None:
+    options = said(scripted, exact=False)
+    with pytest.raises(InputError, match="delay chooses GPUs by their chips"):
+        prepare(replace(options, placement="delay", settings={**options.settings, "inner": "pal"}))
+
+
+def test_the_command_refuses_it_with_one_sentence_and_exit_code_2(scripted: Options) -> None:
+    wrong = ("--engine", "scripted", "--set", "engine.exact=false", "--placement", "pal")
+    done = trine("up", *wrong, "--state", scripted.state / "state")
+    assert (done.code, done.out, len(done.err.strip().splitlines())) == (2, "", 1)
+    assert "cannot give exact GPUs; expected one that does not, such as packed-sticky" in done.err
+    assert not (scripted.state / "state").exists()
+
+
+def test_gpus_are_shared_only_where_the_engine_can(scripted: Options) -> None:
+    assert prepare(scripted).setup.sharing == "user"
+    options = said(scripted, shares=False)
+    assert prepare(options).setup.sharing == "off"
+    with pytest.raises(InputError, match="--share-between-users: the engine scripted gives a GPU to one job only"):
+        prepare(replace(options, share_between_users=True))
+
+
+def test_an_engine_that_cannot_separate_users_is_a_warning(scripted: Options) -> None:
+    assert prepare(scripted).warnings == ()
+    (warning,) = prepare(said(scripted, separates=False)).warnings
+    assert "runs the jobs of all users as" in warning and "docs/security.md" in warning
+    assert warning in dry_run(said(scripted, separates=False))
+
+
+def test_racks_are_those_of_the_engine_and_else_those_of_the_description(scripted: Options, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes:\n  - {name: n0, gpus: 2, type: v100, rack: left}\n  - {name: n1, gpus: 2, type: v100}\n")
+    options = replace(scripted, gpus=str(file))
+    assert prepare(options).setup.cluster.nodes[0].rack == "left"
+    assert [node.rack for node in prepare(said(options, racks=True)).setup.cluster.nodes] == ["switch0", "switch1"]
+    assert [node.rack for node in prepare(said(scripted, racks=True)).setup.cluster.nodes] == ["switch0", "switch1"]
+
+
+def test_what_the_command_line_says_holds_for_nodes_that_join(scripted: Options, tmp_path: Path) -> None:
+    table = tmp_path / "scores.csv"
+    table.write_text(SCORES)
+    setup = prepare(replace(scripted, variability=str(table), prices="v100=2.5")).setup
+    joined = NodeInfo("n2", (NodeGpu(0, "v100"),))
+    there = [NodeInfo(name, (NodeGpu(0, "v100"), NodeGpu(1, "v100"))) for name in ("n0", "n1")]
+    with pytest.raises(InputError, match=r"scores\.csv"):
+        setup.describe([*there, joined])
+    assert setup.describe(there) == setup.cluster
+    assert setup.describe(there).prices_per_gpu_h == {"v100": 2.5}
+
+
+def test_an_engine_that_is_away_at_the_first_start_is_refused(scripted: Options) -> None:
+    with pytest.raises(InputError, match=r"--engine scripted: it does not answer \(no route to host\).*first start"):
+        prepare(said(scripted, away="no route to host"))
+
+
+def test_an_engine_that_is_away_later_has_the_nodes_on_record(scripted: Options) -> None:
+    store = Store.open(scripted.state / "journal.db")
+    setup = prepare(scripted).setup
+    controller = Controller(store.load(), Model())
+    recorded = (setup.version, setup.cluster, setup.policy, setup.placement, setup.settings)
+    store.append([controller.configure(1.0, *recorded)])
+    store.close()
+    prepared = prepare(said(scripted, away="no route to host"))
+    assert prepared.setup.cluster.nodes == setup.cluster.nodes
+    assert [found.name for found in prepared.nodes] == ["n0", "n1"]

@@ -35,7 +35,7 @@ from trine.executor.base import (
 from trine.server import records as rec
 from trine.server import views
 from trine.server.containment import FAULTS
-from trine.server.inventory import is_cluster_of, leaving, merged_nodes, node_changes
+from trine.server.inventory import cluster_of, is_cluster_of, leaving, merged_nodes, node_changes
 from trine.server.live_job import LiveJob
 from trine.server.records import StartOrder
 from trine.server.service import LiveService
@@ -264,16 +264,16 @@ class Execution(LiveService):
         """The cluster of the nodes there are; without newcomers that cannot be scheduled, and never without nodes."""
         assert state.cluster is not None
         merged, self.unusable_nodes = merged_nodes(state, nodes), ""
-        if is_cluster_of(state.cluster, merged):
+        if not merged or is_cluster_of(state.cluster, merged):
             return state.cluster
-        known = {node.name for node in state.cluster.nodes}
-        for chosen in (merged, [node for node in merged if node.name in known]):
-            try:
-                if chosen:
-                    return self.setup.describe(chosen)
-            except InputError as error:
+        try:
+            return self.setup.describe(merged)
+        except InputError as error:
+            known = {node.name for node in state.cluster.nodes}
+            left = [node for node in merged if node.name in known]
+            if len(left) < len(merged):
                 self.unusable_nodes = f"nodes that joined are not used: {error}"
-        return state.cluster
+            return cluster_of(left, state.cluster) if left else state.cluster
 
     def _follow_departures(self) -> None:
         """A job has let go of its GPUs: nodes that it alone kept in the cluster can leave now."""

@@ -65,7 +65,10 @@ class AttemptFiles:
         """Let the lease begin anew. The number of the renewal is how the job sees that it did."""
         before = (self.read(rundir.LEASE) or {}).get("renewal")
         count = before if isinstance(before, int) else 0
-        self.change_lease(**rundir.lease_time(lease_s, count + 1, now_s))
+        try:
+            self.change_lease(**rundir.lease_time(lease_s, count + 1, now_s))
+        except OSError:  # on a full disk, say: its parts see that the file was touched
+            rundir.touch_lease(str(self.run_dir))
 
     def start(self) -> AttemptStarted | None:
         """The start, if it is on record."""
@@ -85,9 +88,9 @@ class AttemptFiles:
         killed, grace_s = bool(record.get("killed")), record.get("grace_s")
         return AttemptExited(self.handle, at_s, kind, int(record["rc"]), record.get("step"), reason, killed, grace_s)
 
-    def record_loss(self, at_s: float) -> AttemptExited:
-        """Put on record that its supervisor ended without a word."""
-        rc, reason, step = 128 + signal.SIGKILL, "its supervisor was killed", rundir.last_step(str(self.run_dir))
+    def record_loss(self, at_s: float, reason: str) -> AttemptExited:
+        """Put on record that it ended, and that nobody is left to say how."""
+        rc, step = 128 + signal.SIGKILL, rundir.last_step(str(self.run_dir))
         self._record({"kind": "lost", "rc": rc, "reason": reason, "t": at_s, "step": step})
         return AttemptExited(self.handle, at_s, "lost", rc, step, reason)
 

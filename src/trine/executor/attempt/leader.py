@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _SETTLE_S = 5.0
 """How long a file that was written on another machine may take to be seen here."""
-KILL_S = 5.0
-"""How long SIGKILL may take to end all of a part, after its grace."""
+_KILL_S = 5.0
+"""How long KILL may take to end all of a part, after its grace."""
 
 
 def unlaunched(reason: str, host: bool) -> dict[str, Any]:
@@ -56,6 +56,9 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
         found = next((problem for problem in problems if not problem["host"]), problems[0])
         return unlaunched(found["reason"], found["host"])
     codes = _codes(ends)
+    given_up = halt is not None and halt["rank"] < 0
+    if given_up and not all(code in (0, CHECKPOINTED_EXIT) for code in codes):
+        return {"kind": "lost", "rc": KILLED_RC, "reason": "its engine gave up a part of it"}
     asked = next((end["asked"] for kind in ("kill", "preempt") for end in ends if end.get("asked") == kind), "")
     if len(codes) < len(spec["ranks"]):
         return _end_without_all(codes, asked, halt)
@@ -180,7 +183,7 @@ class Leader:
         rundir.claim(self.run_dir, {"rank": -1, "rc": KILLED_RC}, rundir.HALT)
         lease_s = (rundir.read_json(os.path.join(self.run_dir, rundir.LEASE)) or {}).get("lease_s")
         # A part that sees neither this nor any renewal ends itself when the last one it saw is over.
-        if lease_s is None or since_s < lease_s + self.spec["grace_s"] + KILL_S:
+        if lease_s is None or since_s < lease_s + self.spec["grace_s"] + _KILL_S:
             return None
         return {"kind": "lost", "rc": KILLED_RC, "reason": "a part of it was not heard of until its lease was over"}
 

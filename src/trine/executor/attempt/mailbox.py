@@ -27,10 +27,11 @@ class Mailbox:
     """Looks at the files every ``look_s`` seconds (``None``: as often as the lease asks for) and when told to; does
     what is posted, in order; calls ``wake`` when there is something new. The part reads the attributes as they are."""
 
-    def __init__(self, run_dir: str, wake: Callable[[], None], look_s: float | None = None) -> None:
+    def __init__(self, run_dir: str, wake: Callable[[], None], look_s: float | None = None, parent: int = 0) -> None:
         self.run_dir, self._wake = run_dir, wake
         self.stop: dict[str, Any] | None = None
-        """The wish to stop: with ``grace_s``, or with ``kill``."""
+        """The wish to stop: with ``grace_s``, with ``kill``, or with neither if ``parent`` is gone."""
+        self._parent = parent
         self.halt: dict[str, Any] | None = None
         """The first failure of the attempt, which ends all parts."""
         self.deadline: float | None = None
@@ -91,6 +92,8 @@ class Mailbox:
     def _look(self) -> None:
         before, nudged, self._nudged = (self.stop, self.halt), self._nudged, False
         self.stop = rundir.read_json(os.path.join(self.run_dir, rundir.STOP)) or self.stop
+        if self.stop is None and self._parent and os.getppid() != self._parent:
+            self.stop = {}
         self.halt = self.halt or rundir.read_json(os.path.join(self.run_dir, rundir.HALT))
         self._look_at_lease()
         self.answers += nudged

@@ -58,7 +58,8 @@ class Part:
         self.run_dir, self.spec, self.cgroup, self.index = run_dir, spec, cgroup, index
         self.nodes = parts_of(spec)[index]
         self.ranks = [rank for rank, placed in enumerate(spec["ranks"]) if placed["node"] in self.nodes]
-        self.mail = Mailbox(run_dir, _wake_main, spec.get("look_s"))
+        parent = os.getppid() if spec.get("ends_with_parent") else 0
+        self.mail = Mailbox(run_dir, _wake_main, spec.get("look_s"), parent)
         self.mail.read()
         self._note = note
         self.rank_of: dict[int, int] = {}
@@ -448,6 +449,8 @@ def main(arguments: Sequence[str]) -> int:
     adopt_orphans()
     end = _live(run_dir, spec, index, cgroup)
     cgroup.remove()
+    if end.get("unlaunched"):  # ranks of other parts would wait for these for ever
+        rundir.claim(run_dir, {"rank": -1, "rc": 126}, rundir.HALT)
     rundir.write_json(os.path.join(run_dir, rundir.part_file(index, "end")), {**end, "t": time.time()})
     return 0
 

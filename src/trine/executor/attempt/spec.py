@@ -46,6 +46,8 @@ class Site:
     """Every node has a part of its own; else one part runs all ranks."""
     look_s: float | None = None
     """Seconds between two looks at wishes to stop; ``None``: a signal says when to look."""
+    ends_with_parent: bool = False
+    """A part stops when the process that started it is gone: the engine has given up its machine. Needs ``look_s``."""
 
 
 def make_spec(
@@ -75,6 +77,7 @@ def make_spec(
         "interface": site.interface,
         "parts": [[node] for node, _ in lease.placement] if site.part_per_node else [],
         "look_s": site.look_s,
+        "ends_with_parent": site.ends_with_parent,
     }
 
 

@@ -31,6 +31,19 @@ class Attempt(AttemptFiles):
     """Its supervisor has ended; how, and what it left, is still to be found out."""
     status: int = 0
     """How its supervisor ended, as ``waitpid`` tells."""
+    fenced: bool = False
+    """Its supervisor was killed because it did not end the attempt when the lease was over."""
+    traceless: bool = False
+    """Its directory says nothing of it; what is left of its processes is being ended."""
+
+    @property
+    def grace_s(self) -> float:
+        return float(self.spec.get("grace_s", 0.0))
+
+    def why_lost(self) -> str:
+        if self.traceless:
+            return "its processes left no trace"
+        return "its supervisor did not end it when its lease was over" if self.fenced else "its supervisor was killed"
 
     def why_no_supervisor(self) -> str:
         """What is known of a supervisor that ended before it began."""
