@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from trine.executor.attempt.processes import descendants
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 HOW_TO_GET = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
 _DEADLINE_S = 30.0
@@ -64,10 +66,11 @@ class SlurmCluster:
         self.wait_for(lambda: set(self.node_states().values()) == {"idle"}, "all nodes idle")
 
     def stop(self) -> None:
-        """End every daemon, jobs first, and remove the directory."""
-        self.cancel_all()
-        for name in [*self.names, "slurmctld", "munged"]:
-            self._end(name, signal.SIGTERM)
+        """End every daemon, with all that they still run, and remove the directory."""
+        for name in self.names:
+            self.kill_machine(name)
+        for name in ("slurmctld", "munged"):
+            self._end(name, signal.SIGKILL)
         shutil.rmtree(self.base, ignore_errors=True)
 
     # -- daemons -----------------------------------------------------------------------------------------------------
@@ -91,12 +94,18 @@ class SlurmCluster:
         """slurmd alone; what it started runs on."""
         self._end(name, signal.SIGKILL)
 
-    def kill_node_with_steps(self, name: str) -> None:
-        """A machine that is gone: slurmd and what it started for jobs, without a word."""
-        self._end(name, signal.SIGKILL)
-        for pid in self.step_daemons(name):
+    def kill_steps(self, name: str, with_tasks: bool = False) -> None:
+        """The daemons of the steps of a node, with what runs under them or without."""
+        daemons = self.step_daemons(name)
+        tasks = [child for daemon in daemons for child in descendants(daemon)] if with_tasks else []
+        for pid in [*daemons, *tasks]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def kill_machine(self, name: str) -> None:
+        """A node that is gone: slurmd and all that runs under it, without a word."""
+        self._end(name, signal.SIGKILL)
+        self.kill_steps(name, with_tasks=True)
 
     def step_daemons(self, name: str) -> list[int]:
         """The slurmstepd of a node: those that listen on a socket in its spool directory."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.driving import LONG, fill, small_disk, until
-from tests.executor.slurm_cluster import SlurmCluster
+from tests.executor.driving import LONG, fill, running, small_disk, until
+from tests.executor.slurm_cluster import SlurmCluster, slurm_cluster
 from tests.executor.slurm_driving import TIMES, SlurmDriver, SlurmDriving
 from trine.executor.attempt import rundir
 from trine.executor.attempt.processes import marked
@@ -35,15 +35,12 @@ A, B, C = ("node0", (0,)), ("node1", (1,)), ("node2", (0, 1))
 
 
 @pytest.fixture
-def driving(slurm: SlurmCluster) -> Iterator[SlurmDriving]:
-    driving = SlurmDriving()
-    driving.use(slurm)
-    try:
+def driving() -> Iterator[SlurmDriving]:
+    """A cluster of its own: what a fault leaves behind in Slurm is nobody else's business."""
+    with slurm_cluster(4, 2) as cluster:
+        driving = SlurmDriving()
+        driving.use(cluster)
         yield driving
-    finally:
-        if not slurm.answers():
-            slurm.restart_controller()
-        driving.tidy()
 
 
 @pytest.fixture
@@ -154,10 +151,21 @@ def test_a_job_outlives_the_daemon_of_its_node(driver: SlurmDriver) -> None:
 def test_a_job_whose_node_dies_with_everything_on_it_is_lost(driver: SlurmDriver) -> None:
     handle = driver.launch("j", A, lease_s=4.0, grace_s=1.0, **LONG)
     driver.progress(handle)
-    driver.cluster.kill_node_with_steps("node0")
+    driver.cluster.kill_machine("node0")
     end = driver.exited(handle)
     assert end.kind == "lost"
     assert driver.engine.leftovers(driver.state) == [], "what is told as lost runs no more"
+
+
+def test_a_job_whose_step_dies_under_it_saves_its_work_and_leaves(driver: SlurmDriver) -> None:
+    """Slurm would give its GPUs on: nothing of Slurm looks after it any more."""
+    handle = driver.launch("j", A, grace_s=5.0, **LONG)
+    driver.progress(handle)
+    driver.cluster.kill_node("node0")
+    driver.cluster.kill_steps("node0")
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("preempted", 85)
+    assert driver.engine.leftovers(driver.state) == []
 
 
 def test_a_lost_job_is_told_only_when_its_lease_and_grace_are_over(driver: SlurmDriver) -> None:
@@ -166,11 +174,12 @@ def test_a_lost_job_is_told_only_when_its_lease_and_grace_are_over(driver: Slurm
     driver.progress(handle)
     driver.executor.renew(handle, 6.0)
     renewed_s = time.monotonic()
-    frozen = driver.engine.leftovers(driver.state)
+    ours = {*driver.engine.leftovers(driver.state), *running(str(driver.state / "jobs" / "j"))}
+    frozen = [*driver.cluster.step_daemons("node0"), *ours]
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     try:
-        driver.cluster.kill_node_with_steps("node0")
+        driver.cluster.kill_node("node0")
         driver.cluster.run("scontrol", "update", "nodename=node0", "state=down", "reason=pulled out")
         end = driver.exited(handle)
         assert end.kind == "lost" and time.monotonic() - renewed_s >= 6.0 + 1.0

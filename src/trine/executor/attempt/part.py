@@ -445,13 +445,14 @@ def main(arguments: Sequence[str]) -> int:
     cgroup = make_cgroup(f"{spec['cgroup']}-{index}") if spec["cgroup"] else Cgroup("")
     if not rundir.claim(run_dir, {**me, "node": node, "cgroup": cgroup.path}, rundir.part_file(index)):
         return 0
+    rundir.reserve(run_dir, rundir.part_file(index, "end"))
     os.chdir("/")
     adopt_orphans()
     end = _live(run_dir, spec, index, cgroup)
     cgroup.remove()
     if end.get("unlaunched"):  # ranks of other parts would wait for these for ever
         rundir.claim(run_dir, {"rank": -1, "rc": 126}, rundir.HALT)
-    rundir.write_json(os.path.join(run_dir, rundir.part_file(index, "end")), {**end, "t": time.time()})
+    rundir.write_reserved(run_dir, rundir.part_file(index, "end"), {**end, "t": time.time()})
     return 0
 
 

@@ -145,10 +145,19 @@ def write_unlaunched(run_dir: str) -> None:
 
 def write_exit(run_dir: str, record: dict[str, Any]) -> None:
     """Record the end, in the space that was reserved for it."""
-    text = json.dumps({**record, "reason": str(record.get("reason", ""))[:300]}).encode()
-    aside = os.path.join(run_dir, f"{EXIT}.tmp")
-    _write(aside, text.ljust(_RESERVED_BYTES), os.O_CREAT, 0o600)
-    os.replace(aside, os.path.join(run_dir, EXIT))
+    write_reserved(run_dir, EXIT, {**record, "reason": str(record.get("reason", ""))[:300]})
+
+
+def reserve(run_dir: str, name: str) -> None:
+    """Take the disk space for a file that must be written when the disk may be full."""
+    _write(os.path.join(run_dir, f"{name}.tmp"), b" " * _RESERVED_BYTES, os.O_CREAT | os.O_TRUNC, 0o600)
+
+
+def write_reserved(run_dir: str, name: str, record: dict[str, Any]) -> None:
+    """Write such a file, in the space that was reserved for it."""
+    aside = os.path.join(run_dir, f"{name}.tmp")
+    _write(aside, json.dumps(record).encode().ljust(_RESERVED_BYTES), os.O_CREAT, 0o600)
+    os.replace(aside, os.path.join(run_dir, name))
 
 
 def lease_time(lease_s: float | None, renewal: int, now_s: float) -> dict[str, Any]:

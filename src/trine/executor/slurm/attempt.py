@@ -1,5 +1,5 @@
-"""One attempt as the Slurm executor follows it: its files, the jobs that Slurm has for it, and from when on nothing of
-it can run any more. Decides nothing by Slurm's states alone; what follows from them is in ``executor``."""
+"""One attempt as the Slurm executor follows it: its files, and the jobs that Slurm has for it. What follows from the
+states of those is decided in ``executor``."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class SlurmAttempt(AttemptFiles):
     """Why it was taken back before it started."""
     over_from_s: float | None = None
     """Since when Slurm has no running job for it, although there is no record of its end."""
-    fenced_s: float = math.inf
-    """When its lease and its grace are over, unless it is renewed: its parts have ended themselves by then."""
+
+    @property
+    def grace_s(self) -> float:
+        return float(self.spec.get("grace_s", 0.0))
 
     @property
     def active(self) -> bool:
@@ -57,11 +59,6 @@ class SlurmAttempt(AttemptFiles):
     def claimed(self) -> bool:
         """A leader took it up, or it was withdrawn; OSError if the machine cannot say."""
         return self.read(rundir.PID) is not None
-
-    def note_lease(self, now_s: float, lease_s: float | None, visible_s: float) -> None:
-        """The lease begins anew; its parts see that up to ``visible_s`` later, and end a grace after it is over."""
-        held = math.inf if lease_s is None else lease_s
-        self.fenced_s = now_s + held + float(self.spec.get("grace_s", 0.0)) + visible_s
 
     def note_jobs(self, jobs: Sequence[BatchJob], now_s: float) -> None:
         """What Slurm says of it now."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.fence import KILL_S, Fences
 from trine.executor.attempt.leader import conclude, write_end
 from trine.executor.attempt.spec import LaunchRefused, Site, check_form, check_user, make_spec
 from trine.executor.attempt.state_dir import StateDir
@@ -92,7 +93,7 @@ class SlurmExecutor:
         self._attempts: dict[Handle, SlurmAttempt] = {}
         self._queue = EventQueue()
         self._nodes = NodeStates(nodes, {}, self._queue.put, clock)
-        self._occupancy = Occupancy()
+        self._occupancy, self._fences = Occupancy(), Fences()
         self._silent: set[str] = set()
         """Nodes that did not answer Slurm when it was last asked."""
         self._away = ""
@@ -184,7 +185,7 @@ class SlurmExecutor:
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         # Where the ranks meet is added when it is submitted; a port is found on the node of the first of them.
-        site = Site(part_per_node=True, look_s=PART_LOOK_S)
+        site = Site(part_per_node=True, look_s=PART_LOOK_S, ends_with_parent=True)
         self._state.prepare(lease, make_spec(lease, self._environ, 0, self._api_url, "", site))
         attempt = self._adopt(lease.handle)
         attempt.ask_first_s = -math.inf  # nobody but this call can have submitted it
@@ -206,7 +207,7 @@ class SlurmExecutor:
                 # On a full disk the lease stays as it is; the next renewal may do better.
                 with suppress(OSError):
                     attempt.renew_lease(lease_s, self._clock())
-                    attempt.note_lease(time.monotonic(), lease_s, self._times.visible_s)
+                    self._fences.renewed(handle, lease_s, attempt.grace_s)
 
     def pair(self, handle: Handle, co_runner: str) -> None:
         """Slurm gives a GPU to one job only."""
@@ -248,6 +249,7 @@ class SlurmExecutor:
             if attempt is not None and not attempt.ended:
                 return
             self._attempts.pop(handle, None)
+            self._fences.forget(handle)
             with suppress(OSError):
                 self._state.forget(handle)
 
@@ -380,7 +382,7 @@ class SlurmExecutor:
         self._attempts[handle] = attempt
         attempt.spec = attempt.read(rundir.SPEC) or {}
         lease = attempt.read(rundir.LEASE) or {}
-        attempt.note_lease(time.monotonic(), lease.get("lease_s"), self._times.visible_s)
+        self._fences.renewed(handle, lease.get("lease_s"), attempt.grace_s)
         stop = attempt.read(rundir.STOP)
         if stop is not None and not attempt.requested:
             attempt.requested = "kill" if stop.get("kill") else "preempt"
@@ -464,11 +466,17 @@ class SlurmExecutor:
     def _conclude(self, attempt: SlurmAttempt, now_s: float) -> None:
         """Its leader is gone without a record: the parts may have left theirs."""
         end = conclude(str(attempt.run_dir), attempt.spec, attempt.why_over())
-        if end is None and (attempt.ended_in_slurm(self._silent) or now_s >= attempt.fenced_s):
+        if end is None and (self._fences.over(attempt.handle) or self._is_proven(attempt, now_s)):
             end = {"kind": "lost", "rc": _KILLED_RC, "reason": attempt.why_over()}
         if end is not None:
             write_end(str(attempt.run_dir), end)
             self._look.set()
+
+    def _is_proven(self, attempt: SlurmAttempt, now_s: float) -> bool:
+        """Slurm saw its end; parts that it lost sight of have left their ranks a grace, and are gone by now, too."""
+        assert attempt.over_from_s is not None
+        left_s = attempt.over_from_s + self._times.visible_s + attempt.grace_s + KILL_S
+        return now_s >= left_s and attempt.ended_in_slurm(self._silent)
 
     def _stopped_before_start(self, attempt: SlurmAttempt) -> None:
         if not attempt.withdraw():

@@ -99,10 +99,11 @@ def _component_arguments(part: Component, wanted: Resources) -> list[str]:
 
 
 def step_arguments(parts: Sequence[Component]) -> list[str]:
-    """``srun`` inside such a job: one task on every node of it. The first that leaves does not take the others along.
+    """``srun`` inside such a job: one task on every node of it. Parts end with 0 unless they are killed, and then the
+    others end, too.
 
     The number of cores is said again: since 22.05 a step does not take it over from its job."""
-    common = ["--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none"]
+    common = ["--kill-on-bad-exit=1", "--wait=0", "--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none"]
     if len(parts) == 1:
         count = len(parts[0].nodes)
         sizes = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--cpus-per-task={parts[0].cpus}"]
@@ -113,7 +114,7 @@ def step_arguments(parts: Sequence[Component]) -> list[str]:
 def overlap_arguments(allocation: str, nodes: Sequence[str], name: str) -> list[str]:
     """``srun`` into an allocation that the user has already: the step takes no resources away from other steps."""
     return [
-        *("srun", f"--jobid={allocation}", "--overlap", f"--job-name={name}", "--kill-on-bad-exit=0", "--wait=0"),
+        *("srun", f"--jobid={allocation}", "--overlap", f"--job-name={name}", "--kill-on-bad-exit=1", "--wait=0"),
         *("--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none", f"--nodes={len(nodes)}"),
         *(f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"),
     ]
@@ -126,7 +127,7 @@ def source_directory() -> str:
 
 def leader_command(python: str, run_dir: str, step: Sequence[str]) -> list[str]:
     """Leads the attempt in ``run_dir``: one step of Slurm starts its parts, on every node the one of that node."""
-    part = boot("trine.executor.slurm.part", python, run_dir, "--node-from", "SLURMD_NODENAME")
+    part = boot("trine.executor.attempt.part", python, run_dir, "--node-from", "SLURMD_NODENAME")
     return boot("trine.executor.attempt.leader", python, run_dir, "--", *step, *part)
 
 
