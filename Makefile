@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
+WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 
 .PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs wheel clean
 
@@ -29,9 +30,10 @@ torch: $(VENV)/.ready-dev
 slurm: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -m "slurm and not training" -rs
 
-# A Slurm on loopback runs the example workload: a gang is preempted and goes on on other nodes.
+# The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
 slurm-demo: $(VENV)/.ready-dev
-	$(BIN)/python -m examples.slurm_demo --state $(STATE)-slurm
+	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
+	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks

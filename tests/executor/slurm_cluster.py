@@ -1,7 +1,8 @@
 """A real Slurm on loopback: its own munge, one slurmctld, one slurmd per node, all below one directory and nothing in
 /etc. Daemons run in the foreground as children of the test and are ended by process id.
 
-``python -m tests.executor.slurm_cluster 4x2`` keeps one up until it is interrupted."""
+``python -m tests.executor.slurm_cluster 4x2`` keeps one up until it is interrupted, ``... 4x2 -- COMMAND`` for as long
+as a command runs."""
 
 from __future__ import annotations
 
@@ -324,21 +325,25 @@ def _open_files(pid: int) -> set[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Keep a cluster up until interrupted: ``NODESxGPUS``, and ``untyped`` for GPUs without a type each."""
+    """``NODESxGPUS [untyped] [-- COMMAND...]``: a cluster for as long as the command runs, or until interrupted."""
     if why := missing():
         print(why, file=sys.stderr)
         return 2
-    nodes, _, gpus = (arguments[0] if arguments else "4x2").partition("x")
-    cluster = SlurmCluster(int(nodes), int(gpus), typed="untyped" not in arguments)
+    before, _, command = " ".join(arguments).partition(" -- ")
+    nodes, _, gpus = before.split()[0].partition("x")
+    cluster = SlurmCluster(int(nodes), int(gpus), typed="untyped" not in before.split())
     try:
         cluster.start()
+        if command:
+            return subprocess.run(command, shell=True, env=cluster.environ, check=False).returncode
         print(f"export SLURM_CONF={cluster.conf}", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        with suppress(KeyboardInterrupt):
+            signal.pause()
     finally:
         cluster.stop()
     return 0
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
