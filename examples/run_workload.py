@@ -30,10 +30,12 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path("runs/live"), help="state directory of the scheduler")
     parser.add_argument("--keep", action="store_true", help="stay up afterwards")
     parser.add_argument("--files", type=Path, default=HERE / "workload", help="directory of job files")
-    parser.add_argument("--engine", default="local", help="what runs the jobs: local, or the slurm that SLURM_CONF names")
+    parser.add_argument(
+        "--engine", default="local", help="what runs the jobs: local, or the slurm that SLURM_CONF names"
+    )
     asked = parser.parse_args()
     options = ["--round", "1", "--policy", "srtf", "--placement", "pal", "--quiet", "--engine", asked.engine]
-    gpus = "those of the cluster"
+    gpus = "the cluster's"
     if asked.engine == "local":
         real = bool(discover())
         options += [] if real else ["--gpus", "2x2"]

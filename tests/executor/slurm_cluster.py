@@ -44,11 +44,20 @@ class SlurmCluster:
     """``nodes`` nodes called node0, node1 ... with ``gpus`` GPUs each, in racks of ``nodes_per_rack``.
 
     ``typed``: one GRES type per GPU (v100_0, v100_1 ...), so that a job can name exact GPUs; otherwise all are
-    ``v100``. Memory and CPUs are numbers that nothing stands behind."""
+    ``v100``. ``hidden``: a directory that the nodes do not see. Memory and CPUs are numbers that nothing stands
+    behind."""
 
     def __init__(
-        self, nodes: int = 4, gpus: int = 2, *, typed: bool = True, nodes_per_rack: int = 2, cpus: int = 64
+        self,
+        nodes: int = 4,
+        gpus: int = 2,
+        *,
+        typed: bool = True,
+        nodes_per_rack: int = 2,
+        cpus: int = 64,
+        hidden: Path | None = None,
     ) -> None:
+        self._hidden = hidden
         self.names = [f"node{i}" for i in range(nodes)]
         self.gpus, self.typed, self._per_rack, self._cpus = gpus, typed, nodes_per_rack, cpus
         # A short path: names of sockets end at 107 characters.
@@ -81,7 +90,11 @@ class SlurmCluster:
 
     def start_node(self, name: str) -> None:
         (self.base / f"spool-{name}").mkdir(exist_ok=True)
-        self._spawn(name, "slurmd", "-D", "-N", name)
+        if self._hidden is None:
+            self._spawn(name, "slurmd", "-D", "-N", name)
+        else:
+            script = 'mount -t tmpfs hidden "$0" && exec "$@"'
+            self._spawn(name, "unshare", "--mount", "sh", "-c", script, str(self._hidden), "slurmd", "-D", "-N", name)
 
     def kill_controller(self, number: int = signal.SIGKILL) -> None:
         self._end("slurmctld", number)
@@ -179,7 +192,7 @@ class SlurmCluster:
 
     def _gres_conf(self) -> str:
         everywhere, device = f"NodeName=node[0-{len(self.names) - 1}] Name=gpu", self.base / "dev" / "gpu"
-        if not self.typed:
+        if not self.typed and self.gpus:
             return f"{everywhere} Type=v100 File={device}[0-{self.gpus - 1}]\n"
         return "".join(f"{everywhere} Type=v100_{i} File={device}{i}\n" for i in range(self.gpus))
 
@@ -192,7 +205,8 @@ class SlurmCluster:
     def _slurm_conf(self) -> str:
         host = socket.gethostname().partition(".")[0]
         types = [f"gpu:v100_{i}:1" for i in range(self.gpus)] if self.typed else [f"gpu:v100:{self.gpus}"]
-        shape = f"CPUs={self._cpus} RealMemory=64000 Gres={','.join(types)} State=UNKNOWN"
+        gres = f"Gres={','.join(types)}" if self.gpus else ""
+        shape = f"CPUs={self._cpus} RealMemory=64000 {gres} State=UNKNOWN"
         nodes = [
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {shape}"
             for name, port in zip(self.names, self._ports[1:], strict=True)
@@ -236,6 +250,7 @@ class SlurmCluster:
                 "TopologyPlugin=topology/tree",
                 *nodes,
                 "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
+                "PartitionName=closed Nodes=ALL RootOnly=YES State=UP",
                 "",
             ]
         )
@@ -282,11 +297,13 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(nodes: int = 4, gpus: int = 2, *, typed: bool = True) -> Iterator[SlurmCluster]:
+def slurm_cluster(
+    nodes: int = 4, gpus: int = 2, *, typed: bool = True, hidden: Path | None = None
+) -> Iterator[SlurmCluster]:
     """A cluster for as long as the block lasts; skips the test where there is no Slurm."""
     if why := missing():
         pytest.skip(why)
-    cluster = SlurmCluster(nodes, gpus, typed=typed)
+    cluster = SlurmCluster(nodes, gpus, typed=typed, hidden=hidden)
     try:
         cluster.start()
         yield cluster

@@ -3,8 +3,8 @@ rights beyond those of any user are needed. The leader of an attempt runs beside
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -77,7 +77,8 @@ class StepCarrier:
     interface: str = ""
     described: Cluster | None = None
     _nodes: dict[str, SlurmNode] = field(default_factory=dict)
-    _leaders: dict[Handle, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _leaders: dict[Handle, int] = field(default_factory=dict)
+    """Process ids of those that this process started and that have not ended."""
 
     def submit(self, attempt: SlurmAttempt) -> None:
         nodes = [node for node, _ in attempt.spec["placement"]]
@@ -85,20 +86,23 @@ class StepCarrier:
             self._ask_nodes()
         complete_spec(attempt, self._nodes, {node: self._nodes[node].all_indices for node in nodes}, self.interface)
         step = overlap_arguments(self.allocation, nodes, comment(self.state_id, attempt.handle))
-        with (attempt.run_dir / rundir.SUPERVISOR_LOG).open("ab") as log:
-            self._leaders[attempt.handle] = subprocess.Popen(
-                leader_command(self.python, str(attempt.run_dir), step),
-                env=self.slurm.variables(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,  # it outlives the daemon
-            )
+        command = leader_command(self.python, str(attempt.run_dir), step)
+        log = str(attempt.run_dir / rundir.SUPERVISOR_LOG)
+        self._leaders[attempt.handle] = os.posix_spawn(
+            command[0],
+            command,
+            self.slurm.variables(),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,  # it outlives the daemon
+        )
 
     def ask(self, running: Sequence[SlurmAttempt]) -> Answer:
         steps = self._steps()
-        self._leaders = {handle: leader for handle, leader in self._leaders.items() if leader.poll() is None}
+        self._leaders = {handle: pid for handle, pid in self._leaders.items() if not os.waitpid(pid, os.WNOHANG)[0]}
         jobs = {attempt.handle: self._jobs_of(attempt, steps) for attempt in running}
         try:
             nodes = self._ask_nodes()
