@@ -1,4 +1,4 @@
-"""The engine ``slurm`` from its settings to running jobs: what is bad input, whole nodes, the pilot, a daemon over it."""
+"""The engine ``slurm`` from its settings to running jobs: what is bad input, whole nodes, the pilot."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_user_who_may_not_submit_is_told_so_at_the_start(slurm: SlurmCluster, 
     closed = engine(slurm, partition="closed", environ=environ)
     nodes = closed.find_nodes(None)
     assert not isinstance(nodes, Unreachable)
-    with pytest.raises(InputError, match="Slurm takes no jobs from this user: .*denied.*; expected a partition"):
+    with pytest.raises(InputError, match=r"Slurm takes no jobs from this user: .*denied.*; expected a partition"):
         closed.open(tmp_path / "state", nodes)
 
 
@@ -99,7 +99,7 @@ def test_a_state_directory_that_nodes_do_not_see_is_bad_input(tmp_path: Path) ->
         assert not isinstance(nodes, Unreachable)
         with pytest.raises(InputError, match=f"the nodes do not see state directory {hidden}/state; expected --state"):
             engine(cluster).open(hidden / "state", nodes)
-        with pytest.raises(InputError, match="the nodes do not see Python /no/python; expected engine.python"):
+        with pytest.raises(InputError, match=r"the nodes do not see Python /no/python; expected engine.python"):
             engine(cluster, python="/no/python").open(tmp_path / "state", nodes)
 
 
