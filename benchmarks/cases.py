@@ -137,6 +137,10 @@ def _round() -> Measured:
     return Measured(max(spent.values()), _peak_mb(), ", ".join(f"{name} {s:.2f}" for name, s in spent.items()))
 
 
+def _launch() -> Measured:
+    return Measured(min(live.launches() for _ in range(3)), _peak_mb(), "best of 3 times 100, with all processes")
+
+
 def _idle() -> Measured:
     return Measured(live.idle()[0], _peak_mb(), "rounds of 1 s")
 
@@ -187,6 +191,7 @@ _ALL = (
     Case("sdk-outside", "SDK, one step outside trine", 1, lambda: _sdk(1, inside=False), unit="us"),
     Case("live-submit", "1,000 submissions over HTTP, each durable", 1.0, _submissions),
     Case("live-round", "a round, 10,000 jobs waiting, 10,000 GPUs", 1.0, _round),
+    Case("live-launch", "start and end of a job that does nothing", 60, _launch, unit="ms"),
     Case("live-idle", "idle daemon, share of a core", 1.0, _idle, unit="%"),
     Case("live-memory", "idle daemon, resident memory", 150, _memory, unit="MB"),
     Case("help", "trine --help", 0.15, _help),

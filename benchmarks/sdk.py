@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trine.sdk.environment import JobEnvironment
 from trine.sdk.loop import Loop, LoopOptions
-from trine.sdk.session import Session
+from trine.sdk.session import JobEnvironment, Session
 
 
 def microseconds(step_s: float, ranks: int = 1, inside: bool = True, steps: int = 5_000) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +23,7 @@ from trine.inputs.job_spec import JobSpec
 from trine.inputs.preset import load_preset, preset_names
 from trine.parity.flags import Compat
 from trine.policy.shares.rounds.round_params import RoundParams
+from trine.policy.view import View
 from trine.server.api.app import build_app
 from trine.server.api.errors import STATUS
 from trine.server.metrics import TABLE
@@ -31,7 +35,7 @@ MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 def pages() -> dict[str, str]:
     """File name to content."""
     return {
-        "policies.md": _catalog("Policies", "Who goes next.", ordering_policies()),
+        "policies.md": _catalog("Policies", "Which jobs go next.", ordering_policies()),
         "share-policies.md": _shares(),
         "placements.md": _catalog(
             "Placements",
@@ -39,6 +43,7 @@ def pages() -> dict[str, str]:
             "without it all jobs are placed anew every round.",
             placements(),
         ),
+        "view.md": _view(),
         "settings.md": _settings(),
         "presets.md": _presets(),
         "jobs.md": _jobs(),
@@ -81,6 +86,64 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{v}" for v in value) or "empty"
     return str(value).lower() if value is None or isinstance(value, bool) else f"{value}"
+
+
+_KINDS = {"Floats": "numbers", "Ints": "whole numbers", "Flags": "true or false"}
+"""Columns by the name of their annotation."""
+_NOT_BY_JOB = ("free", "capacity", "allowed(order)")
+"""Arrays that have no value per job."""
+
+
+def _view() -> str:
+    text = inspect.cleandoc(View.__doc__ or "").replace("``", "`")
+    columns, others = [], []
+    for name, kind, meaning in _members_of_view():
+        row = (f"`view.{name}`", _KINDS.get(kind, f"`{kind}`".replace("|", "or")), meaning)
+        (columns if kind in _KINDS and name not in _NOT_BY_JOB else others).append(row)
+    own = (
+        "A policy is asked with a view in every round; `view.COLUMN` is an array with one value per job. A column that "
+        "does not exist is an error that names the nearest. See [add a policy](../../README.md#add-a-policy)."
+    )
+    return (
+        f"{MADE}# What a policy sees\n\n{text}\n\n{own}\n\n## Columns\n\n{_rows(('column', 'values', 'meaning'), columns)}"
+        f"\n## Of the moment, the cluster and single jobs\n\n{_rows(('name', 'gives', 'meaning'), others)}"
+    )
+
+
+def _members_of_view() -> Iterable[tuple[str, str, str]]:
+    """Name, kind and meaning of everything public: attributes of the class and of ``__init__``, properties, methods."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(View))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    yield from _attributes(tree.body, {})
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        if function.name == "__init__":
+            arguments = {arg.arg: ast.unparse(arg.annotation) for arg in function.args.args if arg.annotation}
+            yield from _attributes(function.body, arguments)
+        elif not function.name.startswith("_"):
+            called = "" if function.decorator_list else f"({', '.join(a.arg for a in function.args.args[1:])})"
+            kind = ast.unparse(function.returns) if function.returns else ""
+            yield function.name + called, kind, _one_line(ast.get_docstring(function) or "")
+
+
+def _attributes(body: list[ast.stmt], kinds: dict[str, str]) -> Iterable[tuple[str, str, str]]:
+    """Attributes with a docstring below them; ``kinds`` are those of the arguments that they may be named after."""
+    for node, below in pairwise(body):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(below, ast.Expr):
+            continue
+        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+        name = target.attr if isinstance(target, ast.Attribute) else ast.unparse(target)
+        if not name.startswith("_") and isinstance(below.value, ast.Constant):
+            yield name, _kind_of(node, kinds.get(name, "")), _one_line(str(below.value.value))
+
+
+def _kind_of(node: ast.Assign | ast.AnnAssign, argument: str) -> str:
+    if isinstance(node, ast.AnnAssign):
+        return ast.unparse(node.annotation)
+    return ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else argument
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
 
 
 def _settings() -> str:

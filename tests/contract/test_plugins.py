@@ -111,6 +111,25 @@ def test_a_misspelt_name_is_answered_with_the_nearest(kind: str, base: type[Any]
             find(f"trine.{kind}", base, kind, f"{name}z", f"--{kind}")
 
 
+POLICY_WITHOUT_KEY = """
+from dataclasses import dataclass
+from typing import ClassVar
+from trine.policy.base import KeyPolicy
+
+@dataclass
+class Mine(KeyPolicy):
+    name: ClassVar[str] = "mine"
+"""
+
+
+def test_a_file_that_leaves_a_method_open_is_told_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY_WITHOUT_KEY)
+    with pytest.raises(InputError) as caught:
+        find("trine.policy", Policy, "policy", str(path), "--policy")
+    assert str(caught.value) == f"{path}: the policy Mine without key; expected a method key(self, view)"
+
+
 def test_two_runs_do_not_share_what_a_policy_remembers() -> None:
     """A policy that learns starts afresh in every run."""
     one, other = (resolve("gittins", "packed", {}).policy for _ in range(2))

@@ -149,6 +149,9 @@ def _text(text: str) -> Maker:
 MAKERS: dict[str, Maker] = {
     "trace.csv": trace,
     "openb_pod_list_default.csv.gz": pods,
+    "log.csv": _text("queued,run_min,n\n2024-05-01T08:00,30,2\n2024-05-01T08:20,90,4\n"),
+    "cluster.csv": _text("created,run_min,n,owner\n0,30,2,ann\n60,5,1,bob\n"),
+    "log.tsv": _text("job\tqueued\tbegan\tdone\tplan_gpu\na\t0\t1000\t61000\t50\nb\t500\t2000\t\t800\n"),
     "train.py": train,
     "bin/trine": command,
     "bin/torchrun": launcher,

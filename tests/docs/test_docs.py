@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from tests.docs.inputs import make
 from tests.docs.pages import PAGES, ROOT, blocks
+from trine.policy.view import JobColumns, View
 
 
 def _reference() -> ModuleType:
@@ -22,6 +25,13 @@ def _reference() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_everything_that_a_policy_may_read_of_a_view_is_on_its_page() -> None:
+    page = _reference().pages()["view.md"]
+    view = View(0.0, np.arange(0), Mock(spec=JobColumns), [], [])
+    for name in {*dir(View), *vars(view)}:
+        assert name.startswith("_") or re.search(rf"^\| `view\.{name}(\(.*\))?` \| .+ \| \S.+ \|$", page, re.M), name
 
 
 def test_reference_pages_are_fresh() -> None:
@@ -42,6 +52,19 @@ def test_links_into_a_page_lead_to_a_heading(page: Path) -> None:
         headings = re.findall(r"^#+ (.*)$", ((page.parent / target) if target else page).read_text(), re.MULTILINE)
         known = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert anchor in known, f"{page.name} links to {target}#{anchor}"
+
+
+DESIGN = sorted((ROOT / "docs/design").glob("*.md"))
+NOT_OURS = {"trine/sdk.py"}
+"""Named in the design records, and no file of this tree: the SDK's own distribution has it."""
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *DESIGN], ids=lambda p: p.name)
+def test_modules_that_the_map_and_the_records_name_exist(page: Path) -> None:
+    """A contributor who follows the map finds the file; a module that moves takes the pages that name it along."""
+    known = [path.as_posix() for part in ("src", "tests", "docs") for path in (ROOT / part).rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)`", page.read_text())) - NOT_OURS
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Page:
 # -- README ----------------------------------------------------------------------------------------------------------
 
 README = Page(
-    files=("trace.csv", "openb_pod_list_default.csv.gz", "profile.json", "problem.json"),
+    files=("trace.csv", "log.csv", "openb_pod_list_default.csv.gz", "profile.json", "problem.json"),
     gpus=64,
     lines=(
         Line("make ", not_run="builds an environment from the network, or runs this very suite"),
@@ -68,6 +68,7 @@ README = Page(
         Line("trine explain 1", "job 1 starts on 2 GPUs"),
         Line("trine logs -f 1", "^hello$"),
         Line("trine sim run --trace trace.csv --cluster v100", "trine with trine"),
+        Line("trine sim run --trace log.csv", "jobs +2 "),
         Line("trine sim run --trace", "srtf"),
         Line("trine sim compare --trace trace.csv --cluster v100", "tiresias", instead=("0..9", "0..1 --workers 1")),
         Line("trine sim compare --trace trace.csv --cluster 16x4", "pal", instead=("16x4", "16x4 --workers 1")),
@@ -284,6 +285,10 @@ PAGES_RUN: dict[str, Page] = {
         ),
     ),
     "docs/network.md": Page(files=("steps.csv",)),
+    "docs/traces.md": Page(
+        files=("cluster.csv", "log.tsv"),
+        lines=(Line("trine trace info cluster.csv", "2 jobs from 2 rows"),),
+    ),
     "docs/placements.md": Page(lines=(Line("trine sim run", "dally with delay"),)),
     "docs/trine.md": Page(lines=(Line("trine sim run", "trine with trine"),)),
     "docs/dally.md": Page(

@@ -82,6 +82,7 @@ class LiveWorld:
                 self._start(job_id, decision)
             else:
                 self._stop(job_id, decision)
+        self.engine.settle_speeds(self.now)
         check(self.engine)
 
     def _start(self, job_id: str, decision: Start) -> None:

@@ -22,7 +22,7 @@ from trine.engine import events as ev
 from trine.engine.invariants import check
 from trine.engine.job_table import State
 from trine.engine.quotas import Quotas
-from trine.engine.resume import Past, resume
+from trine.engine.resume import Past, rate_resumed, resume
 from trine.placement.base import Placement
 from trine.placement.topology import never_has_shape
 from trine.policy.base import Policy
@@ -294,6 +294,7 @@ class Walk:
                 gang.held or gang.withdrawn,
             )
             gang.job_index = resume(self.engine, self.now, gang.job, past)
+        rate_resumed(self.engine)
         self.tell(ev.GpusCordoned(self.now, tuple(sorted(self.cordoned))), "built anew")
 
     # -- the end -------------------------------------------------------------------------------------------------

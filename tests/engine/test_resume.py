@@ -15,7 +15,7 @@ from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.invariants import check
 from trine.engine.job_table import State
-from trine.engine.resume import Past, resume
+from trine.engine.resume import Past, rate_resumed, resume
 
 CLUSTER = Cluster.uniform(3, 4)
 
@@ -67,6 +67,7 @@ def test_what_a_job_told_of_its_pace_counts_for_its_length_after_a_restart() -> 
     resume(new, 0, Job("slow", 0, 1, 1000), running((0,), rate=0.1, work_from_s=0.0))
     resume(new, 0, Job("fast", 0, 1, 2000), running((1,), rate=10.0, work_from_s=0.0))
     resume(new, 0, Job("middle", 0, 1, 1000), Past())
+    rate_resumed(new)
     (stop,) = new.handle(ev.Tick(1))
     assert (stop.job_index, type(stop)) == (0, ev.Stop), "10000 s left, 200 s left, 1000 s left"
 

@@ -28,7 +28,7 @@ from trine.engine.events import (
 from trine.engine.gpu_ownership import GpuOwnership, GpuOwnershipError
 from trine.engine.invariants import check
 from trine.engine.job_table import State
-from trine.engine.resume import Past, resume
+from trine.engine.resume import Past, rate_resumed, resume
 from trine.perf.throughput import ThroughputTable
 
 TABLE = ThroughputTable(
@@ -366,6 +366,7 @@ def resumed(policy: str, placement: str, *pasts: tuple[Job, Past]) -> ChosenWorl
         world.job_indices[job.id] = resume(world.engine, 100, job, replace(past, co_runner=there[0] if there else -1))
         if past.gpus:
             world.held[job.id] = past.gpus
+    rate_resumed(world.engine)
     check(world.engine)
     return world
 

@@ -17,7 +17,7 @@ from trine.engine.events import Finished, Start, Stop, Submitted, Tick
 from trine.engine.invariants import check
 from trine.engine.job_table import State
 from trine.engine.resume import Past, rate_resumed, resume
-from trine.perf.model import Speed
+from trine.perf.model import Neighbours, Speed
 
 LINKS = Links(20e9, NIC := 0.2e9, uplink_bytes_per_s=0.1e9)
 PAIRS = replace(Cluster.uniform(2, 4, "v100"), links=LINKS)
@@ -51,7 +51,7 @@ ON_BOTH = {"a": (0, 4), "b": (1, 5), "c": (2, 6)}
 
 def speed(sharers: int) -> Speed:
     """Of a gang on both nodes of ``PAIRS`` next to so many others."""
-    return new_engine(PAIRS).perf.speed(wide("a"), ON_BOTH["a"], bandwidth=NIC / (1 + sharers))
+    return new_engine(PAIRS).perf.speed(wide("a"), ON_BOTH["a"], Neighbours(bandwidth=NIC / (1 + sharers)))
 
 
 # -- once per moment ---------------------------------------------------------------------------------------------
@@ -71,10 +71,10 @@ def test_decisions_rate_running_jobs_when_the_moment_is_over_and_not_start_by_st
     starts = engine.handle(Tick(1.0))
     assert [type(decision) for decision in starts] == [Start]
     assert rates(engine)["a"] == alone and not engine.rerated
-    engine.settle_traffic(1.0)
+    engine.settle_speeds(1.0)
     assert rates(engine)["a"] < alone and list(engine.rerated) == [0]
     engine.rerated.clear()
-    engine.settle_traffic(1.0)
+    engine.settle_speeds(1.0)
     assert not engine.rerated, "nothing came or left since"
 
 
@@ -83,7 +83,7 @@ def test_work_done_so_far_is_the_same_before_and_after() -> None:
     table = engine.table
     before = 100.0 * float(table.rate[0])
     engine.handle(Finished(100.0, 1))
-    engine.settle_traffic(100.0)
+    engine.settle_speeds(100.0)
     assert rates(engine)["a"] == pytest.approx(speed(0).steps_per_s)
     assert (100.0 - float(table.work_from_s[0])) * float(table.rate[0]) == pytest.approx(before)
 

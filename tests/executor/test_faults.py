@@ -314,9 +314,7 @@ module.{name} = fail
         ),
         (_FAILS.format(module="attempt.part", name="Part._read_all", error="ValueError('a bug')"), "failed: a bug"),
         (
-            _FAILS.format(
-                module="attempt.part", name="_make_log", error="OSError(28, 'No space left on device', _[0])"
-            ),
+            _FAILS.format(module="attempt.part", name="make_log", error="OSError(28, 'No space left on device', _[0])"),
             ": No space left on device",  # whichever rank says so first
         ),
         (_FAILS.format(module="attempt.rank", name="check_lease", error="MemoryError"), "MemoryError"),

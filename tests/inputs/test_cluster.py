@@ -9,7 +9,7 @@ import pytest
 from trine.core.cluster import Cluster, Links
 from trine.core.errors import InputError
 from trine.inputs.cluster import dump_cluster, load_cluster
-from trine.inputs.cluster_csv import FORMATS, ShapeFormat
+from trine.inputs.cluster_shape import FORMATS, ShapeFormat
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "clusters").glob("*.yaml"))
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trine.core.cluster import Cluster, Links, Node
-from trine.inputs.cluster_yaml import dump_cluster, parse_cluster
+from trine.inputs.cluster import dump_cluster, parse_cluster
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cn")), min_size=1, max_size=8).filter(lambda s: s.strip())
 TRICKY = st.sampled_from(

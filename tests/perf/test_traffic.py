@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trine.core.cluster import Cluster, Links
 from trine.core.job import Job
 from trine.perf.link_sharing import Flow, LinkLoad, burst_bandwidth, max_min
-from trine.perf.model import LinkSharing, PerfModel
+from trine.perf.model import LinkSharing, Neighbours, PerfModel
 from trine.perf.model_traffic import ModelTraffic, TrafficTable
 from trine.perf.network import Network
 from trine.perf.traffic import Changed, Traffic
@@ -107,7 +107,9 @@ def test_a_quote_counts_what_runs_and_leaves_the_book_as_it_was() -> None:
     traffic, model = book(), perf()
     traffic.join(0, gang(), OVER_RACKS)
     traffic.settle()
-    assert traffic.quote(gang(), OVER_RACKS_TOO) == model.speed(gang(), OVER_RACKS_TOO, bandwidth=UPLINK / 2)
+    assert traffic.quote(gang(), OVER_RACKS_TOO) == model.speed(
+        gang(), OVER_RACKS_TOO, Neighbours(bandwidth=UPLINK / 2)
+    )
     assert traffic.quote(gang(), IN_RACK) == model.speed(gang(), IN_RACK)
     assert traffic.quote(gang(), (4, 5)) == model.speed(gang(), (4, 5))
     assert traffic.bandwidth(0) == UPLINK and traffic.settle() == []
@@ -126,7 +128,7 @@ def test_the_quote_of_the_place_it_has_is_what_it_has(sharing: LinkSharing) -> N
     traffic.join(0, gang("half"), OVER_RACKS)
     traffic.join(1, gang(), OVER_RACKS_TOO)
     traffic.settle()
-    has = model.speed(gang("half"), OVER_RACKS, bandwidth=traffic.bandwidth(0))
+    has = model.speed(gang("half"), OVER_RACKS, Neighbours(bandwidth=traffic.bandwidth(0)))
     assert traffic.quote(gang("half"), OVER_RACKS, without=0) == pytest.approx(has)
 
 
@@ -151,7 +153,7 @@ def test_a_gang_that_sends_rarely_has_half_of_a_full_link_while_it_sends() -> No
     traffic.join(1, gang("quiet"), OVER_RACKS_TOO)
     traffic.settle()
     assert traffic.bandwidth(1) == pytest.approx(UPLINK / 2)
-    shared = model.speed(gang("quiet"), OVER_RACKS_TOO, bandwidth=traffic.bandwidth(1)).steps_per_s
+    shared = model.speed(gang("quiet"), OVER_RACKS_TOO, Neighbours(bandwidth=traffic.bandwidth(1))).steps_per_s
     assert shared == pytest.approx(model.speed(gang("quiet"), OVER_RACKS_TOO).steps_per_s, rel=1e-3)
 
 
@@ -240,7 +242,7 @@ def test_a_quote_is_what_the_gang_gets_once_it_is_there(
     quoted = traffic.quote(job, gpus, without=0)
     moved = {index: entry for index, entry in enumerate(entries) if index} | {99: asked[0]}
     got = entered(book(sharing), moved)[99]
-    assert quoted.steps_per_s == pytest.approx(model.speed(job, gpus, bandwidth=got).steps_per_s)
+    assert quoted.steps_per_s == pytest.approx(model.speed(job, gpus, Neighbours(bandwidth=got)).steps_per_s)
     assert not traffic.unsettled and traffic.settle() == []
 
 

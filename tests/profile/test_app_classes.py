@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from trine.core.errors import InputError
-from trine.profile.app_classes import classify, describe
-from trine.profile.features import AppFeatures, merged, read_features, shipped_features
+from trine.profile.app_classes import AppFeatures, classify, describe, merged, read_features, shipped_features
 
 PAL_APPLICATIONS = ("resnet50", "vgg19", "GPT2", "BERT", "DCGAN", "PointNet")
 

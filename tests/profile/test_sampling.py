@@ -12,7 +12,7 @@ import pytest
 
 from tests.profile.command import fake_nvml, json_of, refused, trine_profile
 from trine.core.errors import InputError
-from trine.profile.features import read_features
+from trine.profile.app_classes import read_features
 from trine.profile.sampling import read_session
 from trine.profile.steps import ProgressFile, StepTimes, step_pattern, step_seconds
 

@@ -25,8 +25,8 @@ QUANTUM_S = 60.0
 class Watched(Engine):
     """Whenever speeds were settled: links carry what they can, jobs run as the model says of what they have."""
 
-    def settle_traffic(self, now: float) -> None:
-        super().settle_traffic(now)
+    def settle_speeds(self, now: float) -> None:
+        super().settle_speeds(now)
         assert self.traffic is not None
         if self.perf.link_sharing == "max-min":
             assert all(share <= 1 + 1e-9 for share in self.traffic.load().values())

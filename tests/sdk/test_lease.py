@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.sdk.conftest import EXAMPLES, FakeJob, ended, wait_for
-from trine.sdk.environment import JobEnvironment
 from trine.sdk.lease import LOOK_S, LeaseWatch
-from trine.sdk.session import Session
+from trine.sdk.session import JobEnvironment, Session
 
 TOY = EXAMPLES / "toy_sdk.py"
 HOUR_S = 3600.0

@@ -15,9 +15,8 @@ import pytest
 
 import trine.sdk
 from tests.sdk.conftest import FakeJob, ended, outside
-from trine.sdk.environment import JobEnvironment
 from trine.sdk.loop import Loop, LoopOptions
-from trine.sdk.session import Session
+from trine.sdk.session import JobEnvironment, Session
 
 LETTERS = ["a", "b", "c"]
 

@@ -14,6 +14,7 @@ from tests.server.scripted_engine import register
 from tests.server.site import OWNER, Site, run_site, spec
 from trine.core.errors import InputError
 from trine.executor.base import EngineDown, EngineUp, Handle, InventoryChanged, LaunchFailed, NodeGpu, NodeInfo
+from trine.server.auth import add_user_token
 from trine.server.build import Model
 from trine.server.configuration import Options, prepare
 from trine.server.controller import Controller
@@ -340,11 +341,17 @@ def test_gpus_are_shared_only_where_the_engine_can(scripted: Options) -> None:
         prepare(replace(options, share_between_users=True))
 
 
-def test_an_engine_that_cannot_separate_users_is_a_warning(scripted: Options) -> None:
-    assert prepare(scripted).warnings == ()
-    (warning,) = prepare(said(scripted, separates=False)).warnings
-    assert "runs the jobs of all users as" in warning and "docs/security.md" in warning
-    assert warning in dry_run(said(scripted, separates=False))
+def test_an_engine_that_cannot_separate_users_is_a_warning_where_there_are_some(
+    scripted: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trine.server.configuration.user_name", lambda _: "ada")
+    options = said(scripted, separates=False)
+    assert prepare(options).warnings == (), "there is nobody to separate"
+    add_user_token(scripted.state, "bob")
+    (warning,) = prepare(options).warnings
+    assert "scripted runs all jobs as ada, those of bob too" in warning and "docs/security.md" in warning
+    assert warning in dry_run(options)
+    assert not prepare(options).access.runs_as_user
 
 
 def test_racks_are_those_of_the_engine_and_else_those_of_the_description(scripted: Options, tmp_path: Path) -> None:

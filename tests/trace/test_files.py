@@ -26,6 +26,10 @@ PACKED = gzip.compress(GOOD.encode(), mtime=0)
         (GOOD.encode() + b"caf\xe9,9,1,60\n", "trace:4: byte 0xe9 is not UTF-8"),
         (b"PK\x03\x04rest", "a zip archive"),
         (b"PAR1....", "a Parquet file"),
+        (
+            gzip.compress(b"pai_task_table.csv".ljust(257, b"\0") + b"ustar\0" + b"\0" * 300),
+            "a tar archive; expected one of",
+        ),
         (GOOD.encode() + b"\0\0\0", "trace:4: binary data"),
         (b"\x7fELF\0\0", "binary data"),
         (b"Dear reader,\nthis is a letter.\n", "an unknown layout"),

@@ -132,6 +132,10 @@ class TraceSettings:
     sensitive_share: float | None = param(
         None, "share of gangs whose drawn model is network-sensitive; none = as the mix has it", minimum=0, maximum=1
     )
+    columns: tuple[str, ...] = param((), "FIELD=COLUMN[:UNIT] of a table of no known format, as --columns")
+    since: str = param("", "keep jobs submitted at this time or later, as --from: seconds of the trace, or a date")
+    until: str = param("", "keep jobs submitted before this time, as --to")
+    scale_load: float = param(1.0, "gaps between submissions are divided by this, as --scale-load", minimum=1e-9)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.
 
 
 def policies(as_json: AsJson = False) -> None:
-    """List the policies: who goes next, who gets which share."""
+    """List the policies: which jobs go next, which share each gets."""
     from trine.assembly.registry import ordering_policies, share_policies
 
     ordering, sharing = ordering_policies(), share_policies()

@@ -1,14 +1,19 @@
-"""Commands that are imported when they are called: listing them costs a line in a table and no import."""
+"""Commands that are imported when they are called: listing them costs a line in a table and no import.
+
+Their options are parsed without pydantic, which typer imports for the first option that is no flag: half of a verb's
+start-up. Only plain cases are taken over (absent, default, text, path, choice); everything else goes the usual way.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from trine.cli.live.quick import quicken
 
 PACKAGE = "trine.cli"
 VERBS = {
@@ -18,21 +23,21 @@ VERBS = {
     "profile": ("profile:app", "Measure GPUs and applications; make profiles of them."),
     "allocate": ("allocate:allocate", "Compute each job's share of time on each GPU type."),
     "reproduce": ("reproduce:app", "Run the experiments of a paper again and compare."),
-    "policies": ("catalog:policies", "List the policies: who goes next, who gets which share."),
+    "policies": ("catalog:policies", "List the policies: which jobs go next, which share each gets."),
     "placements": ("catalog:placements", "List the placements: where a job goes."),
     "presets": ("catalog:presets", "List the scenario presets."),
     "settings": ("catalog:settings", "List what --set changes besides policies and placements."),
     "up": ("live.up:up", "Start the daemon that runs jobs on this machine's GPUs."),
     "submit": ("live.submit:submit", "Submit job files, or a command after --, and print the ids."),
     "queue": ("live.queue:queue", "List jobs: state, times, where they run, why they wait."),
-    "show": ("live.show:show", "Show everything about one job."),
-    "explain": ("live.show:explain", "Say why a job waits, or why it runs where it does."),
+    "show": ("live.single_job:show", "Show everything about one job."),
+    "explain": ("live.single_job:explain", "Say why a job waits, or why it runs where it does."),
     "cancel": ("live.change:cancel", "Cancel jobs; running ones are stopped."),
     "hold": ("live.change:hold", "Keep jobs from running until they are released."),
     "release": ("live.change:release", "Let held jobs run again."),
-    "logs": ("live.logs:logs", "Print what a job wrote, over all its attempts."),
-    "wait": ("live.wait:wait", "Wait until jobs have ended and exit with their status."),
-    "nodes": ("live.nodes:nodes", "List GPUs: who holds them, how fast they are, what is odd."),
+    "logs": ("live.single_job:logs", "Print what a job wrote, over all its attempts."),
+    "wait": ("live.single_job:wait", "Wait until jobs have ended and exit with their status."),
+    "nodes": ("live.nodes:nodes", "List GPUs: their jobs, how fast they are, what is odd."),
     "drain": ("live.nodes:drain", "Start nothing more on nodes, or on single GPUs."),
     "undrain": ("live.nodes:undrain", "Let jobs start on nodes, or on single GPUs, again."),
     "replay": ("live.replay:replay", "Decide a recorded run again, simulate it, and compare."),
@@ -70,3 +75,60 @@ def load(name: str) -> Any:
         command = typer.main.get_command(app)
     quicken(command)
     return command
+
+
+# -- parsing without pydantic ----------------------------------------------------------------------------------------
+
+_USUAL = object()
+
+
+def quicken(command: Any, below: bool = True) -> None:
+    """Let the parameters of a command, and of those below it, convert plain values themselves."""
+    usual = command.get_params
+
+    def get_params(ctx: Any) -> Any:
+        params = usual(ctx)
+        for param in params:
+            # Older versions of typer have no descriptors, and no need for this either.
+            if hasattr(param, "type_descriptor") and "process_value" not in vars(param):
+                param.process_value = _process(param, param.process_value)
+        return params
+
+    command.get_params = get_params
+    for each in getattr(command, "commands", {}).values() if below else ():
+        quicken(each)
+
+
+def _process(param: Any, usual: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def process(ctx: Any, value: Any) -> Any:
+        found = _converted(value, param)
+        if found is _USUAL:
+            return usual(ctx, value)
+        return found if param.callback is None else param.callback(ctx, param, found)
+
+    return process
+
+
+def _converted(value: Any, param: Any) -> Any:
+    kind = param.type_descriptor.annotation
+    many = param.multiple or param.nargs == -1
+    if value is None or value == ():
+        return _USUAL if param.required else () if many else None
+    if many:
+        texts = kind == list[str] and all(isinstance(item, str) for item in value)
+        return list(value) if texts else _USUAL
+    if value is param.default:
+        return value
+    if not isinstance(value, str):
+        return _USUAL
+    return _from_text(value, kind)
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    if kind is str:
+        return text
+    if kind is Path:
+        return Path(text)
+    if isinstance(kind, type) and issubclass(kind, StrEnum) and text in set(kind):
+        return kind(text)
+    return _USUAL

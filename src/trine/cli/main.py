@@ -1,4 +1,4 @@
-"""The ``trine`` command: puts the sub-commands together and turns errors into one sentence and an exit code.
+"""The ``trine`` command: puts the sub-commands together and reports errors as one sentence and an exit code.
 
 Exit 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted. Nothing heavy is imported before it is needed.
 """
@@ -46,7 +46,7 @@ def _root(
 
 
 class _Interrupted(BaseException):
-    """Ctrl-C, under a name that nothing on the way up catches or turns into something else."""
+    """Ctrl-C, under a name that nothing on the way up catches or replaces."""
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -13,7 +13,7 @@ from trine.core.errors import InputError
 
 if TYPE_CHECKING:
     from trine.core.cluster import Cluster
-    from trine.profile.features import AppFeatures
+    from trine.profile.app_classes import AppFeatures
     from trine.profile.measurements import Measurements
     from trine.profile.variability_profile import ProfiledGpu, VariabilityProfile
 
@@ -172,7 +172,7 @@ def _drawn_cluster(gpus: int | None, spec: str | None) -> Cluster:
 
 
 def _features(paths: Sequence[Path], shipped: bool) -> list[AppFeatures]:
-    from trine.profile.features import merged, read_features, shipped_features
+    from trine.profile.app_classes import merged, read_features, shipped_features
 
     return merged(shipped_features() if shipped else [], *(read_features(path) for path in paths))
 

@@ -69,7 +69,7 @@ def _measure(measuring: OpenSession) -> SessionState:
     import time
 
     from trine.cli.progress_bar import ProgressBar
-    from trine.profile.pool import WorkerPool
+    from trine.profile.devices import WorkerPool
 
     with (
         _stop_at_interrupt() as stop,

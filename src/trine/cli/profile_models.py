@@ -156,7 +156,7 @@ def network(
     """Fit bandwidths, latencies, compute and overlap to measured step times."""
     from trine.perf.collectives import ALGORITHMS
     from trine.perf.network_fit import fit_network
-    from trine.profile.network_csv import read_steps
+    from trine.profile.steps import read_steps
 
     if algorithm not in ALGORITHMS:
         raise unknown_name("--algorithm", "algorithm", algorithm, ALGORITHMS)

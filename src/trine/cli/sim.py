@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from trine.cli.trace_options import Columns, From, ScaleLoad, To, trace_values
 
 if TYPE_CHECKING:
     from trine.core.result import RunResult
@@ -77,6 +81,10 @@ def run_one(
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
+    columns: Columns = "",
+    since: From = "",
+    until: To = "",
+    scale_load: ScaleLoad = None,
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
     world: WorldDir = "",
@@ -102,13 +110,13 @@ def run_one(
     as_json: AsJson = False,
 ) -> None:
     """Simulate one policy with one placement."""
-    from trine.cli.decisions import decision_log
     from trine.cli.progress_bar import ProgressBar
+    from trine.report.data_files import check_target
     from trine.report.files import require_files, write_run
-    from trine.report.staging import check_target
     from trine.sim.scenario import run
 
     values = _values(sets, round_s, event_driven, locality_penalty)
+    values |= trace_values(values, columns, since, until, scale_load)
     chosen = _preset(preset)
     scenario = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     scenario = _with(
@@ -129,6 +137,10 @@ def compare(
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
+    columns: Columns = "",
+    since: From = "",
+    until: To = "",
+    scale_load: ScaleLoad = None,
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
     world: WorldDir = "",
@@ -157,12 +169,13 @@ def compare(
     from trine.cli.progress_bar import ProgressBar
     from trine.cli.workers import workers_of
     from trine.report.compare import Comparison
+    from trine.report.data_files import check_target
     from trine.report.files import write_comparison
     from trine.report.page import require_page
-    from trine.report.staging import check_target
     from trine.sim.scenario import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
+    values |= trace_values(values, columns, since, until, scale_load)
     chosen = _preset(preset)
     base = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     sweep = Sweep(
@@ -322,6 +335,33 @@ def _with(scenario: Scenario, *, policy: str, placement: str, seed: int) -> Scen
     return replace(scenario, policy=policy, placement=placement or scenario.placement, seed=seed)
 
 
+@contextmanager
+def decision_log(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """A function that writes one decision to ``path``, a JSON line each, or ``None`` if no log is wanted.
+
+    A run that fails leaves no file.
+    """
+    import json
+
+    from trine.core.atomic_file import atomic_stream
+    from trine.core.errors import InputError
+
+    if path is None:
+        yield None
+        return
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(atomic_stream(path))
+        except OSError as error:
+            found = f"cannot be written ({error.strerror})"
+            raise InputError(str(path), found, "a file in a folder that exists") from None
+
+        def log(entry: dict[str, Any]) -> None:
+            stream.write(f"{json.dumps(entry)}\n".encode())
+
+        yield log
+
+
 def _print_run(result: RunResult, out: Path | None, as_json: bool) -> None:
     if as_json:
         import json
@@ -332,10 +372,7 @@ def _print_run(result: RunResult, out: Path | None, as_json: bool) -> None:
 
         for line in run_lines(result):
             typer.echo(line)
-    for note in result.notes:
-        typer.echo(f"note: {note}", err=True)
-    if out:
-        typer.echo(f"report: {out / 'report.html'}", err=True)
+    _print_notes(result.notes, out)
 
 
 def _print_comparison(comparison: Any, out: Path | None, as_json: bool) -> None:
@@ -349,7 +386,11 @@ def _print_comparison(comparison: Any, out: Path | None, as_json: bool) -> None:
         from trine.cli.tables import print_table
 
         print_table(comparison_table(comparison))
-    for note in comparison.notes[:5]:
+    _print_notes(comparison.notes[:5], out)
+
+
+def _print_notes(notes: Sequence[str], out: Path | None) -> None:
+    for note in notes:
         typer.echo(f"note: {note}", err=True)
     if out:
         typer.echo(f"report: {out / 'report.html'}", err=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trine.cli.trace_options import Columns, From, ScaleLoad, To, trace_values
 from trine.core.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -86,13 +87,17 @@ def generate(
 def info(
     path: TracePath,
     fmt: FormatName = None,
+    columns: Columns = "",
+    since: From = "",
+    until: To = "",
+    scale_load: ScaleLoad = None,
     settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Count what a trace holds: rows, jobs, what is skipped or repaired and why."""
     from trine.trace.importer import inspect
 
-    summary = inspect(path, fmt, _options(settings))
+    summary = inspect(path, fmt, _options(settings, columns, since, until, scale_load))
     if as_json:
         typer.echo(json.dumps(summary.as_dict(), indent=2))
         return
@@ -107,13 +112,17 @@ def convert(
         Path, typer.Argument(help="CSV to write, gzip'ed if it ends in .gz; - for stdout.", show_default=False)
     ],
     fmt: FormatName = None,
+    columns: Columns = "",
+    since: From = "",
+    until: To = "",
+    scale_load: ScaleLoad = None,
     settings: Settings = None,
 ) -> None:
     """Write a trace of any known format as trine CSV."""
     from trine.trace.formats.trine import trace_csv, write_trace
     from trine.trace.importer import load
 
-    trace = load(path, fmt, _options(settings))
+    trace = load(path, fmt, _options(settings, columns, since, until, scale_load))
     if str(out) == "-":
         typer.echo(trace_csv(trace.jobs), nl=False)
     else:
@@ -123,14 +132,18 @@ def convert(
         typer.echo(sentence, err=True)
 
 
-def _options(settings: list[str] | None) -> ImportOptions:
+def _options(
+    settings: list[str] | None, columns: str, since: str, until: str, scale_load: float | None
+) -> ImportOptions:
     from trine.trace.options import ImportOptions
 
     pairs = [text.partition("=") for text in settings or []]
     for key, sign, _ in pairs:
         if not sign:
             raise InputError("--set", f"{key!r} without a value", "KEY=VALUE")
-    return ImportOptions.parse({key.strip(): value.strip() for key, _, value in pairs})
+    given = {key.strip(): value.strip() for key, _, value in pairs}
+    flags = trace_values(given, columns, since, until, scale_load)
+    return ImportOptions.parse(given | {key: str(value) for key, value in flags.items()})
 
 
 def _table(summary: ImportSummary) -> list[str]:

@@ -91,7 +91,7 @@ class ExplanationAnswer(TypedDict):
 
 
 class GpuAnswer(TypedDict):
-    """One GPU: who holds it, its score by application class, what is remarkable about it.
+    """One GPU: which job holds it, its score by application class, what is remarkable about it.
 
     ``drained``: it was drained by itself, whatever its node is, for ``reason``."""
 

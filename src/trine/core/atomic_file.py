@@ -1,7 +1,7 @@
 """The one writer of files: content goes to a draft beside the target, which takes the target's name when complete.
 
 A reader, a crash, Ctrl-C or a full disk therefore meets the old file or the new one, never half of one. Directories of
-several files are staged in ``report.staging``; ``executor.rundir`` and ``sdk`` have writers of their own, since they
+several files are staged in ``report.data_files``; ``executor.rundir`` and ``sdk`` have writers of their own, since they
 must load in a millisecond or without the rest of the package.
 """
 

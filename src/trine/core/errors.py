@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
+
+Extra = Literal["report", "profile", "postgres"]
+"""Parts of the distribution that are not installed by default."""
 
 
 class TrineError(Exception):
@@ -23,6 +27,10 @@ class InputError(TrineError):
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:
         return type(self), (self.where, self.found, self.expected, self.field)
+
+
+class MissingExtraError(TrineError):
+    """A part of trine was asked for that this installation does not have."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -45,3 +53,17 @@ def shown(value: object) -> str:
         return "a mapping" if isinstance(value, dict) else "a list"
     text = ascii(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def require_extra(extra: Extra, *modules: str, purpose: str) -> None:
+    """Raise unless all ``modules`` are installed; ``purpose`` begins the sentence, as in ``"a report needs"``.
+
+    Looks for modules and loads none, so that a command can ask before it begins its work.
+    """
+    from importlib.util import find_spec
+
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise MissingExtraError(
+            f"{purpose} {' and '.join(missing)}, not part of this installation: pip install 'trine[{extra}]'"
+        )

@@ -40,7 +40,7 @@ from trine.engine.relocation import Relocations
 from trine.engine.selection_planner import SelectionRound, runs_as_selected
 from trine.engine.value_planner import ValueRound
 from trine.placement.base import Ask, Placement
-from trine.policy.base import FinishedJob, Ranking, Selection, check_ranking
+from trine.policy.base import FinishedJob, Policy, Ranking, Selection, check_ranking
 from trine.policy.view import View
 
 
@@ -102,6 +102,7 @@ class Engine(EngineState):
         # Most placements care for neither times nor starts.
         self._timed = type(placement.chooses).wakes_s is not Placement.wakes_s
         self._tells_starts = getattr(placement.started, "__func__", None) is not Placement.started
+        self._learns = type(policy).finished is not Policy.finished
         # What comes with trine is tested to keep its contract.
         self._from_file = not type(policy).__module__.startswith("trine.")
 
@@ -180,8 +181,9 @@ class Engine(EngineState):
         self.unassign(job_index)
         self.count_finished(job_index)
         self.settled = False
-        gpu_time_s, work_s = table.attained_s[job_index] * table.gpus[job_index], table.ideal_s[job_index]
-        self.policy.finished(FinishedJob(table.jobs[job_index], float(gpu_time_s), float(work_s)))
+        if self._learns:
+            gpu_time_s, work_s = table.attained_s[job_index] * table.gpus[job_index], table.ideal_s[job_index]
+            self.policy.finished(FinishedJob(table.jobs[job_index], float(gpu_time_s), float(work_s)))
         self.tell(event.now, job_index, "finished")
         return self.release(event.now, job_index)
 
@@ -300,8 +302,8 @@ class Engine(EngineState):
             self.settled = True
             return []
         # 1. View: what the policy may know, at this moment.
-        if self.traffic is not None:
-            self.settle_traffic(now)
+        if self.neighbours.unsettled:
+            self.settle_speeds(now)
         view = self._view_of_round(now)
         # 2. Rank: an order of jobs, or exactly the jobs that run.
         chosen = self.policy.rank(view)
@@ -446,15 +448,15 @@ class Engine(EngineState):
 
     # -- when to decide again ------------------------------------------------------------------------------------
 
-    def settle_traffic(self, now: float) -> None:
-        """Rate jobs anew whose links others came to or left: the world says when all of one moment is carried out."""
-        if self.traffic is None or not self.traffic.unsettled:
+    def settle_speeds(self, now: float) -> None:
+        """Rate jobs anew whose neighbours came or left: the world says when all of one moment is carried out."""
+        if not self.neighbours.unsettled:
             return
         if self._relocations is not None:
             self._relocations.forget()
-        for changed in self.traffic.settle():
-            if self.table.state[changed.job_index] is State.RUNNING:
-                self.bandwidth_changed(now, changed)
+        for affected in self.neighbours.settle():
+            if self.table.state[affected.job_index] is State.RUNNING:
+                self.neighbours_changed(now, affected)
                 self.settled = False
 
     @property

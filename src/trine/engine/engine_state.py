@@ -24,7 +24,7 @@ from trine.engine.job_table import ActiveJobs, JobTable, State
 from trine.engine.planner import Gpus, Plan, PlannerRules
 from trine.engine.quotas import Quotas
 from trine.perf.model import PerfModel, Speed
-from trine.perf.traffic import Changed, Traffic
+from trine.perf.neighbours import Affected, Neighbourhood
 from trine.placement.base import Placement
 from trine.placement.free_index import FreeIndex
 from trine.policy.base import Policy
@@ -99,7 +99,7 @@ class EngineState:
         self.reported: set[int] = set()
         """Jobs that reported their progress, some of which may be lost when they stop."""
         self.resumed: dict[int, float] = {}
-        """Observed rates (0: none) of jobs put back that may share links: ``resume.rate_resumed`` rates them."""
+        """Observed rates (0: none) of running jobs put back: ``resume.rate_resumed`` rates them once all are back."""
         self._finished = 0
 
     def _open_gpu_books(self) -> None:
@@ -110,7 +110,9 @@ class EngineState:
         """Jobs that share their GPUs, both ways, as planned; a job that is not in it is alone."""
         self.ownership = GpuOwnership(self.cluster.gpu_count)
         """The GPUs that jobs really hold, as the world last confirmed."""
-        self.traffic = Traffic.of(self.perf)
+        self.neighbours = Neighbourhood(self.perf, self.table.jobs)
+        """Which running jobs slow each other."""
+        self.traffic = self.neighbours.traffic
         """Which running gangs share links; ``None`` where the performance model knows no links."""
         self.rerated: dict[int, None] = {}
         """Running jobs whose speed changed because a job came to their GPUs or links, or left; the world empties it."""
@@ -134,20 +136,15 @@ class EngineState:
         table.state[job_index] = State.STARTING
         epoch = table.epoch[job_index] = table.epoch[job_index] + 1
         self.tell(now, job_index, "started on GPUs", gpus)
-        if self.traffic is not None:
-            self.traffic.join(job_index, table.jobs[job_index], gpus)
-        if co_runner >= 0:
-            self._co_runner_changed(now, self.ownership.co_runner_of(job_index), None, table.jobs[job_index])
+        if self.neighbours.matters or co_runner >= 0:
+            self.neighbours.join(job_index, gpus, self.ownership.co_runner_of(job_index))
         return Start(job_index, epoch, gpus, Why.PLACED if epoch == 1 else Why.RESUMED, co_runner)
 
     def release(self, now: float, job_index: int) -> list[Decision]:
         """The job released its GPUs: start those that waited only for them."""
-        other = self.ownership.co_runner_of(job_index) if self.ownership.guests else -1
         waiters = self.ownership.release(job_index)
-        if self.traffic is not None:
-            self.traffic.leave(job_index)
-        if other >= 0:
-            self._co_runner_changed(now, other, self.table.jobs[job_index], None)
+        if self.neighbours.matters:
+            self.neighbours.leave(job_index)
         return [self.start(now, waiter) for waiter in waiters]
 
     def unassign(self, job_index: int) -> bool:
@@ -227,14 +224,12 @@ class EngineState:
 
     def speed(self, job_index: int) -> Speed:
         """How fast the job should be on the GPUs it holds, next to the jobs on its GPUs and links."""
-        co_runner = self.co_runner_of(job_index) if self.ownership.guests else None
-        bandwidth = None if self.traffic is None else self.traffic.bandwidth(job_index)
-        return self.perf.speed(self.table.jobs[job_index], self.ownership.holding[job_index], co_runner, bandwidth)
+        gpus = self.ownership.holding[job_index]
+        return self.perf.speed(self.table.jobs[job_index], gpus, self.neighbours.of(job_index))
 
     def quote(self, job_index: int, gpus: Gpus) -> Speed:
         """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now."""
-        job = self.table.jobs[job_index]
-        return self.perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, job_index)
+        return self.neighbours.quote(job_index, gpus)
 
     def run_at(self, job_index: int, rate: float) -> None:
         """The job runs at ``rate`` steps/s where another was expected: so much does it differ everywhere."""
@@ -246,25 +241,11 @@ class EngineState:
             table.revision += 1
         table.rate[job_index] = rate
 
-    def _co_runner_changed(self, now: float, job_index: int, before: Job | None, after: Job | None) -> None:
-        """The job on the same GPUs came or left."""
-        if job_index < 0 or self.table.state[job_index] is not State.RUNNING:
-            return
-        job, gpus = self.table.jobs[job_index], self.ownership.holding[job_index]
-        bandwidth = None if self.traffic is None else self.traffic.bandwidth(job_index)
-        speed = self.perf.speed
-        self._rerate(now, job_index, speed(job, gpus, before, bandwidth), speed(job, gpus, after, bandwidth))
-
-    def bandwidth_changed(self, now: float, changed: Changed) -> None:
-        """Other gangs came to the links of a running job, or left."""
-        job_index, speed = changed.job_index, self.perf.speed
-        job, gpus, co_runner = (
-            self.table.jobs[job_index],
-            self.ownership.holding[job_index],
-            self.co_runner_of(job_index),
-        )
-        before, after = speed(job, gpus, co_runner, changed.before), speed(job, gpus, co_runner, changed.after)
-        self._rerate(now, job_index, before, after)
+    def neighbours_changed(self, now: float, affected: Affected) -> None:
+        """Other jobs came to the GPUs or links of a running job, or left."""
+        job, gpus = self.table.jobs[affected.job_index], self.ownership.holding[affected.job_index]
+        before, after = (self.perf.speed(job, gpus, each) for each in (affected.before, affected.after))
+        self._rerate(now, affected.job_index, before, after)
 
     def _rerate(self, now: float, job_index: int, before: Speed, after: Speed) -> None:
         """From now on a running job is faster or slower by what the model says.
@@ -295,7 +276,7 @@ class EngineState:
             all_run,
             self.remaining_time,
         )
-        view.restart_cost = self.costs.migration
+        view.costs = self.costs
         return view
 
     def protected(self, now: float) -> dict[int, Gpus]:

@@ -30,9 +30,9 @@ class GpuOwnership:
 
         A job does not wait for a co-runner that holds these very GPUs.
         """
-        busy = [g for g in gpus if self.holder[g] != -1]
-        if not busy and job_index not in self.holding:
+        if job_index not in self.holding and max(map(self.holder.__getitem__, gpus)) < 0:
             return True
+        busy = [g for g in gpus if self.holder[g] != -1]
         before = {self.holder[g] for g in busy} | {self.guests[g] for g in busy if g in self.guests}
         if job_index in self.holding:
             before.add(job_index)

@@ -65,18 +65,24 @@ class LowestRanks(RoomMaker):
 
     def __init__(self, planner: Planner, job_indices: Ints, plan: Plan) -> None:
         super().__init__(planner, job_indices, plan)
-        table, types = planner.table, len(planner.free.pools)
-        running = np.flatnonzero(table.assigned[job_indices])
         self._stacks: list[list[int]] = []
-        """Positions of the running jobs by GPU type, lowest rank on top."""
+        """Positions of the running jobs by GPU type, lowest rank on top; made once a job does not simply fit."""
         self._cumulated: list[list[int]] = []
         """GPUs of the jobs below each place of the stack."""
+
+    def _stack_running(self) -> None:
+        table, job_indices, types = self.planner.table, self.job_indices, len(self.planner.free.pools)
+        running = table.assigned[job_indices].nonzero()[0]
         for type_index in range(types):
             mine = running[table.type_index[job_indices[running]] == type_index] if types > 1 else running
             self._stacks.append(mine.tolist())
             self._cumulated.append([0, *accumulate(table.gpus[job_indices[mine]].tolist())])
 
     def most_obtainable(self, position: int) -> float:
+        if not self._stacks:
+            self._stack_running()
+        if len(self._stacks) == 1:
+            return self._obtainable(0, position)
         return max([self._obtainable(type_index, position) for type_index in range(len(self._stacks))])
 
     def _obtainable(self, type_index: int, position: int) -> int:
@@ -89,6 +95,8 @@ class LowestRanks(RoomMaker):
         """Stop jobs from the end of the order until the gang fits; undo all of it if it never does."""
         planner, keep = self.planner, self.planner.rules.keep_evictions
         job = planner.table.jobs[job_index]
+        if not self._stacks:
+            self._stack_running()
         for type_index in types:
             if self._obtainable(type_index, position) < job.gpus and not keep:
                 continue
@@ -116,7 +124,7 @@ class Victims:
 
     def __init__(self, planner: Planner, job_indices: Ints, ranking: Ranking) -> None:
         table = planner.table
-        running = np.flatnonzero(table.assigned[job_indices])
+        running = table.assigned[job_indices].nonzero()[0]
         self.young = False
         """Some running jobs may not be stopped yet."""
         if ranking.quantum_s is not None:

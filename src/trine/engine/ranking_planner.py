@@ -10,8 +10,6 @@ from heapq import heappop
 from itertools import accumulate, compress, count
 from operator import ne
 
-import numpy as np
-
 from trine.engine.planner import Gpus, LastOrder, Plan, Planner
 from trine.engine.preemption import LowestRanks, NamedVictims, RoomMaker
 from trine.engine.relocation import Relocations
@@ -192,7 +190,9 @@ class WaitingWalk:
     def run(self) -> Plan:
         """The plan, with the stops in the order in which they were found to be needed."""
         table, plan = self.planner.table, self.plan
-        waiting = np.flatnonzero(~table.assigned[self.job_indices])
+        waiting = (~table.assigned[self.job_indices]).nonzero()[0]
+        if not len(waiting):
+            return plan
         gpus = table.gpus[self.job_indices[waiting]]
         at, unserved = 0, False
         while True:
@@ -213,7 +213,8 @@ class WaitingWalk:
                 plan.blocked_by = job_index
                 break
         if self.room is not None:
-            plan.lead(self.room.stopped, dict(plan.starts))
+            if self.room.stopped:
+                plan.lead(self.room.stopped, dict(plan.starts))
             plan.provisional = unserved and self.room.young
         return plan
 

@@ -65,19 +65,10 @@ def _put_back(engine: Engine, job_index: int, past: Past) -> None:
     table.state[job_index] = past.state
     table.run_from_s[job_index] = past.run_from_s
     table.type_index[job_index] = engine.free.type_of(past.gpus)
-    if engine.traffic is not None:
-        engine.traffic.join(job_index, table.jobs[job_index], past.gpus)
+    engine.neighbours.join(job_index, past.gpus, other)
     if past.state is State.RUNNING:
-        table.rate[job_index] = engine.perf.speed(
-            table.jobs[job_index], past.gpus, engine.co_runner_of(job_index)
-        ).steps_per_s
         table.work_from_s[job_index] = past.work_from_s
-        if engine.traffic is not None:
-            engine.resumed[job_index] = past.rate
-        elif past.rate > 0:
-            engine.run_at(job_index, past.rate)
-    if other >= 0 and table.state[other] is State.RUNNING and engine.traffic is None:
-        _was_not_alone(engine, other, table.jobs[job_index])
+        engine.resumed[job_index] = past.rate
     if past.state is not State.STOPPING:
         engine.assigned[job_index] = past.gpus
         if other in engine.assigned:
@@ -88,23 +79,10 @@ def _put_back(engine: Engine, job_index: int, past: Past) -> None:
 
 
 def rate_resumed(engine: Engine) -> None:
-    """All jobs are back: only now is it known which of them share links, and so what their observed rates mean."""
-    if engine.traffic is None:
-        return
-    engine.traffic.settle()
+    """All jobs are back: only now is it known which of them slow each other, and so what their observed rates mean."""
+    engine.neighbours.settle()
     for job_index, observed in engine.resumed.items():
         engine.table.rate[job_index] = engine.speed(job_index).steps_per_s
         if observed > 0:
             engine.run_at(job_index, observed)
     engine.resumed.clear()
-
-
-def _was_not_alone(engine: Engine, job_index: int, co_runner: Job) -> None:
-    """The job was put back before its co-runner: the speed it has, or was seen to have, is that of two on the GPUs."""
-    table, job, gpus = engine.table, engine.table.jobs[job_index], engine.ownership.holding[job_index]
-    alone, shared = engine.perf.speed(job, gpus).steps_per_s, engine.perf.speed(job, gpus, co_runner).steps_per_s
-    if table.rate[job_index] == alone:
-        table.rate[job_index] = shared
-    elif table.rate[job_index] > 0:
-        table.ideal_s[job_index] *= shared / alone
-        table.step_s[job_index] = tuple(s * shared / alone for s in table.step_s[job_index])

@@ -20,6 +20,26 @@ _MOST_DIGITS = 9
 """Of a whole number: what has more is no count of anything here, and ``int`` takes quadratic time for it."""
 
 
+ABSENT = ("", "None", "NaT", "nan", "Unknown")
+"""What logs write where there is no time."""
+
+
+def naive_s(moment: datetime) -> float:
+    """Seconds since 1970; a moment without a zone is taken as it stands."""
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return (moment - EPOCH).total_seconds()
+
+
+def is_number(text: str) -> bool:
+    """Whether ``text`` reads as a number, finite or not."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 class Ragged(NamedTuple):
     """What is said of a line with more or fewer cells than the first; formatted with count, width and line."""
 
@@ -114,12 +134,13 @@ class Row:
         """Seconds since 1970 of an ISO date and time; without a zone it is taken as it stands."""
         text = self.filled(column)
         try:
-            moment = datetime.fromisoformat(text)
-            if moment.tzinfo is not None:
-                moment = moment.astimezone(UTC).replace(tzinfo=None)
+            return naive_s(datetime.fromisoformat(text))
         except (ValueError, OverflowError):
             raise self.wrong(column, "a date and time such as 2017-10-09 07:01:55") from None
-        return (moment - EPOCH).total_seconds()
+
+    def timestamp_or_none(self, column: str) -> float | None:
+        """As ``timestamp``; ``None`` for an empty cell, a missing column and the marks that logs put there."""
+        return None if self.text(column) in ABSENT else self.timestamp(column)
 
     def flag(self, column: str, default: bool) -> bool:
         """``true``/``false`` or 1/0."""

@@ -1,7 +1,7 @@
 """The job specification: what a user writes in YAML, gives on the command line or posts as JSON, checked once.
 
-``JobSpec`` is the checked value and its JSON form; ``parse_jobs`` turns JSON into it, ``job_file`` YAML. What a job may
-do (queues, quotas, users) is decided in ``server.access``, whether it can ever run by the scheduler.
+``JobSpec`` is the checked value and its JSON form; ``parse_jobs`` reads it from JSON, ``job_file`` from YAML. What a
+job may do (queues, quotas, users) is decided in ``server.access``, whether it can ever run by the scheduler.
 """
 
 from __future__ import annotations

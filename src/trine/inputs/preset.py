@@ -34,7 +34,7 @@ class Preset:
     placements: tuple[str, ...] = ()
     seeds: str = ""
     authors: tuple[str, ...] = ()
-    """Names of the quirks that ``compat=authors`` turns on here."""
+    """Names of the quirks that ``compat=authors`` stands for here."""
     settings: dict[str, Any] = field(default_factory=dict)
 
 

@@ -1,6 +1,6 @@
 """Quirks of the published simulators, by name. Off unless a preset or ``--set compat.NAME=true`` says so.
 
-The other modules of this package turn flags into strategies of the view, the planner, placements, rounds and the world.
+The other modules of this package make flags strategies of the view, the planner, placements, rounds and the world.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 
 from trine.parity.flags import Compat
 from trine.policy.shares.allocation import Allocation
-from trine.policy.shares.rounds.priority_rounds import Line, RoundConventions
+from trine.policy.shares.rounds.priority_rounds import Queueing, RoundConventions
 from trine.policy.shares.rounds.round_selection import Candidates, Chosen, select
 from trine.policy.shares.rounds.share_ledger import UNSERVED, PairRates, ShareLedger
 from trine.policy.view import Flags, Floats, Ints, View
@@ -65,11 +65,13 @@ class GavelConventions(RoundConventions):
         self._shuffle.shuffle(drawn)
         return drawn
 
-    def choose(self, units: Candidates, ledger: ShareLedger, free: list[int], order: list[int], line: Line) -> Chosen:
+    def choose(
+        self, units: Candidates, ledger: ShareLedger, free: list[int], order: list[int], queueing: Queueing
+    ) -> Chosen:
         if not self.idle_until_reset:
-            return super().choose(units, ledger, free, order, line)
-        may = units.runs & (units.priority > 0) if line.strict else units.runs
-        chosen = select(units, may, free, order, line.one_queue)
+            return super().choose(units, ledger, free, order, queueing)
+        may = units.runs & (units.priority > 0) if queueing.strict else units.runs
+        chosen = select(units, may, free, order, queueing.one_queue)
         kept = [at for at, row in enumerate(chosen.rows) if not ledger.fresh[row]]
         return Chosen([chosen.rows[at] for at in kept], [chosen.type_indices[at] for at in kept])
 

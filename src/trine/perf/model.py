@@ -36,6 +36,18 @@ class Speed(NamedTuple):
     """Share of the time spent in communication that compute does not hide."""
 
 
+class Neighbours(NamedTuple):
+    """What other running jobs leave to one."""
+
+    co_runner: Job | None = None
+    """The job on the same GPUs."""
+    bandwidth: float | None = None
+    """Bytes/s between its nodes; ``None``: all that its route has."""
+
+
+ALONE = Neighbours()
+
+
 @dataclass(frozen=True)
 class LocalityPenalty:
     """Slowdown of a gang by tier: inside a node, across nodes of a rack, across racks."""
@@ -99,16 +111,13 @@ class PerfModel:
         type_index = {t: i for i, t in enumerate(self.cluster.types)}
         self._type_of_node = [type_index[n.gpu_type] for n in self.cluster.nodes]
 
-    def speed(
-        self, job: Job, gpus: Sequence[int], co_runner: Job | None = None, bandwidth: float | None = None
-    ) -> Speed:
-        """Speed on ``gpus``, next to ``co_runner`` if that runs there too.
+    def speed(self, job: Job, gpus: Sequence[int], neighbours: Neighbours = ALONE) -> Speed:
+        """Speed on ``gpus`` with what the neighbours leave to it (``perf.neighbours`` knows which jobs those are).
 
-        ``bandwidth`` is what other jobs leave of its links, bytes/s; ``None``: all. A gang over several types runs at
-        the pace of the slowest.
+        A gang over several types runs at the pace of the slowest.
         """
-        if co_runner is not None:
-            return self._shared_speed(job, gpus, co_runner, bandwidth)
+        if neighbours.co_runner is not None:
+            return self._shared_speed(job, gpus, neighbours)
         node_of = self.cluster.node_of
         slowdowns = self.variability.slowdown(job.app_class)
         step_s = self.step_s_by_type(job)
@@ -116,7 +125,7 @@ class PerfModel:
             chip = slowdowns[gpus[0]]
             return Speed(1.0 / (step_s[self._type_of_node[node_of[gpus[0]]]] * chip), chip, 1.0, Tier.GPU)
         if self.network is not None:
-            return self._network_speed(job, gpus, bandwidth)
+            return self._network_speed(job, gpus, neighbours.bandwidth)
         chip = max(map(slowdowns.__getitem__, gpus))
         nodes = set(map(node_of.__getitem__, gpus))
         tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
@@ -231,10 +240,11 @@ class PerfModel:
 
     # -- pairs ---------------------------------------------------------------------------------------------------
 
-    def _shared_speed(self, job: Job, gpus: Sequence[int], co_runner: Job, bandwidth: float | None) -> Speed:
+    def _shared_speed(self, job: Job, gpus: Sequence[int], neighbours: Neighbours) -> Speed:
         """Chip and network slow a job next to another as they slow it alone."""
-        alone = self.speed(job, gpus, None, bandwidth)
-        rate = self.rate_next_to(job, co_runner, self._type_of_node[self.cluster.node_of[gpus[0]]])
+        alone = self.speed(job, gpus, Neighbours(None, neighbours.bandwidth))
+        assert neighbours.co_runner is not None
+        rate = self.rate_next_to(job, neighbours.co_runner, self._type_of_node[self.cluster.node_of[gpus[0]]])
         steps_per_s = rate / (alone.chip * alone.network)
         sharing = alone.steps_per_s / steps_per_s if steps_per_s > 0 else float("inf")
         return alone._replace(steps_per_s=steps_per_s, sharing=sharing)
@@ -261,7 +271,8 @@ class PerfModel:
 
     def gain(self, one: Job, other: Job, gpus: Sequence[int]) -> float:
         """Work done on ``gpus`` by the two together, where 1 is what one of them does alone."""
-        return 1.0 / self.speed(one, gpus, other).sharing + 1.0 / self.speed(other, gpus, one).sharing
+        pair = ((one, other), (other, one))
+        return sum([1.0 / self.speed(job, gpus, Neighbours(co_runner)).sharing for job, co_runner in pair])
 
     def step_s_by_type(self, job: Job) -> tuple[float, ...]:
         """Seconds per step on a median GPU, packed, for each type of the cluster; ``inf`` where it does not fit."""

@@ -1,7 +1,7 @@
 """The book of flows: which running gangs send over which links, and what bandwidth that leaves to each of them.
 
-The engine enters a gang when it takes its GPUs and strikes it out when it lets go; ``settle`` then says whose bandwidth
-changed. Jobs are job indices. Only gangs over several nodes are in the book: inside a node nothing is shared.
+``perf.neighbours`` enters a gang when it takes its GPUs and strikes it out when it lets go; ``settle`` then says whose
+bandwidth changed. Jobs are job indices. Only gangs over several nodes are in the book: inside a node nothing is shared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trine.core.job import Job
 from trine.perf.link_sharing import DutyFlow, Flow, LinkLoad, burst_bandwidth, duty, max_min
-from trine.perf.model import PerfModel, Speed
+from trine.perf.model import Neighbours, PerfModel, Speed
 from trine.perf.network import Network, Placed
 
 _QUOTED = -1
@@ -132,15 +132,15 @@ class Traffic:
         if gang is None:
             return self._perf.speed(job, gpus)
         if gang == self._gangs.get(without) and not self._touched:
-            return self._perf.speed(job, gpus, bandwidth=self._bandwidth[without])
+            return self._perf.speed(job, gpus, Neighbours(bandwidth=self._bandwidth[without]))
         with self._instead_of(without, gang):
             if all(len(self._on_link[link]) == 1 for link in gang.flow.links):
                 return self._perf.speed(job, gpus)
             if self._perf.link_sharing == "duty":
                 shares = self._by_duty(gang.flow.links)
-                return self._perf.speed(job, gpus, bandwidth=shares[_QUOTED])
+                return self._perf.speed(job, gpus, Neighbours(bandwidth=shares[_QUOTED]))
             rates = self._average_rates(self._users(gang.flow.links))
-            return self._perf.speed(job, gpus, bandwidth=self._burst(_QUOTED, rates, {}))
+            return self._perf.speed(job, gpus, Neighbours(bandwidth=self._burst(_QUOTED, rates, {})))
 
     def load(self) -> dict[int, float]:
         """Share of its capacity that each link in use carries on average, by link number."""

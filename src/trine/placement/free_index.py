@@ -129,8 +129,10 @@ class FreePool:
 
     def lowest(self, node: int, count: int) -> list[int]:
         """The ``count`` lowest free GPU ids of ``node``."""
-        first = self.first_gpu[node]
-        return [first + i for i in positions(self.free_on[node])[:count]]
+        first, free = self.first_gpu[node], self.free_on[node]
+        if count == 1:  # most jobs
+            return [first + (free & -free).bit_length() - 1]
+        return [first + i for i in positions(free)[:count]]
 
     def nodes_by_most_free(self, within: int = -1) -> Iterator[int]:
         """Nodes with free GPUs, most first, then by id; of the nodes in a bit mask only, if one is given."""

@@ -51,5 +51,9 @@ class Fifo(KeyPolicy):
         """Placements that place every job anew must not stop running jobs either."""
         return Ranking(np.lexsort((view.submit_s, -view.priority, ~view.assigned)))
 
+    def rank(self, view: View) -> Ranking:
+        """The jobs of a view are in order of arrival already."""
+        return super().rank(view) if view.prioritised else Ranking(np.arange(len(view)))
+
     def key(self, view: View) -> Floats:
         return view.submit_s

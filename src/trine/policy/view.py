@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trine.core.cached import cached_property
+from trine.core.costs import StopCosts
 from trine.core.errors import nearest
 from trine.core.job import Job
 
@@ -54,6 +55,15 @@ class View:
     one node.
     """
 
+    news: tuple[list[int], list[int]] | None = None
+    """Indices of the jobs that came and of those that left since the last round; ``None``: not known."""
+    within_quotas: Callable[[list[int]], Flags] | None = None
+    """Which of these job indices, served in this order, exceed no quota; ``None``: there are no quotas."""
+    over_quota: set[int] | None = None
+    """Indices of jobs that a policy left out because of a quota; see ``allowed``."""
+    costs = StopCosts()
+    """What stopping and moving a job costs."""
+
     def __init__(
         self,
         now: float,
@@ -73,14 +83,6 @@ class View:
         """False promises that all priorities are 0."""
         self.all_run = all_run
         """True promises that no job waits."""
-        self.news: tuple[list[int], list[int]] | None = None
-        """Indices of the jobs that came and of those that left since the last round; ``None``: not known."""
-        self.within_quotas: Callable[[list[int]], Flags] | None = None
-        """Which of these job indices, served in this order, exceed no quota; ``None``: there are no quotas."""
-        self.restart_cost: Callable[[Job], float] = lambda _: 0.0
-        """Seconds that a move costs a job."""
-        self.over_quota: set[int] | None = None
-        """Indices of jobs that a policy left out because of a quota; see ``allowed``."""
         self._columns = columns
         self._free = free
         self.gpus_by_type: list[int] = capacity if isinstance(capacity, list) else list(map(int, capacity))
@@ -117,6 +119,10 @@ class View:
     def revision(self) -> int:
         """A number that grows when jobs turn out to be faster or slower than was thought."""
         return self._columns.revision
+
+    def restart_cost(self, job: Job) -> float:
+        """Seconds that a move costs a job."""
+        return self.costs.migration(job)
 
     def job_of(self, job_index: int) -> Job:
         """The job with this index."""

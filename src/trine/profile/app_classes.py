@@ -1,19 +1,24 @@
 """Classes of applications that suffer alike from slow chips: K-means over their features, most sensitive first.
 
-A table by hand overrides what the clustering says. How an application is measured is not here.
+Features say how busy an application keeps the GPU and its memory; they come from the shipped table and from measured
+rows. A table by hand overrides what the clustering says. How an application is measured is not here (``app_run``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from trine.core.errors import InputError
-from trine.core.extras import require_extra
-from trine.profile.features import AppFeatures
+from trine.core.errors import InputError, require_extra
+from trine.inputs.yaml_reader import Mapping as YamlMapping
+from trine.inputs.yaml_reader import parse_mapping, read_mapping
 
+ASSUMED = "assumed"
+WHAT = "a table of features (YAML with the key applications) or one measured row (JSON, by trine profile app)"
 MAX_CLASSES = 10
 SEED = 0
 _STARTS = 10
@@ -21,6 +26,75 @@ _MIXED = 2.0
 """Measured spreads within a class that differ by more than this factor are worth a caution."""
 _FEATURES = {"compute_util": "compute utilisation", "memory_util": "memory utilisation", "power_w": "power"}
 _BUSY, _LIGHT = 0.7, 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class AppFeatures:
+    """One application on one GPU; utilisations are shares of the time, 0 to 1."""
+
+    name: str
+    compute_util: float
+    memory_util: float
+    power_w: float | None = None
+    gpu_spread: float | None = None
+    """How much GPUs were measured to differ with this application: robust standard deviation of the slowdowns."""
+    source: str = "measured"
+
+    @property
+    def assumed(self) -> bool:
+        return self.source.startswith(ASSUMED)
+
+
+def shipped_features() -> list[AppFeatures]:
+    """The table that comes with the package: published figures, and guesses that say so."""
+    text = (files("trine.profile") / "features.yaml").read_text(encoding="utf-8")
+    return _table(parse_mapping(text, "features.yaml", WHAT))
+
+
+def read_features(path: str | Path) -> list[AppFeatures]:
+    """The rows in ``path``: a table as the shipped one, or a single row as measured."""
+    top = read_mapping(path, WHAT)
+    if "applications" in top:
+        return _table(top)
+    return [_row(top, str(Path(path).name))]  # a measured row says more than is needed here
+
+
+def merged(*tables: Iterable[AppFeatures]) -> list[AppFeatures]:
+    """One row per application, sorted by name; later tables replace rows of earlier ones but keep their spread."""
+    rows: dict[str, AppFeatures] = {}
+    for row in (row for table in tables for row in table):
+        known = rows.get(row.name)
+        spread = row.gpu_spread if row.gpu_spread is not None or known is None else known.gpu_spread
+        rows[row.name] = AppFeatures(row.name, row.compute_util, row.memory_util, row.power_w, spread, row.source)
+    return [rows[name] for name in sorted(rows)]
+
+
+def _table(top: YamlMapping) -> list[AppFeatures]:
+    sources = top.mapping("sources", None)
+    if sources is not None:
+        sources.keys()
+    rows, seen = [], set[str]()
+    for value in top.list("applications"):
+        entry = value.mapping()
+        rows.append(_row(entry, ASSUMED))
+        entry.text("detail", "")
+        entry.text("spread_source", "")
+        if rows[-1].name in seen:
+            raise InputError(value.where, f"application {rows[-1].name!r} found twice", "each application once")
+        seen.add(rows[-1].name)
+    top.finish()
+    return rows
+
+
+def _row(entry: YamlMapping, source: str) -> AppFeatures:
+    return AppFeatures(
+        name=entry.text("name"),
+        compute_util=entry.number("compute_util", minimum=0, maximum=1),
+        memory_util=entry.number("memory_util", minimum=0, maximum=1),
+        power_w=entry.number("power_w", None, above=0),
+        gpu_spread=entry.number("gpu_spread", None, minimum=0),
+        source=entry.text("source", source),
+    )
 
 
 @dataclass(frozen=True, slots=True)

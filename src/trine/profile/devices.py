@@ -1,6 +1,8 @@
-"""Which devices of this machine can be measured: CUDA devices where PyTorch can use them, CPU cores otherwise.
+"""Which devices of this machine can be measured, CUDA devices where PyTorch can use them and CPU cores otherwise, and
+the worker processes that run kernels (``kernels``) on them. What is measured when is decided in ``gpu_session``.
 
-PyTorch is asked in a process of its own, so that a broken or slow installation harms nothing here."""
+PyTorch is asked in a process of its own, so that a broken or slow installation harms nothing here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from trine.core.errors import InputError, TrineError, nearest
@@ -22,6 +25,19 @@ KINDS: tuple[Kind, ...] = ("cuda", "cpu")
 
 # NVML counts in PCI bus order; CUDA does too only when asked to.
 CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+# One thread, set before numpy is loaded: a second one would run on a core that is not being measured.
+ONE_THREAD = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+    ),
+    "1",
+)
 
 _PROBE = """
 import json, torch
@@ -97,7 +113,7 @@ def _chosen(devices: Sequence[Device], words: Sequence[str]) -> tuple[Device, ..
 def cpu_devices(node: str) -> list[Device]:
     """The cores that this process may run on, which in a container can be fewer than the machine has."""
     if not hasattr(os, "sched_getaffinity"):
-        raise TrineError("this system cannot pin a process to a core, so its cores cannot be told apart")
+        raise TrineError("this system cannot pin a process to a core, so its cores cannot be measured one by one")
     name = _cpu_name()
     return [Device(f"{node}-cpu{core}", "cpu", core, core, name, node) for core in sorted(os.sched_getaffinity(0))]
 
@@ -150,3 +166,81 @@ def _probe_torch(environment: Mapping[str, str]) -> list[dict[str, Any]]:
         return list(json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
+
+
+# -- workers ---------------------------------------------------------------------------------------------------------
+
+
+class DeviceError(TrineError):
+    """A device that could not be measured."""
+
+
+class WorkerPool:
+    """Worker processes, started when first needed: one for all cores, one for each CUDA device."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers.values():
+            worker.kill()
+            worker.wait()
+            for stream in (worker.stdin, worker.stdout):
+                _close(stream)
+
+    def measure(self, device: Device, kernel: str, seconds: float) -> float:
+        """Seconds that one call of ``kernel`` takes on ``device``, measured for about ``seconds``."""
+        key = "cpu" if device.kind == "cpu" else device.id
+        worker = self._workers.get(key) or self._start(key)
+        request = {"kind": device.kind, "ordinal": device.ordinal, "kernel": kernel, "seconds": seconds}
+        reply = _exchange(worker, json.dumps(request))
+        if reply is None:
+            del self._workers[key]
+            raise DeviceError(f"{device.id}: the process that measures ended ({_ending(worker)})")
+        if "error" in reply:
+            raise DeviceError(f"{device.id}: {reply['error']}")
+        return float(str(reply["perf_s"]))
+
+    def _start(self, key: str) -> subprocess.Popen[str]:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "trine.profile.kernels"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ONE_THREAD, **CUDA_ORDER},
+            process_group=0,  # Ctrl-C at the terminal is for us: the measurement under way is finished first
+        )
+        self._workers[key] = worker
+        return worker
+
+
+def _exchange(worker: subprocess.Popen[str], request: str) -> dict[str, object] | None:
+    """The worker's answer, or ``None`` if it has ended."""
+    if worker.stdin is None or worker.stdout is None:
+        raise RuntimeError("a worker has pipes")
+    try:
+        worker.stdin.write(request + "\n")
+        worker.stdin.flush()
+        line = worker.stdout.readline()
+    except BrokenPipeError:
+        return None
+    return dict(json.loads(line)) if line.endswith("\n") else None
+
+
+def _ending(worker: subprocess.Popen[str]) -> str:
+    for stream in (worker.stdin, worker.stdout):
+        _close(stream)
+    code = worker.wait()
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _close(stream: object) -> None:
+    try:
+        getattr(stream, "close", lambda: None)()
+    except BrokenPipeError:
+        return  # what was still in the buffer is of no interest any more

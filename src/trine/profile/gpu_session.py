@@ -2,7 +2,7 @@
 survives an interrupt, the estimate, the profile and the page.
 
 Time is passed in and nothing is printed. What the numbers mean is in ``device_effects``; how a kernel is run in
-``pool``.
+``devices``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The kernels that are timed: compute-bound, in between and memory-bound, for numpy on a CPU core and for PyTorch on a
 CUDA device. Each maker allocates its data anew and returns a call that does the work once.
 
-Run as a program (``python -m trine.profile.kernels``) it is the worker process of ``pool``: reads one request a line on
-stdin, answers one line on stdout, ends with its stdin.
+Run as a program (``python -m trine.profile.kernels``) it is the worker process of ``devices``: reads one request a line
+on stdin, answers one line on stdout, ends with its stdin.
 """
 
 from __future__ import annotations

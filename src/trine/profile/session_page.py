@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from trine.core.extras import require_extra
+from trine.core.errors import require_extra
 from trine.profile.device_effects import ClassEstimate, without_drift
 from trine.profile.kernels import KERNELS
 from trine.profile.measurements import MeasurementRecord

@@ -1,6 +1,6 @@
 """The files of a run (summary.json, jobs.csv, timeline.parquet, report.html) and of a comparison.
 
-Same result in, same bytes out; all files of a report are written, or none (see ``staging``).
+Same result in, same bytes out; all files of a report are written, or none (``data_files``).
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from trine.core.errors import InputError
-from trine.core.extras import require_extra
+from trine.core.errors import InputError, require_extra
 from trine.core.result import JobRecord, RunResult
 from trine.report.compare import Comparison, ComparisonRow, as_dict
 from trine.report.compare_page import compare_page
-from trine.report.data_files import number_cell, write_csv, write_json, write_timeline
+from trine.report.data_files import number_cell, write_all, write_csv, write_json, write_timeline
 from trine.report.run_page import run_page
-from trine.report.staging import write_all
 
 NOT_WRITTEN = {"comm_gpu_s"}
 """Of a job's record: the columns of ``jobs.csv`` are a contract."""

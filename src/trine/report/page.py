@@ -13,7 +13,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from trine.core.extras import require_extra
+from trine.core.errors import require_extra
 from trine.report.data_files import plain
 from trine.report.figures import Figure
 

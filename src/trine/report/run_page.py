@@ -1,15 +1,26 @@
-"""The page of one run: headline numbers, distributions, load over time, the map, slowdowns, settings."""
+"""The page of one run: headline numbers, distributions, load over time, the map, slowdowns, what the network did to it
+(GPU time by tier, tuned waits, load of the links), settings.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
-from trine.core.result import JobRecord, RunResult, Summary
-from trine.report import figures, network_figures, page, series
+import numpy as np
+
+from trine.core.cluster import Tier
+from trine.core.result import JobRecord, LinkLoad, RunResult, Summary, TierTime, TimerChange
+from trine.report import figures, page, series
+from trine.report.figures import LINE_COLOURS, Figure, axis, clock_axis, line_colour, step_line
 from trine.report.page import Cell
-from trine.report.text import MISSING, count, duration, times, written
+from trine.report.text import MISSING, count, duration, share, time_unit, times, written
 
 WORST_JOBS = 20
+WORST_COLUMNS = ("job", "user", "model", "GPUs", "slowdown", "completion", "wait", "preemptions", "migrations", "tier")
+TEXT_COLUMNS = frozenset({"job", "user", "model", "tier"})
+TIER_NAMES = {Tier.GPU: "one GPU", Tier.NODE: "one node", Tier.RACK: "one rack", Tier.NETWORK: "several racks"}
 
 
 def run_page(result: RunResult) -> str:
@@ -97,9 +108,9 @@ def _tier_times(result: RunResult) -> str:
     times = [t for t in result.tier_times if t.held_gpu_s > 0]
     if not times:
         return ""
-    spec = network_figures.tier_time_figure(times)
+    spec = tier_time_figure(times)
     caption = "Of jobs by how far apart their GPUs were; communication that compute hides counts as compute."
-    return page.section(network_figures.tier_time_title(times), page.figure("tier-time", spec), caption=caption)
+    return page.section(tier_time_title(times), page.figure("tier-time", spec), caption=caption)
 
 
 def _links(result: RunResult) -> str:
@@ -107,16 +118,16 @@ def _links(result: RunResult) -> str:
     if not result.link_loads:
         return ""
     loads = result.link_loads
-    spec = network_figures.link_figure(loads, series.clock_span(result))
+    spec = link_figure(loads, series.clock_span(result))
     caption = f"Averages over an iteration, looked at {count(len(loads), 'time')}; background traffic is not counted."
-    return page.section(network_figures.link_title(loads), page.figure("links", spec), caption=caption)
+    return page.section(link_title(loads), page.figure("links", spec), caption=caption)
 
 
 def _timers(result: RunResult) -> str:
     """How long jobs waited for a better place at most, over time."""
     if not result.timers:
         return ""
-    spec, caption = network_figures.timer_figure(result.timers, series.clock_span(result))
+    spec, caption = timer_figure(result.timers, series.clock_span(result))
     title = f"Waits for a better place were tuned {count(len(result.timers), 'time')}"
     return page.section(title, page.figure("timers", spec), caption=caption)
 
@@ -132,10 +143,6 @@ def _slowdown(jobs: list[JobRecord]) -> str:
         page.figure("slowdown", spec),
         caption=f"Boxes hold the middle half of the jobs, whiskers 5 % to 95 %. Jobs per size: {numbers}.",
     )
-
-
-WORST_COLUMNS = ("job", "user", "model", "GPUs", "slowdown", "completion", "wait", "preemptions", "migrations", "tier")
-TEXT_COLUMNS = frozenset({"job", "user", "model", "tier"})
 
 
 def _worst(jobs: list[JobRecord]) -> str:
@@ -155,3 +162,101 @@ def _worst_row(j: JobRecord) -> list[Cell]:
         *(f"{j.preemptions:,}", f"{j.migrations:,}", j.tier),
     )
     return [Cell(t, number=c not in TEXT_COLUMNS) for c, t in zip(WORST_COLUMNS, texts, strict=True)]
+
+
+# -- what the network did to a run -----------------------------------------------------------------------------------
+
+
+def tier_time_title(times: Sequence[TierTime]) -> str:
+    """The share of communication, split at one machine."""
+    held = sum(t.held_gpu_s for t in times)
+    inside = sum(t.comm_gpu_s for t in times if t.tier <= Tier.NODE)
+    across = sum(t.comm_gpu_s for t in times if t.tier > Tier.NODE)
+    whole, one, several = share((inside + across) / held), duration(inside), duration(across)
+    return f"{whole} of the GPU time is communication: {one} on one machine, {several} on several"
+
+
+def tier_time_figure(times: Sequence[TierTime]) -> Figure:
+    """GPU hours by tier, compute and exposed communication on top of each other."""
+    names = [TIER_NAMES[t.tier] for t in times]
+    parts = (
+        ("compute, loading, restarts", [t.held_gpu_s - t.comm_gpu_s for t in times], "@c0"),
+        ("communication that compute does not hide", [t.comm_gpu_s for t in times], "@c1"),
+    )
+    data = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": names,
+            "y": [round(s / 3600, 4) for s in seconds],
+            "text": [share(s / t.held_gpu_s) for s, t in zip(seconds, times, strict=True)],
+            "marker": {"color": colour},
+            "hovertemplate": f"{name}: %{{y:,.4~r}} GPU hours (%{{text}})<extra></extra>",
+        }
+        for name, seconds, colour in parts
+    ]
+    layout = {
+        "height": 340,
+        "barmode": "stack",
+        "xaxis": axis("GPUs of a job within", type="category"),
+        "yaxis": axis("GPU time (hours)", rangemode="tozero"),
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def timer_figure(changes: Sequence[TimerChange], span: tuple[float, float]) -> tuple[Figure, str]:
+    """Timers by GPU demand and tier over time, those that changed most often, and a sentence on what is shown."""
+    often = Counter((c.gpus, c.tier) for c in changes).most_common(LINE_COLOURS)
+    shown = sorted(demand for demand, _ in often)
+    unit, data = time_unit(span[1] - span[0]), []
+    for i, (gpus, tier) in enumerate(shown):
+        mine = [c for c in changes if (c.gpus, c.tier) == (gpus, tier)]
+        at_s = np.array([*(c.at_s for c in mine), span[1]])
+        hours = np.array([*(c.timer_s for c in mine), mine[-1].timer_s]) / 3600
+        name = f"{count(gpus, 'GPU')} in {TIER_NAMES[tier]}"
+        data.append(step_line(name, series.Steps(at_s, hours), span, unit, line_colour(i), " h"))
+    layout = {
+        "height": 340,
+        "meta": {"clock": unit.symbol},
+        "xaxis": clock_axis(span, unit),
+        "yaxis": axis("Longest wait (hours)", rangemode="tozero"),
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},
+    }
+    others = len({(c.gpus, c.tier) for c in changes}) - len(shown)
+    caption = (
+        "How long jobs of so many GPUs wait for them to be that close together; a line begins with its first change."
+    )
+    return {"data": data, "layout": layout}, caption + (
+        f" {others} that changed less often are not shown." if others else ""
+    )
+
+
+def link_title(loads: Sequence[LinkLoad]) -> str:
+    """The highest load that was seen."""
+    return f"The busiest link carries up to {share(max(max(load.nic, load.uplink) for load in loads))} of its capacity"
+
+
+def link_figure(loads: Sequence[LinkLoad], span: tuple[float, float]) -> Figure:
+    """Load of the busiest NIC and of the busiest link between racks over time."""
+    at_s, unit = np.array([load.at_s for load in loads]), time_unit(span[1] - span[0])
+    parts = [
+        ("busiest NIC", [load.nic for load in loads]),
+        ("busiest uplink or spine", [load.uplink for load in loads]),
+    ]
+    data = [
+        step_line(name, series.Steps(at_s, 100 * np.array(values)), span, unit, line_colour(i), " %")
+        for i, (name, values) in enumerate(parts)
+        if max(values) > 0
+    ]
+    layout = {
+        "height": 300,
+        "meta": {"clock": unit.symbol},
+        "xaxis": clock_axis(span, unit),
+        "yaxis": axis("Load of the link (%)", rangemode="tozero", ticksuffix=" %"),
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+    }
+    return {"data": data, "layout": layout}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trine.report import figures, page
-from trine.report.staging import write_all
+from trine.report.data_files import write_all
 from trine.reproduce.checks import Check
 
 NAMED_MISSES, NAMED_MISSES_UNGROUPED = 8, 3

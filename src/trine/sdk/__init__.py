@@ -107,11 +107,11 @@ def steps(
 def should_stop() -> bool:
     """Whether this process was asked to stop or its lease is over. Cheap: files are looked at by time.
 
-    Other ranks may hear of it later; ``steps`` and ``step_done`` make all of them leave after the same step.
+    Other ranks may learn of it later; ``steps`` and ``step_done`` make all of them leave after the same step.
     """
     session = current()
-    session.heard = session.stopped or session.asked()
-    return session.heard is not None
+    session.last_answer = session.stopped or session.asked()
+    return session.last_answer is not None
 
 
 def step_done(step: int, total: int | None = None) -> bool:
@@ -134,7 +134,7 @@ def catch_sigterm() -> bool:
 def exit_if_stopped() -> None:
     """End the process with code 85 if a stop ended its loop or ``should_stop()`` said so; go on if the work is done."""
     session = current()
-    if session.stopped or session.heard:
+    if session.stopped or session.last_answer:
         session.leave()
 
 

@@ -1,4 +1,4 @@
-"""How the ranks of a gang leave after the same step, although each hears of a stop at a moment of its own.
+"""How the ranks of a gang leave after the same step, although each learns of a stop at a moment of its own.
 
 A rank that left alone would let the others wait for it in their next collective operation. Steps are counted here from
 the start of the attempt, over all loops of a script, so that they mean the same on every rank.
@@ -20,7 +20,7 @@ DECISION_S = 5.0
 """How long a rank waits for a decision that another one has begun to take, at most."""
 
 
-class Agreement(Protocol):
+class StopAgreement(Protocol):
     """Asked after a step, at the latest after step ``due``; answers whether all ranks leave after this one."""
 
     due: int

@@ -1,4 +1,4 @@
-"""Turns what a script iterates over into the batches from a given step on: counts, loaders, several passes."""
+"""The batches, from a given step on, of what a script iterates over: counts, loaders, several passes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any, TypeVar
 
-from trine.sdk.messages import say
 from trine.sdk.randomness import OwnStreams, ScriptStreams, Streams, is_of_torch, is_torch_loader, parts_of
+from trine.sdk.session import say
 
 Batch = TypeVar("Batch")
 

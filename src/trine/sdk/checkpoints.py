@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trine.sdk.messages import say
+from trine.sdk.session import say
 
 _MANIFEST = re.compile(r"step-(\d+)\.json")
 _CHUNK = 1 << 20

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from trine.sdk.agreement import NEVER, Agreement, ByCall
+from trine.sdk.agreement import NEVER, ByCall, StopAgreement
 from trine.sdk.batches import batches_from
 from trine.sdk.checkpoints import no_space
-from trine.sdk.messages import say
-from trine.sdk.session import Session
+from trine.sdk.session import Session, say
 
 Batch = TypeVar("Batch")
 
@@ -39,7 +38,7 @@ class Loop:
         self._problem = ""
         """Why the last checkpoint could not be written."""
 
-    def _agreement_for(self, options: LoopOptions) -> Agreement | None:
+    def _agreement_for(self, options: LoopOptions) -> StopAgreement | None:
         session = self._session
         if options.agree is None or not session.environment.inside:
             return None
@@ -61,7 +60,7 @@ class Loop:
                 if (session.ticks >= session.due_tick or clock() >= session.due_s) and self._pause(done):
                     self._end_early(done)
                     return
-            session.heard = None
+            session.last_answer = None
             self._end(done)
         finally:
             if not session.stopped:

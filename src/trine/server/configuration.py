@@ -139,7 +139,7 @@ def prepare(options: Options) -> Prepared:
     nodes = find_nodes(engine, description.stated, options)
     cluster = description.cluster(nodes)
     capabilities = engine.capabilities(nodes)
-    runs_as_user = os.geteuid() == 0
+    runs_as_user = capabilities.separates_users
     access = read_access(options.config, runs_as_user) if options.config else Access(runs_as_user=runs_as_user)
     if runs_as_user:
         check_reachable(options, access)
@@ -161,7 +161,8 @@ def prepare(options: Options) -> Prepared:
         engine.name,
     )
     check_settings(setup, model, capabilities)
-    return Prepared(engine, nodes, setup, model, access, _warnings(engine.name, capabilities))
+    warnings = () if runs_as_user else _shared_account(engine.name, _others(options, access))
+    return Prepared(engine, nodes, setup, model, access, warnings)
 
 
 def _sharing(options: Options, capabilities: Capabilities) -> rec.Sharing:
@@ -173,20 +174,27 @@ def _sharing(options: Options, capabilities: Capabilities) -> rec.Sharing:
     return "off"
 
 
-def _warnings(engine: str, capabilities: Capabilities) -> tuple[str, ...]:
-    if capabilities.separates_users:
-        return ()
+def _shared_account(engine: str, others: list[str]) -> tuple[str, ...]:
+    """What follows from an engine that runs all jobs under one account, if there is anybody to separate."""
     account = user_name(os.geteuid())
+    if not others and account != "root":
+        return ()
+    theirs = f", those of {', '.join(others[:8])} too" if others else ""
     return (
-        f"The engine {engine} runs the jobs of all users as {account}: they can read each other's files and end each "
-        "other's processes. Give tokens only to people who may; see docs/security.md.",
+        f"The engine {engine} runs all jobs as {account}{theirs}: each can read the files and end the processes of the "
+        "others. See docs/security.md.",
     )
+
+
+def _others(options: Options, access: Access) -> list[str]:
+    """Users besides the owner who may submit jobs, as far as is known at the start."""
+    known = {options.job_user, *access.users, *(token.user for token in _tokens(options.state))}
+    return sorted(known - {"", user_name(os.geteuid())})
 
 
 def check_reachable(options: Options, access: Access) -> None:
     """Root's jobs of other users need a way to their own directories below the state directory."""
-    known = {options.job_user, *access.users, *(token.user for token in _tokens(options.state))} - {"", "root"}
-    for user in sorted(known):
+    for user in _others(options, access):
         if directory := blocking_directory(options.state, user):
             mode = f"{stat.S_IMODE(Path(directory).stat().st_mode):o}"
             raise InputError(

@@ -331,7 +331,7 @@ class Controller:
         try:
             self._note_shared_links(record.at_s)
             decided = [decision for event in self.adapter.events_of(record) for decision in self.deciding.handle(event)]
-            self.deciding.settle_traffic(record.at_s)
+            self.deciding.settle_speeds(record.at_s)
             self._note_changed_links(record.at_s)
             return self.adapter.orders_of(decided, record)
         except containment.FAULTS as error:

@@ -158,7 +158,7 @@ async def _serve(
     limits = Limits(connections=connections_within(raise_descriptor_limit()))
     engine, nodes, setup, model, access, _ = prepared
     executor = engine.open(options.state, nodes)
-    leases = Leases(_lease_s(options), run_as=_run_as(options.job_user))
+    leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))
     scheduler = Scheduler(setup, model, store, executor, leases, access, JournalClock())
     gc.freeze()  # a past of many jobs is no garbage: looking through it would hold up requests
     stop = asyncio.Event()
@@ -214,11 +214,11 @@ def _lease_s(options: Options) -> float:
     return max(_LEASE_ROUNDS * options.round_s, _LEASE_AT_LEAST_S)
 
 
-def _run_as(job_user: str) -> Callable[[str], str | None]:
-    """Root starts each job as its user; any other user can only start jobs under its own account."""
-    owner = user_name(os.geteuid())
-    if os.geteuid() != 0:
+def _run_as(job_user: str, runs_as_user: bool) -> Callable[[str], str | None]:
+    """Where the engine separates users, each job is started as its user; else all under the account of the daemon."""
+    if not runs_as_user:
         return lambda _: None
+    owner = user_name(os.geteuid())
     return lambda user: (job_user or None) if user == owner else user
 
 

@@ -95,7 +95,7 @@ def _after_stop(job: LiveJob, record: ExitReported) -> StateAfterExit:
         return StateAfterExit(
             _waits(job), "stopped", _stopped(job, record, lost_s), failures=job.failures, lost_s=lost_s
         )
-    if not _is_short(job, record):
+    if record.detail or not _is_short(job, record):  # what the executor gives a reason for was not the job's own idea
         return StateAfterExit(_waits(job), "stopped", record.detail, failures=job.failures, lost_s=lost_s)
     vain = job.vain + 1
     left = f"It left by itself {vain} times in a row, each time within {SHORT_RUN_S:g} s and without progress"

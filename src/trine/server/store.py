@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Self
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 
-from trine.core.errors import InputError, TrineError
-from trine.core.extras import require_extra
+from trine.core.errors import InputError, TrineError, require_extra
 from trine.server.records import JournalError, Record, UnknownRecordError, from_body, to_body
 from trine.server.snapshot import COMPACT, from_snapshot
 from trine.server.state import LiveState

@@ -6,8 +6,9 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 
 from trine.assembly.settings import RunSettings, TraceSettings, WorkloadSettings
@@ -57,6 +58,10 @@ def _import_options(settings: TraceSettings, seed: int) -> ImportOptions:
         group=tuple(name.strip() for name in settings.group),
         models=settings.models,
         sensitive_share=settings.sensitive_share,
+        columns=settings.columns,
+        since=settings.since,
+        until=settings.until,
+        scale_load=settings.scale_load,
     )
 
 
@@ -143,5 +148,13 @@ def repeat(jobs: Sequence[Job], jobs_per_h: float, seed: int) -> Iterator[Job]:
     while True:
         for job in jobs:
             at_s += math.ceil(-math.log(1.0 - rng.random()) / jobs_per_h * 3600.0)
-            yield replace(job, id=f"background-{number}", submit_s=at_s, tracked=False)
+            values = list(_VALUES(job))
+            values[_TRACKED] = False
+            yield Job(f"background-{number}", at_s, *values)
             number += 1
+
+
+_REST = [each.name for each in fields(Job)][2:]
+_VALUES, _TRACKED = attrgetter(*_REST), _REST.index("tracked")
+"""What a job has beyond its id and its submission. ``dataclasses.replace`` takes three times as long, and a short run
+has as many background jobs as others."""

@@ -207,6 +207,10 @@ def _load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tupl
         )
     if scenario.trace:
         return read_jobs(scenario.trace, scenario.format, settings.trace, scenario.seed)
+    for name in ("columns", "since", "until", "scale_load"):
+        if f"trace.{name}" in scenario.values:
+            found, expected = "a part or a scale of a trace, beside --workload", "workload.jobs and workload.load"
+            raise InputError("--workload", found, expected, f"trace.{name}")
     return generate_jobs(scenario.workload, settings.workload, cluster, scenario.seed)
 
 

@@ -96,12 +96,13 @@ class World:
             self._submit_jobs()
             # 3. The engine decides: a whole round, or between rounds only on free GPUs.
             self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
-            # 4. Links are shared anew once all gangs of this moment stand: the order of starts must not show.
-            if self._traffic:
-                self.engine.settle_traffic(self.now)
+            # 4. Jobs slow each other anew once all of this moment stand: the order of starts must not show.
+            if self.engine.neighbours.unsettled:
+                self.engine.settle_speeds(self.now)
+            if self.engine.rerated:
                 self._rerate()
-                if self.link_loads:
-                    self.link_loads.look(self.now)
+            if self.link_loads:
+                self.link_loads.look(self.now)
             if self._slices:
                 self._slices.begin(self.now, self._running(), self.engine.co_runners)
             if self.settings.validate:
@@ -294,17 +295,15 @@ class World:
     def _start(self, decision: Start) -> None:
         job_index = decision.job_index
         life = self.recorder.lives[job_index]
-        neighbour = self.engine.co_runner_of(job_index) if self.engine.co_runners else None
-        # Starts are many: straight to the model where that is all there is to ask.
-        perf = self.engine.perf
-        speed = self.engine.speed(job_index) if self._traffic else perf.speed(life.job, decision.gpus, neighbour)
+        # Starts are many: straight to the model where that is all there is to ask. Neighbours count from step 4 on.
+        speed = self.engine.speed(job_index) if self._traffic else self.engine.perf.speed(life.job, decision.gpus)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
             life.start_s = self.now
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, neighbour is not None)
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s)
         self._expect_end(job_index, life)
         self.engine.handle(Started(self.now, job_index, speed.steps_per_s, work_from_s))
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from trine.core.errors import InputError, nearest
-from trine.inputs.csv_table import Row
+from trine.inputs.csv_table import Row, table_lines, table_rows
 from trine.trace.source import FirstLine
+
+NEVER_STARTED, STILL_RUNNING, END_FIRST = "never-started", "still-running", "end-before-start"
+"""Why a row of a log is no job: it holds no run time. Nobody can mend a published log, so none of them is an error."""
 
 
 @dataclass(slots=True)
@@ -51,6 +55,30 @@ class Draft:
     """Rules the format itself applied to the row."""
 
 
+class Observed(NamedTuple):
+    """What a log says of a job's run: the reason why it is no job, or its seconds."""
+
+    skip: str = ""
+    duration_s: float | None = None
+
+
+def observed(start_s: float | None, end_s: float | None) -> Observed:
+    """The run between two times of a log, either of which may be missing."""
+    if start_s is None:
+        return Observed(NEVER_STARTED)
+    if end_s is None:
+        return Observed(STILL_RUNNING)
+    return Observed(duration_s=end_s - start_s) if end_s >= start_s else Observed(END_FIRST)
+
+
+class Likeness(NamedTuple):
+    """How much a file resembles a format, and what would make it one."""
+
+    share: float
+    """Of the columns (or keys) of file and format together, those that both have."""
+    change: str
+
+
 class Layout(NamedTuple):
     """Columns that must be there, and columns that may be."""
 
@@ -73,6 +101,8 @@ class Format(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     tab_separated: ClassVar[bool] = False
     """Tab-separated files have no header; their layouts differ in the number of columns."""
+    has_header: ClassVar[bool] = True
+    """The first line names the columns; false for files without a header and for JSON."""
     identity: ClassVar[Literal["id", "row", "none"]] = "id"
     """What makes two rows the same job: the first column, the whole row, or nothing (every row is a job)."""
     absolute_clock: ClassVar[bool] = False
@@ -82,6 +112,29 @@ class Format(ABC):
     @abstractmethod
     def draft(self, row: Row) -> Draft:
         """What one row says about a job, in seconds and GPUs; the schema's rules come after."""
+
+    def drafts(self, rows: Iterable[Row]) -> Iterator[tuple[Row, Draft]]:
+        """Every row with what it says; formats in which several rows make a job put them together here."""
+        return ((row, self.draft(row)) for row in rows)
+
+    def rows(self, sample: FirstLine) -> Iterator[Row]:
+        """The rows of the file; ``columns`` has been asked already, so its errors come first."""
+        lines = table_lines(sample.source, sample.whole, delimiter="\t" if self.tab_separated else ",")
+        if self.has_header:
+            next(lines)
+        return table_rows(sample.source, lines, self.columns(sample), len(self.fields(sample)), sample.line)
+
+    def has_dates(self) -> bool:
+        """Whether submissions are dates, which are counted from the earliest; asked when all rows have been read."""
+        return self.absolute_clock
+
+    def unix_start_s(self, sample: FirstLine) -> float | None:  # noqa: ARG002 - most files do not say
+        """Unix time of second 0 where the file's clock counts from a date that the file states."""
+        return None
+
+    def notes(self, sample: FirstLine) -> tuple[str, ...]:  # noqa: ARG002 - most files speak for themselves
+        """Sentences about how this file was read, beside the counts."""
+        return ()
 
     def gap_s(self, rng: random.Random, jobs_per_h: float) -> float:
         """Seconds to the next arrival where the file has none: Poisson."""
@@ -114,6 +167,19 @@ class Format(ABC):
         wanted = layout.columns + layout.optional
         return {column: position for position, column in enumerate(found) if column in wanted}
 
+    def likeness(self, sample: FirstLine) -> Likeness:
+        """How close the first line is to the nearest layout."""
+        if not self.has_header:
+            return Likeness(0.0, "")
+        found = set(sample.fields)
+        layout = max(self.layouts, key=lambda each: _shared(found, each))
+        missing = [column for column in layout.columns if column not in found]
+        if missing:
+            return Likeness(_shared(found, layout), f"also {','.join(missing)} (closest format: {self.name})")
+        extra = ",".join(c for c in sample.fields if c not in layout.columns + layout.optional)
+        change = f"no {extra} (closest format: {self.name}; --format {self.name} ignores other columns)"
+        return Likeness(_shared(found, layout), change)
+
     def _nearest(self, found: set[str]) -> Layout:
         """The layout that lacks fewest columns and leaves fewest columns of the other layouts unread."""
         named = found & {c for layout in self.layouts for c in layout.columns + layout.optional}
@@ -134,3 +200,7 @@ class Format(ABC):
             return f"{counts} columns (format {self.name!r})"
         layouts = " or ".join(",".join(layout.columns) for layout in self.layouts)
         return f"the columns {layouts} (format {self.name!r})"
+
+
+def _shared(found: set[str], layout: Layout) -> float:
+    return len(found.intersection(layout.columns + layout.optional)) / len(found.union(layout.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import Any
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
-from trine.inputs.csv_table import Row, table_lines, table_rows
 from trine.trace import formats
 from trine.trace.format import Draft, Format
+from trine.trace.mapped_table import MappedTable
 from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
-from trine.trace.rules import SENTENCES, ImportCounts, Judge, clock_start_s, duration_s, job, unsorted
-from trine.trace.source import A_TRACE, FirstLine, first_line, read_text, recognise
+from trine.trace.rules import SENTENCES, ImportCounts, Judge, duration_s, job, unsorted
+from trine.trace.selection import Clock, scaled, selection_sentences, within
+from trine.trace.source import A_TRACE, JSON, FirstLine, first_line, is_json, read_text, recognise
 
 DEFAULTS = ImportOptions()
 
@@ -74,18 +75,30 @@ def inspect(path: str | Path, fmt: str | None = None, options: ImportOptions = D
 
 
 def _read(path: str | Path, fmt: str | None, options: ImportOptions, counting: bool) -> Trace:
-    text, source = read_text(path), str(path)
-    sample = first_line(source, text)
-    chosen = _forced(fmt, sample) if fmt else _recognised(sample)
+    source = str(path)
+    sample = first_line(source, read_text(path))
+    chosen = _chosen(fmt, sample, options)
     judge = Judge(chosen, options, counting)
-    drafts = [draft for row in _rows(chosen, sample, text) if judge.settle(row, draft := chosen.draft(row))]
+    drafts = [draft for row, draft in chosen.drafts(chosen.rows(sample)) if judge.settle(row, draft)]
     judge.counts.groups.update(draft.group for draft in drafts if draft.group)
     _check_groups(source, chosen, options.group, judge.counts)
-    jobs = _in_order(chosen, drafts, judge.counts)
+    clock = Clock.of(chosen, sample, drafts)
+    drafts, clock = within(drafts, clock, options, judge.counts)
+    jobs = scaled(_in_order(drafts, clock, judge.counts), options.scale_load)
     jobs, drawn = _with_models(jobs, options) if options.models else (jobs, ())
     durations = [d for draft in drafts if (d := duration_s(draft)) is not None]
-    summary = _summary(source, chosen, jobs, durations, judge.counts, options.group, drawn)
+    notes = (*chosen.notes(sample), *selection_sentences(options), *drawn)
+    summary = _summary(source, chosen, jobs, durations, judge.counts, options.group, notes)
     return Trace(jobs, summary, source)
+
+
+def _chosen(name: str | None, sample: FirstLine, options: ImportOptions) -> Format:
+    """The format that was asked for, by name or by its columns, or the one that the file shows."""
+    if options.columns:
+        if name:
+            raise InputError("--columns", f"beside --format {name}", "one of the two")
+        return MappedTable(options.columns)
+    return _forced(name, sample) if name else _recognised(sample)
 
 
 def _with_models(jobs: list[Job], options: ImportOptions) -> tuple[list[Job], tuple[str, ...]]:
@@ -128,44 +141,26 @@ def _recognised(sample: FirstLine) -> Format:
     for fmt in formats.known().values():
         if fmt.detects(sample):
             return fmt
-    raise InputError(sample.where, _looks_of(sample), _closest(sample))
+    closest = max((fmt.likeness(sample) for fmt in formats.known().values()), key=lambda each: each.share)
+    if closest.share == 0 and is_json(sample):
+        raise InputError(sample.source, f"looks like {JSON}", "a job trace")
+    known = f"{A_TRACE}; formats: {', '.join(formats.known())}; or --columns"
+    raise InputError(sample.where, _looks_of(sample), closest.change if closest.share > 0 else known)
 
 
 def _looks_of(sample: FirstLine) -> str:
+    if is_json(sample):
+        return "JSON of an unknown shape"
     fields = sample.tab_fields if len(sample.tab_fields) > len(sample.fields) else sample.fields
     shown = ",".join(fields)
     return f"an unknown layout of {len(fields)} columns ({shown[:120]}{'...' if len(shown) > 120 else ''})"
 
 
-def _closest(sample: FirstLine) -> str:
-    """The layout that shares most columns with the file, and what it lacks and has too many of."""
-    found = set(sample.fields)
-    candidates = [(f, layout) for f in formats.known().values() if not f.tab_separated for layout in f.layouts]
-    fmt, layout = max(candidates, key=lambda c: len(found & set(c[1].columns)) / len(found | set(c[1].columns)))
-    if not found & set(layout.columns):
-        return f"{A_TRACE}; formats: {', '.join(formats.known())}"
-    missing = [c for c in layout.columns if c not in found]
-    if missing:
-        return f"also {','.join(missing)} (closest format: {fmt.name})"
-    extra = [c for c in sample.fields if c not in layout.columns + layout.optional]
-    return f"no {','.join(extra)} (closest format: {fmt.name}; --format {fmt.name} ignores other columns)"
-
-
-def _rows(fmt: Format, sample: FirstLine, text: str) -> Iterator[Row]:
-    columns, width = fmt.columns(sample), len(fmt.fields(sample))
-    lines = table_lines(sample.source, text, delimiter="\t" if fmt.tab_separated else ",")
-    if not fmt.tab_separated:
-        next(lines)  # the header
-    return table_rows(sample.source, lines, columns, width, sample.line)
-
-
-def _in_order(fmt: Format, drafts: Sequence[Draft], counts: ImportCounts) -> list[Job]:
-    submits_s = [draft.submit_s or 0.0 for draft in drafts]
-    moved = unsorted(submits_s)
+def _in_order(drafts: Sequence[Draft], clock: Clock, counts: ImportCounts) -> list[Job]:
+    moved = unsorted(draft.submit_s or 0.0 for draft in drafts)
     if moved:
         counts.changed["unsorted"] += moved
-    start_s = clock_start_s(fmt, submits_s)
-    return sorted((job(draft, start_s) for draft in drafts), key=attrgetter("submit_s"))
+    return sorted((job(draft, clock.zero_s) for draft in drafts), key=attrgetter("submit_s"))
 
 
 def _summary(
@@ -175,7 +170,7 @@ def _summary(
     durations: Sequence[float],
     counts: ImportCounts,
     wanted: Sequence[str],
-    drawn: tuple[str, ...],
+    notes: tuple[str, ...],
 ) -> ImportSummary:
     return ImportSummary(
         source=source,
@@ -191,7 +186,7 @@ def _summary(
         gpus_max=max((j.gpus for j in jobs), default=0),
         duration_p50_s=_median(durations),
         groups=dict(sorted(counts.groups.items())),
-        sentences=_sentences(fmt, len(jobs), counts, wanted) + drawn,
+        sentences=_sentences(fmt, len(jobs), counts, wanted) + notes,
     )
 
 

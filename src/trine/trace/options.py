@@ -1,4 +1,4 @@
-"""What the caller decides about a trace: groups to keep; arrival rate, seed and run time where the file has none."""
+"""What the caller decides about a trace: columns, groups and time to keep, load; and values where the file has none."""
 
 from __future__ import annotations
 
@@ -25,9 +25,18 @@ class ImportOptions:
     """Mix from which jobs that name no model draw one (``trine.trace.models``); empty leaves them without."""
     sensitive_share: float | None = None
     """Share of gangs whose drawn model is network-sensitive; ``None`` leaves it to the weights of the mix."""
+    columns: tuple[str, ...] = ()
+    """Where a table of no known format keeps what: ``submit=COLUMN``, ``duration=COLUMN:min`` ..."""
+    since: str = ""
+    """Keep jobs submitted at this time or later: seconds on the clock of the trace, or an ISO date."""
+    until: str = ""
+    """Keep jobs submitted before this time."""
+    scale_load: float = 1.0
+    """The gaps between submissions are divided by this."""
 
     def __post_init__(self) -> None:
         _positive("jobs_per_h", self.jobs_per_h)
+        _positive("scale_load", self.scale_load)
         if self.duration_s is not None:
             _positive("duration_s", self.duration_s)
         if self.sensitive_share is not None:
@@ -53,9 +62,9 @@ class ImportOptions:
 
 
 def _value(key: str, text: str) -> float | str | tuple[str, ...]:
-    if key == "models":
+    if key in ("models", "since", "until"):
         return text
-    if key == "group":
+    if key in ("group", "columns"):
         return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         return int(text) if key == "seed" else float(text)

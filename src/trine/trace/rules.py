@@ -14,14 +14,12 @@ from typing import NamedTuple
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.inputs.csv_table import Row
-from trine.trace.format import Draft, Format
+from trine.trace.format import END_FIRST, NEVER_STARTED, STILL_RUNNING, Draft, Format
 from trine.trace.options import ImportOptions
 
 GPUS_LIMIT = 1_000_000
 LONGEST_S = 1e11
 """Some three thousand years: beyond it floating-point times lose their microseconds."""
-UNIX_TIME_S = 1e9
-"""Clocks that start later than this (2001) are dates, not seconds since the trace began."""
 
 SENTENCES = {
     "zero-gpu": "no GPU asked for",
@@ -33,6 +31,10 @@ SENTENCES = {
     "assumed-duration": "no run time in the file, the given one taken",
     "impossible-deadline": "a deadline that even an empty cluster would miss",
     "other-group": "a group that was not asked for",
+    "outside-window": "submitted outside the time that was asked for",
+    NEVER_STARTED: "never started",
+    STILL_RUNNING: "still running when the log ends",
+    END_FIRST: "ended before it started, by the log",
 }
 
 
@@ -110,7 +112,8 @@ class Judge:
         counts.rows += 1
         if not draft.id:
             raise InputError(row.where, "the job id is empty", "an id")
-        if self._duplicates.repeats(row, draft.id):
+        # A row that is no job may bear the id of one: logs repeat it for parts of a job.
+        if not draft.skip and self._duplicates.repeats(row, draft.id):
             counts.skipped_rows += 1
             counts.skipped["duplicate-row"] += 1
             return False
@@ -209,12 +212,6 @@ def unsorted(submits_s: Iterable[float]) -> int:
         else:
             latest = submit_s
     return count
-
-
-def clock_start_s(fmt: Format, submits_s: Sequence[float]) -> float:
-    """What to subtract from all times: the earliest submission if the file's clock shows dates, else nothing."""
-    earliest_s = min(submits_s, default=0.0)
-    return earliest_s if fmt.absolute_clock or earliest_s >= UNIX_TIME_S else 0.0
 
 
 def job(draft: Draft, start_s: float) -> Job:

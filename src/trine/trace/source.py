@@ -11,8 +11,9 @@ from typing import NamedTuple
 from trine.core.errors import InputError
 from trine.inputs.csv_table import table_lines
 
+NO_TABLE = ("{", "[", ";")
 GZIP_MAGIC = b"\x1f\x8b"
-A_TRACE = "a job trace as CSV or tab-separated text, plain or gzip'ed"
+A_TRACE = "a job trace as CSV, tab-separated text, SWF or JSON, plain or gzip'ed"
 
 OTHER_MAGIC = {
     b"PK\x03\x04": "a zip archive",
@@ -39,6 +40,8 @@ class FirstLine:
     """It, split at commas."""
     tab_fields: tuple[str, ...]
     """It, split at tabs."""
+    whole: str
+    """The whole text: formats without a header are told by more than a line."""
 
     @property
     def where(self) -> str:
@@ -52,6 +55,8 @@ def read_text(path: str | Path) -> str:
     for magic, kind in OTHER_MAGIC.items():
         if data.startswith(magic):
             raise InputError(source, kind, A_TRACE)
+    if data[257:262] == b"ustar":
+        raise InputError(source, "a tar archive", "one of the files in it, unpacked with tar -xf")
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
         raise InputError(f"{source}:{line}", "binary data", A_TRACE)
@@ -97,8 +102,10 @@ def first_line(source: str, text: str) -> FirstLine:
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if line.strip():
             line = line.rstrip("\n")
-            cells = next(table_lines(source, line), (0, []))[1]
-            return FirstLine(source, number, line, tuple(c.strip() for c in cells), tuple(line.split("\t")))
+            # What JSON and SWF begin with need not be well-formed CSV.
+            cells = [] if line.lstrip()[:1] in NO_TABLE else next(table_lines(source, line), (0, []))[1]
+            fields = tuple(cell.strip() for cell in cells)
+            return FirstLine(source, number, line, fields, tuple(line.split("\t")), text)
     raise InputError(source, "an empty file", A_TRACE)
 
 
@@ -120,6 +127,7 @@ LOOKALIKES = (
     Lookalike("a list of machines", frozenset({"machineId", "number of GPUs"}), "--cluster"),
     Lookalike("a cluster shape", frozenset({"num_switch", "num_node_p_switch", "num_gpu_p_node"}), "--cluster"),
     Lookalike("a network topology", frozenset({"ip", "DSW", "PSW", "ASW"}), "--cluster"),
+    Lookalike("the GPUs of virtual clusters by day", frozenset({"date", "total"})),
     Lookalike("a table of a cumulative distribution", frozenset({"x", "cdf_percent"})),
     Lookalike("a summary of clusters", frozenset({"id", "job_num", "gpu_job_num"})),
     Lookalike("measured slowdowns of GPUs", frozenset({"uuid", "perf"}), "--variability"),
@@ -130,10 +138,15 @@ LOOKALIKES = (
 )
 
 
+JSON = Lookalike("JSON", frozenset(), "--throughputs (throughput tables)")
+
+
+def is_json(sample: FirstLine) -> bool:
+    return sample.text.lstrip()[:1] in ("{", "[")
+
+
 def recognise(sample: FirstLine) -> Lookalike | None:
     """What the file is, if it is something we know and not a job trace."""
-    if sample.text.lstrip()[:1] in ("{", "["):
-        return Lookalike("JSON", frozenset(), "--throughputs (throughput tables)")
     found = set(sample.fields)
     for kind in LOOKALIKES:
         if kind.columns <= found and not (kind.only and kind.columns != found):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.policy.shares.problems import random_problem, two, workers
-from trine.policy.shares.deadlines import needed_rate
 from trine.policy.shares.max_throughput import MaxThroughput
 from trine.policy.shares.min_cost import MinCost
+from trine.policy.shares.program import needed_rate
 from trine.policy.shares.solver.linear import maximise_sum
 
 

@@ -15,7 +15,7 @@ from tests.policy.shares.problems import TWO, all_pairs, assert_valid, pair, ran
 from trine.core.errors import InputError
 from trine.policy.shares.allox import AlloX
 from trine.policy.shares.base import Memory, SharePolicy
-from trine.policy.shares.fifo import Fifo
+from trine.policy.shares.fifo import FifoShares
 from trine.policy.shares.finish_time_fairness import FinishTimeFairness
 from trine.policy.shares.gandiva import Gandiva
 from trine.policy.shares.isolated import Isolated
@@ -35,14 +35,14 @@ def one_type(jobs: int, **more: Any) -> Problem:
 
 def test_fifo_takes_the_fastest_type_with_room() -> None:
     problem = Problem.of(workers(1, 1, 2), np.array([[1.0, 2, 3], [1, 2, 3], [5, 2, 3], [0, 2, 3]]))
-    found = Fifo().allocate(problem)
+    found = FifoShares().allocate(problem)
     assert found.shares.tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
 def test_fifo_lets_nobody_overtake() -> None:
-    found = Fifo().allocate(one_type(3, gang=[1, 2, 1]))
+    found = FifoShares().allocate(one_type(3, gang=[1, 2, 1]))
     assert found.shares.tolist() == [[1], [0], [0]]
-    assert Fifo().allocate(one_type(3, gang=[1, 2, 1], arrival=[0, 2, 1])).shares.tolist() == [[1], [0], [1]]
+    assert FifoShares().allocate(one_type(3, gang=[1, 2, 1], arrival=[0, 2, 1])).shares.tolist() == [[1], [0], [1]]
 
 
 @pytest.mark.parametrize(("speed", "joined"), [(0.8, True), (0.7, False)])
@@ -51,11 +51,11 @@ def test_fifo_joins_a_running_job_if_that_pays(speed: float, joined: bool) -> No
     problem = one_type(3)
     rates = np.full((2, 2, 1), 0.2)
     rates[1] = speed
-    found = Fifo().allocate(replace(problem, pairs=Pairs(np.array([[0, 2], [1, 2]]), rates)))
+    found = FifoShares().allocate(replace(problem, pairs=Pairs(np.array([[0, 2], [1, 2]]), rates)))
     assert found.pair_shares.tolist() == [[0], [float(joined)]]
     assert found.effective.tolist() == pytest.approx([1, speed, speed] if joined else [1, 1, 0])
     assert (
-        not Fifo(space_sharing=False)
+        not FifoShares(space_sharing=False)
         .allocate(replace(problem, pairs=Pairs(np.array([[0, 2]]), rates[1:])))
         .pair_shares.any()
     )
@@ -64,17 +64,17 @@ def test_fifo_joins_a_running_job_if_that_pays(speed: float, joined: bool) -> No
 def test_fifo_that_knows_no_speeds_leaves_jobs_where_they_are() -> None:
     memory = Memory(3)
     problem = two(workers(2, 2, 2))
-    first = Fifo(aware=False).allocate(problem, memory)
-    again = [Fifo(aware=False).allocate(problem, memory).shares.tolist() for _ in range(5)]
+    first = FifoShares(aware=False).allocate(problem, memory)
+    again = [FifoShares(aware=False).allocate(problem, memory).shares.tolist() for _ in range(5)]
     assert again == [first.shares.tolist()] * 5
-    drawn = {str(Fifo(aware=False).allocate(problem, Memory(s)).shares.tolist()) for s in range(12)}
+    drawn = {str(FifoShares(aware=False).allocate(problem, Memory(s)).shares.tolist()) for s in range(12)}
     assert len(drawn) > 1
 
 
 def test_fifo_as_a_program_serves_the_first_best() -> None:
-    found = Fifo(form="lp").allocate(two(workers(1, 1, 1)))
+    found = FifoShares(form="lp").allocate(two(workers(1, 1, 1)))
     np.testing.assert_allclose(found.effective, [2.0, 2.0], atol=1e-9)
-    turned = Fifo(form="lp").allocate(two(workers(1, 1, 1), arrival=[1, 0]))
+    turned = FifoShares(form="lp").allocate(two(workers(1, 1, 1), arrival=[1, 0]))
     assert turned.effective[1] == pytest.approx(3.0)
 
 
@@ -202,7 +202,7 @@ def test_a_thousand_jobs_cost_milliseconds() -> None:
     rng = np.random.default_rng(0)
     rates = rng.uniform(0.5, 4.0, (60, 3))[rng.integers(0, 60, 1000)]
     problem = Problem.of(workers(100, 100, 100), rates, steps_left=rng.uniform(1e3, 1e5, 1000))
-    for policy in (MaxMinFairness(), Isolated(), Fifo(), ShortestJobFirst()):
+    for policy in (MaxMinFairness(), Isolated(), FifoShares(), ShortestJobFirst()):
         memory = Memory()
         policy.allocate(problem, memory)
         start_s = time.process_time()

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trine.cli.live.queue import Name, User, states_of
+from trine.cli.live.queue import MOST_JOBS, Name, User, states_of
 from trine.cli.live.verb import Form, JobIds, Output, State, connected, print_json, say, verb
 
 if TYPE_CHECKING:
     from trine.client import Client, JobAnswer
-
-_MOST = 100_000
-"""Jobs that the API lists at once, at most."""
 
 
 @verb
@@ -70,7 +67,7 @@ def _cancel_chosen(states: list[str], user: str, name: str, state: Path | None, 
     cancelled = []
     with connected(state) as client:
         # Those that wait go first: otherwise they would start where those that run are stopped.
-        found = client.jobs(states, _MOST, user=user, name=name)[::-1]
+        found = client.jobs(states, MOST_JOBS, user=user, name=name)[::-1]
         try:
             for job in found:
                 try:

@@ -27,7 +27,7 @@ def where(placement: Sequence[PlacementAnswer]) -> str:
 
 
 def place(job: JobAnswer) -> str:
-    """Where a job runs, and next to whom: ``node0:0 with 7``."""
+    """Where a job runs, and next to which other: ``node0:0 with 7``."""
     co_runner = job.get("shares_with")
     return f"{where(job['placement'])} with {co_runner}" if co_runner else where(job["placement"])
 

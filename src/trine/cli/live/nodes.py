@@ -38,7 +38,7 @@ def nodes(
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List GPUs: who holds them, how fast they are, what is odd."""
+    """List GPUs: their jobs, how fast they are, what is odd."""
     with connected(state) as client:
         found = _chosen(client.nodes(), names or [])
     if output is Form.JSON:
@@ -52,7 +52,7 @@ def nodes(
 @verb
 def drain(
     places: Places,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look later.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, to be read later.")] = "",
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:

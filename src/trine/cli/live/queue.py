@@ -21,7 +21,7 @@ HEADER = (
 )
 """``start``, when a waiting job is expected to start, is shown only where the daemon says so."""
 RIGHT = ("pos", "id", "gpus", "progress", "elapsed", "waited", "limit")
-_MOST = 100_000
+MOST_JOBS = 100_000
 """Jobs that the API lists at once, at most."""
 
 Look = tuple[list["JobAnswer"], list[str]]
@@ -38,7 +38,7 @@ def queue(
     ] = None,
     user: User = "",
     name: Name = "",
-    limit: Annotated[int, typer.Option(min=1, max=_MOST, metavar="N", help="At most so many jobs.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_JOBS, metavar="N", help="At most so many jobs.")] = 1000,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, until Ctrl-C.")] = False,
     every_s: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="Seconds between two looks.")] = 2.0,
     state: State = None,

@@ -29,7 +29,7 @@ def up(
         str,
         typer.Option(metavar="SPEC", help="Virtual GPUs, as in 8 or 4x2, or a cluster file.  [default: real GPUs]"),
     ] = "",
-    policy: Annotated[str, typer.Option(help="Who goes next; see `trine policies`.")] = "fifo-backfill",
+    policy: Annotated[str, typer.Option(help="Which jobs go next; see `trine policies`.")] = "fifo-backfill",
     placement: Annotated[str, typer.Option(help="Where jobs go; see `trine placements`.")] = "packed-sticky",
     round_s: Annotated[float, typer.Option("--round", help="Seconds between rounds.")] = 60.0,
     event_driven: Annotated[

@@ -11,9 +11,9 @@ from __future__ import annotations
 import _thread
 import os
 import sys
-import time
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.processes import uptime_s
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class Mailbox:
         self.halt: dict[str, Any] | None = None
         """The first failure of the attempt, which ends all parts."""
         self.deadline: float | None = None
-        """When the lease is over, on the monotonic clock; ``None``: it holds for ever."""
+        """When the lease is over, on the clock ``uptime_s``; ``None``: it holds for ever."""
         self.answers = 0
         """How many requests to look now were answered."""
         self._nudged = False
         self._mark: tuple[object, int] | None = None
-        self._seen_s = time.monotonic()
+        self._seen_s = uptime_s()
         self._every_s = look_s
         self._posts: list[Callable[[], None]] = []
         self._bell, self._flushed = _thread.allocate_lock(), _thread.allocate_lock()
@@ -48,7 +48,7 @@ class Mailbox:
 
     def read(self) -> None:
         """The lease as it is when the part begins; it runs from here on. OSError if it cannot be read."""
-        self._seen_s = time.monotonic()
+        self._seen_s = uptime_s()
         lease, self._mark = rundir.read_lease(self.run_dir)
         self._time_lease(lease, self._seen_s)
 
@@ -82,12 +82,16 @@ class Mailbox:
     def _run(self) -> None:
         while True:
             self._bell.acquire(timeout=-1 if self._every_s is None else self._every_s)
-            try:
-                while self._posts:
-                    self._posts.pop(0)()
-                self._look()
-            except Exception:  # of ours: the part must not go blind for it
-                sys.excepthook(*sys.exc_info())
+            while self._posts:
+                self._guarded(self._posts.pop(0))
+            self._guarded(self._look)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """The part must not go blind for what fails, nor wait for ever for what comes after it."""
+        try:
+            call()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
 
     def _look(self) -> None:
         before, nudged, self._nudged = (self.stop, self.halt), self._nudged, False
@@ -97,11 +101,13 @@ class Mailbox:
         self.halt = self.halt or rundir.read_json(os.path.join(self.run_dir, rundir.HALT))
         self._look_at_lease()
         self.answers += nudged
-        if nudged or before != (self.stop, self.halt):
+        # A machine that was suspended wakes up with its timers as they were: the part may have to look at the clock.
+        over = self.deadline is not None and uptime_s() >= self.deadline
+        if nudged or over or before != (self.stop, self.halt):
             self._wake()
 
     def _look_at_lease(self) -> None:
-        began_s = time.monotonic()
+        began_s = uptime_s()
         try:
             lease, mark = rundir.read_lease(self.run_dir)
         except OSError:

@@ -19,12 +19,11 @@ import signal
 import sys
 import time
 
-from trine.executor.accounts import find_user
 from trine.executor.attempt import rendezvous, rundir
 from trine.executor.attempt.cgroup import Cgroup, make_cgroup
 from trine.executor.attempt.mailbox import Mailbox
-from trine.executor.attempt.processes import adopt_orphans, descendants, identity, parents, send
-from trine.executor.attempt.rank import STALE_EXIT, StaleLease, become, check_lease, stay_with
+from trine.executor.attempt.processes import adopt_orphans, children, descendants, identity, send, session, uptime_s
+from trine.executor.attempt.rank import STALE_EXIT, StaleLease, become, check_lease, log_of, make_log, stay_with
 from trine.executor.faults import describe, is_host_fault
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
@@ -110,8 +109,8 @@ class Part:
             stay_with(parent)
             os.setsid()
             self._enter_cgroup()
-            log = _log_of(self.run_dir, rank)
-            _make_log(log, self.spec["run_as"])
+            log = log_of(self.run_dir, rank)
+            make_log(log, self.spec["run_as"])
             become(self.spec, rank, self.run_dir, log, parent)
         except StaleLease as error:
             _report(report, str(error), host=False)
@@ -158,7 +157,7 @@ class Part:
         times = [at for at in (self.kill_at, None if self.fenced else self.mail.deadline) if at is not None]
         if not times:
             return signal.sigwaitinfo(SIGNALS).si_signo
-        timeout_s = self._look_s if self.killed else max(min(times) - time.monotonic(), 0.0)
+        timeout_s = self._look_s if self.killed else max(min(times) - uptime_s(), 0.0)
         found = signal.sigtimedwait(SIGNALS, timeout_s)
         return found.si_signo if found else None
 
@@ -180,7 +179,7 @@ class Part:
 
     def _lease_over(self) -> bool:
         deadline = self.mail.deadline
-        return deadline is not None and time.monotonic() >= deadline
+        return deadline is not None and uptime_s() >= deadline
 
     def _reap(self) -> bool:
         """Collect the dead; False when no child is left."""
@@ -254,11 +253,11 @@ class Part:
         everyone_left = len(self.codes) == len(self.rank_of)
         gone = {pid for pid, rank in self.rank_of.items() if rank in self.codes}
         try:
-            children = _children(os.getpid())
+            below = children(os.getpid())
         except OSError:  # no descriptor left to look with; the end of the grace is the same
             return
-        for pid in children:
-            if pid not in self.rank_of and pid not in self.signalled and (everyone_left or _session(pid) in gone):
+        for pid in below:
+            if pid not in self.rank_of and pid not in self.signalled and (everyone_left or session(pid) in gone):
                 self.signalled.add(pid)
                 send(pid, signal.SIGTERM)
 
@@ -286,7 +285,7 @@ class Part:
                 send(pid, signal.SIGTERM)
 
     def _kill_within(self, grace_s: float) -> None:
-        at = time.monotonic() + max(grace_s, 0.0)
+        at = uptime_s() + max(grace_s, 0.0)
         self.kill_at = at if self.kill_at is None else min(at, self.kill_at)
 
     def kill(self) -> None:
@@ -294,7 +293,7 @@ class Part:
         self._kill_within(0.0)
 
     def _escalate(self) -> None:
-        if self.kill_at is None or time.monotonic() < self.kill_at:
+        if self.kill_at is None or uptime_s() < self.kill_at:
             return
         if self.killed:
             self._look_s = min(2 * self._look_s, _LONGEST_LOOK_S)
@@ -369,38 +368,6 @@ def _report(descriptor: int, reason: str, host: bool) -> None:
     os.write(descriptor, json.dumps({"reason": " ".join(reason.split())[:300], "host": host}).encode() + b"\n")
 
 
-def _children(root: int) -> list[int]:
-    return [pid for pid, parent in parents().items() if parent == root]
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return 0
-
-
-def _log_of(run_dir: str, rank: int) -> str:
-    """Rank 0 writes to the log of the job, the others to one each; later attempts append."""
-    name = rundir.LOG if rank == 0 else f"{rundir.LOG}.{rank}"
-    return os.path.join(os.path.dirname(run_dir), name)
-
-
-def _make_log(log: str, user: str | None) -> None:
-    """An empty log that belongs to the user, since many scripts open /dev/stdout again; made once, written as the user.
-
-    The directory is the daemon's: no other user can put anything in the place of the log."""
-    try:
-        made = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        return
-    try:
-        if user and os.geteuid() == 0:
-            os.fchown(made, find_user(user).pw_uid, -1)
-    finally:
-        os.close(made)
-
-
 def _end_before_start(run_dir: str, spec: dict[str, Any], index: int) -> dict[str, Any] | None:
     """The end of a part that is to stop before it began, or whose ranks have nowhere to meet."""
     stop = rundir.read_json(os.path.join(run_dir, rundir.STOP))
@@ -445,7 +412,7 @@ def main(arguments: Sequence[str]) -> int:
     cgroup = make_cgroup(f"{spec['cgroup']}-{index}") if spec["cgroup"] else Cgroup("")
     if not rundir.claim(run_dir, {**me, "node": node, "cgroup": cgroup.path}, rundir.part_file(index)):
         return 0
-    rundir.reserve(run_dir, rundir.part_file(index, "end"))
+    rundir.reserve(run_dir, rundir.part_file(index, "end"), {})
     os.chdir("/")
     adopt_orphans()
     end = _live(run_dir, spec, index, cgroup)

@@ -137,6 +137,27 @@ def stay_with(parent: int) -> None:
         raise StaleLease("its supervisor is gone")
 
 
+def log_of(run_dir: str, rank: int) -> str:
+    """Rank 0 writes to the log of the job, the others to one each; later attempts append."""
+    name = rundir.LOG if rank == 0 else f"{rundir.LOG}.{rank}"
+    return os.path.join(os.path.dirname(run_dir), name)
+
+
+def make_log(log: str, user: str | None) -> None:
+    """An empty log that belongs to the user, since many scripts open /dev/stdout again; made once, written as the user.
+
+    The directory is the daemon's: no other user can put anything in the place of the log."""
+    try:
+        made = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return
+    try:
+        if user and os.geteuid() == 0:
+            os.fchown(made, find_user(user).pw_uid, -1)
+    finally:
+        os.close(made)
+
+
 def _redirect(log: str) -> None:
     """Output to the log, nothing to read."""
     null = os.open(os.devnull, os.O_RDONLY)

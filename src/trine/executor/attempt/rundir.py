@@ -134,8 +134,7 @@ def reserve_exit(run_dir: str, at_s: float) -> None:
 
     It holds an end already, for ``write_unlaunched``."""
     first = {"kind": "unlaunched", "rc": 126, "host": True, "reason": "the machine could not start it", "t": at_s}
-    text = json.dumps(first).encode().ljust(_RESERVED_BYTES)
-    _write(os.path.join(run_dir, f"{EXIT}.tmp"), text, os.O_CREAT | os.O_TRUNC, 0o600)
+    reserve(run_dir, EXIT, first)
 
 
 def write_unlaunched(run_dir: str) -> None:
@@ -148,13 +147,14 @@ def write_exit(run_dir: str, record: dict[str, Any]) -> None:
     write_reserved(run_dir, EXIT, {**record, "reason": str(record.get("reason", ""))[:300]})
 
 
-def reserve(run_dir: str, name: str) -> None:
-    """Take the disk space for a file that must be written when the disk may be full."""
-    _write(os.path.join(run_dir, f"{name}.tmp"), b" " * _RESERVED_BYTES, os.O_CREAT | os.O_TRUNC, 0o600)
+def reserve(run_dir: str, name: str, first: dict[str, Any]) -> None:
+    """Take the disk space for a record that is written at the end."""
+    text = json.dumps(first).encode().ljust(_RESERVED_BYTES)
+    _write(os.path.join(run_dir, f"{name}.tmp"), text, os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 def write_reserved(run_dir: str, name: str, record: dict[str, Any]) -> None:
-    """Write such a file, in the space that was reserved for it."""
+    """Write a record, in the space that was reserved for it."""
     aside = os.path.join(run_dir, f"{name}.tmp")
     _write(aside, json.dumps(record).encode().ljust(_RESERVED_BYTES), os.O_CREAT, 0o600)
     os.replace(aside, os.path.join(run_dir, name))

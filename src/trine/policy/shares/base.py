@@ -11,8 +11,7 @@ import numpy as np
 
 from trine.core.errors import TrineError
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact
-from trine.policy.shares.explain import by_prices
+from trine.policy.shares.allocation import Allocation, allocation, by_prices, exact
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.solver.polytope import InfeasibleError, UnservableError
 from trine.policy.view import Floats

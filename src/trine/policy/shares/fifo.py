@@ -17,7 +17,7 @@ from trine.policy.view import Floats, Ints
 
 
 @dataclass
-class Fifo(SharePolicy):
+class FifoShares(SharePolicy):
     """``greedy``: in order of arrival each job takes the fastest type with room for its gang, and the first job without
     room ends it; with space sharing, jobs left over then join the placed job with which both run best together. Not
     ``aware``, jobs stay where they are and a new one takes a random type with room.

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact, of_solution
+from trine.policy.shares.allocation import Allocation, allocation, by_level, exact, of_solution
 from trine.policy.shares.base import (
     REFERENCE_DOC,
     REFERENCE_TYPE,
@@ -19,7 +19,6 @@ from trine.policy.shares.base import (
     shares_space,
     sharing_param,
 )
-from trine.policy.shares.explain import by_level
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.program import lowest_slowdown, polytope_of
 from trine.policy.view import Floats
@@ -54,7 +53,7 @@ class FinishTimeFairness(SharePolicy):
         ideal_s = np.where(steps > 0, isolated_s + steps / isolated_rate, 1.0)
         ids = problem.ids if self.aware else ()
         found = lowest_slowdown(polytope, steps, problem.elapsed_s, ideal_s, memory, ids)
-        # Prices are those of the level that rho leaves; its slope by rho turns them into what rho gains.
+        # Prices are those of the level that rho leaves; times its slope by rho they are what rho gains.
         spare_s = np.maximum(found.value * ideal_s - problem.elapsed_s, 1e-12)
         slope = float(found.duals @ (steps * ideal_s / spare_s**2))
         return of_solution(problem, found, price_scale=1.0 / slope if slope > 0 else 0.0)

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, of_solution
+from trine.policy.shares.allocation import NEAR, Allocation, of_solution
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
-from trine.policy.shares.explain import NEAR
 from trine.policy.shares.problem import Problem, proportional
 from trine.policy.shares.program import highest_levels, polytope_of
 from trine.policy.shares.solver.weights import EntityWeights, JobWeights, WeightRule

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, allocation, exact, of_solution
+from trine.policy.shares.allocation import Allocation, allocation, by_level, exact, of_solution
 from trine.policy.shares.base import (
     REFERENCE_DOC,
     REFERENCE_TYPE,
@@ -19,7 +19,6 @@ from trine.policy.shares.base import (
     shares_space,
     sharing_param,
 )
-from trine.policy.shares.explain import by_level
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.program import highest_level, polytope_of
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trine.policy.shares.allocation import Allocation, of_solution
+from trine.policy.shares.allocation import Allocation, by_level, of_solution
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates, shares_space, sharing_param
-from trine.policy.shares.explain import by_level
 from trine.policy.shares.problem import Problem, proportional
 from trine.policy.shares.program import highest_level, level_by_class, polytope_of
 from trine.policy.view import Floats

@@ -9,12 +9,10 @@ import numpy as np
 
 from trine.core.errors import InputError
 from trine.core.params import param
-from trine.policy.shares.allocation import Allocation, of_solution
+from trine.policy.shares.allocation import Allocation, by_prices, of_solution, with_notes
 from trine.policy.shares.base import Memory, SharePolicy, shares_space, sharing_param
-from trine.policy.shares.deadlines import best_ratio, best_sum, has_deadlines
-from trine.policy.shares.explain import by_prices, with_notes
 from trine.policy.shares.problem import WHERE, Problem
-from trine.policy.shares.program import polytope_of, sum_by_class
+from trine.policy.shares.program import best_ratio, best_sum, has_deadlines, polytope_of, sum_by_class
 from trine.policy.shares.solver.linear import Worth
 from trine.policy.view import Floats
 

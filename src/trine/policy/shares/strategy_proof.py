@@ -10,7 +10,7 @@ import numpy as np
 from trine.policy.shares.allocation import Allocation, Certificate, allocation
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates
 from trine.policy.shares.problem import Problem, proportional
-from trine.policy.shares.solver import job_classes
+from trine.policy.shares.solver import presolve
 from trine.policy.shares.solver.nash import solve_nash
 from trine.policy.shares.solver.polytope import Solution
 from trine.policy.view import Floats, Ints
@@ -60,7 +60,7 @@ class _EqualJobs:
     @classmethod
     def of(cls, rates: Floats, problem: Problem) -> _EqualJobs:
         gang = problem.gang.astype(np.float64)
-        found = job_classes.find((rates, gang))
+        found = presolve.equal_rows((rates, gang))
         assert found is not None
         first = found.first
         return cls(rates[first], gang[first], problem.capacity, found.size.astype(np.float64), found.member_of)

@@ -54,6 +54,7 @@ class Gavel(Format):
         "-1.000000\t0\nTransformer (batch size 16)\tpython3 train.py\ttranslation\t-step\t1\t11005\t2\t5\t3600\t60\n",
     )
     tab_separated = True
+    has_header = False
     identity = "none"
 
     def draft(self, row: Row) -> Draft:

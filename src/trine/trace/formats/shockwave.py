@@ -18,6 +18,7 @@ class Shockwave(Format):
         "ResNet-18 (batch size 32)\tpython3 main.py\tcifar10\t--num_steps\t1\t143450\t2\taccordion\t1\t-1\t3338\t55\n",
     )
     tab_separated = True
+    has_header = False
     identity = "none"
 
     def draft(self, row: Row) -> Draft:

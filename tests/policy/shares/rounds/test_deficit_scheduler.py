@@ -15,7 +15,7 @@ from trine.core.job import Job
 from trine.engine.job_table import JobTable
 from trine.policy.base import Selection
 from trine.policy.shares.rounds.deficit_scheduler import AT_LEAST, SLACK, DeficitScheduler
-from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.view import View
 
 ROUND_S = 100.0

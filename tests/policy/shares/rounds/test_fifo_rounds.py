@@ -10,7 +10,7 @@ from tests.property.strategies import stable
 from trine.core.job import Job
 from trine.engine.job_table import JobTable
 from trine.policy.shares.base import Memory
-from trine.policy.shares.fifo import Fifo
+from trine.policy.shares.fifo import FifoShares
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.rounds.fifo_rounds import FifoRounds, PassingFifo
 from trine.policy.view import View
@@ -55,7 +55,7 @@ def test_choosing_anew_is_what_the_share_policy_computes(
     job_indices = [floor.add(gpus, rates) for gpus, rates in asked]
     workers = dict(zip(TYPES, capacity, strict=True))
     problem = Problem.of(workers, np.array(floor.rates), gang=[gpus for gpus, _ in asked])
-    shares = PassingFifo(Fifo()).compute(problem, Memory()).shares
+    shares = PassingFifo(FifoShares()).compute(problem, Memory()).shares
     expected = {job_index: int(row.argmax()) for job_index, row in zip(job_indices, shares, strict=True) if row.any()}
     assert floor.asked(FifoRounds(), job_indices, anew=True) == expected
 

@@ -13,7 +13,7 @@ from tests.property.strategies import stable
 from trine.core.job import Job
 from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
-from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.shares.rounds.round_selection import Candidates, select
 from trine.policy.shares.rounds.share_ledger import ShareLedger
 from trine.policy.view import Floats, Ints, View

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from tests.policy.shares.solver.problems import assert_feasible, random_problem, rate_problems, simplex_value
-from trine.policy.shares.solver.certificate import certify
 from trine.policy.shares.solver.interior import Warm
 from trine.policy.shares.solver.max_min import solve
-from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError
+from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError, certify
 
 
 def _check(problem: LevelProblem, answer: Solution) -> None:

@@ -28,12 +28,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.job_id_index import GONE, GOT, JOIN, UNIT, unit_names
-from trine.policy.shares.rounds.rate_cache import JobRateCache
-from trine.policy.shares.rounds.share_ledger import Shares
+from trine.policy.shares.rounds.job_rates import JobRateCache
+from trine.policy.shares.rounds.share_ledger import GONE, GOT, JOIN, UNIT, Shares, unit_names
 from trine.policy.shares.rounds.type_assignment import TypeAssignment
 from trine.policy.view import Floats, Ints, View
 
@@ -348,7 +348,7 @@ class DeficitScheduler:
             thresholds[type_index].append(threshold_s, falls)
         for account in requesting:
             running = [by_job[job_index] for job_index in account.unit if job_index in by_job]
-            hardest = max(running, key=_threshold_s) if running else None
+            hardest = max(running, key=attrgetter("threshold_s")) if running else None
             share, deficit_s, entitled = account.share, account.deficit_s, account.entitled
             for j in account.types:
                 if j == entitled:
@@ -380,7 +380,7 @@ class DeficitScheduler:
     # -- on record -----------------------------------------------------------------------------------------------
 
     def state(self, view: View) -> dict[str, Any]:
-        """Accounts and assigned types in plain values, by name of the unit (``job_id_index``)."""
+        """Accounts and assigned types in plain values, by name of the unit (``share_ledger``)."""
         type_of, co_runners = self.assignment.type_of, self.assignment.co_runners
         found: dict[str, Any] = {"charged_s": self._charged_s}
         if math.isfinite(self.change_s):
@@ -428,7 +428,3 @@ class DeficitScheduler:
 def _account(unit: Unit, kept: dict[str, Any], name: str) -> Account:
     (share, types, rates), (deficit_s, entitled) = kept[UNIT + name], kept[GOT + name]
     return Account(unit, list(share), list(deficit_s), tuple(types), (list(rates[0]), list(rates[1])), entitled)
-
-
-def _threshold_s(account: Account) -> float:
-    return account.threshold_s

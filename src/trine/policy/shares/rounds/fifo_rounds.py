@@ -16,7 +16,7 @@ import numpy as np
 from trine.policy.base import Selection
 from trine.policy.shares.allocation import Allocation, allocation, exact, whole_shares
 from trine.policy.shares.base import Memory, PolicyVariant, SharePolicy
-from trine.policy.shares.fifo import Fifo
+from trine.policy.shares.fifo import FifoShares
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.rounds.type_assignment import TypeAssignment
 from trine.policy.view import View
@@ -44,7 +44,7 @@ class PassingFifo(PolicyVariant):
 
 def for_rounds(policy: SharePolicy) -> SharePolicy:
     """The policy as rounds use it: FIFO with speeds looks past a job that cannot use the GPUs left."""
-    if isinstance(policy, Fifo) and policy.form == "greedy" and policy.aware and policy.space_sharing is not True:
+    if isinstance(policy, FifoShares) and policy.form == "greedy" and policy.aware and policy.space_sharing is not True:
         return PassingFifo(policy)
     return policy
 

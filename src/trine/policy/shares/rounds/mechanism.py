@@ -9,12 +9,16 @@ priority = share over time received (``priority_rounds``); FIFO, whose shares ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from trine.core.cluster import Cluster
+from trine.core.errors import InputError
+from trine.core.prices import Prices
 from trine.perf.model import PerfModel
 from trine.policy.base import Policy, PolicyError, Selection
 from trine.policy.shares.allocation import Allocation
@@ -22,14 +26,11 @@ from trine.policy.shares.base import Memory, SharePolicy
 from trine.policy.shares.problem import Problem
 from trine.policy.shares.rounds.deficit_scheduler import DeficitScheduler
 from trine.policy.shares.rounds.fifo_rounds import FifoRounds, PassingFifo
-from trine.policy.shares.rounds.job_id_index import JobIdIndex, memory_state, restore_memory
-from trine.policy.shares.rounds.learned_pair_rates import LearnedPairRates
-from trine.policy.shares.rounds.price_watch import PriceWatch
-from trine.policy.shares.rounds.priority_rounds import Line, PriorityRounds, RoundConventions
+from trine.policy.shares.rounds.job_rates import JobRateCache, LearnedPairRates
+from trine.policy.shares.rounds.priority_rounds import PriorityRounds, Queueing, RoundConventions
 from trine.policy.shares.rounds.problem_builder import ProblemBuilder
-from trine.policy.shares.rounds.rate_cache import JobRateCache
 from trine.policy.shares.rounds.round_params import RoundParams, entities_of, type_order
-from trine.policy.shares.rounds.share_ledger import Shares
+from trine.policy.shares.rounds.share_ledger import JobIdIndex, Shares
 from trine.policy.view import Floats, Ints, View
 
 EARLY_ROUNDS = 2.0
@@ -141,9 +142,9 @@ class ShareRounds(Policy):
                 self._rates, self._type_order, stay_s, self.round_s, upgrades=not self.shares.uses_prices
             )
         ledger = self.conventions.ledger(len(self._type_order), self.round_s / 2, self._sharing)
-        line = Line(self.params.one_queue, self.shares.strict)
+        queueing = Queueing(self.params.one_queue, self.shares.strict)
         return PriorityRounds(
-            ledger, self._rates, self._builder.measured_pairs, self._type_order, line, self.conventions
+            ledger, self._rates, self._builder.measured_pairs, self._type_order, queueing, self.conventions
         )
 
     def _by_deficit(self) -> bool:
@@ -283,3 +284,72 @@ def _clean(share: Floats, noise: float) -> Floats:
     """Without the noise of a solver, so that whole shares are seen as such."""
     whole = np.rint(share)
     return np.where(np.abs(share - whole) <= noise, whole, share)
+
+
+# -- prices ----------------------------------------------------------------------------------------------------------
+
+
+class PriceWatch:
+    """When prices change, for policies that use them: a change of price is a reason to compute shares again.
+
+    For other policies nothing ever changes, so that they are not woken for prices they do not look at.
+    """
+
+    def __init__(self, policy: str, used: bool, cluster: Cluster) -> None:
+        """``used``: the policy of this name looks at the prices of the cluster's GPU types."""
+        self._types = cluster.types
+        self._prices = cluster.prices.of(cluster.types) if used else Prices()
+        self._known: dict[str, float] | None = None
+        """Price by type at the last look."""
+        self.next_s = math.inf
+        """When to look again."""
+        if used:
+            _check_prices(policy, cluster)
+
+    def changed(self, now: float) -> bool:
+        """A price is another than at the last look."""
+        if self._known is not None and now < self.next_s:
+            return False
+        before, self._known = self._known, self._prices.now(self._types, now)
+        self.next_s = self._prices.next_change_s(now)
+        return before is not None and before != self._known
+
+
+def _check_prices(policy: str, cluster: Cluster) -> None:
+    """Say what is missing before the first job comes."""
+    missing = [gpu_type for gpu_type in cluster.types if not (cluster.prices.lowest(gpu_type) or 0.0) > 0]
+    if missing:
+        raise InputError(
+            "cluster",
+            f"no price for {missing[0]}" if cluster.prices.lowest(missing[0]) is None else f"{missing[0]} for nothing",
+            f"a price above 0 for every GPU type, in the cluster file or by --prices: {policy} needs it",
+            "prices_per_gpu_hour",
+        )
+
+
+# -- what a policy remembers, on record ------------------------------------------------------------------------------
+
+
+def memory_state(memory: Memory, view: View) -> dict[str, Any]:
+    """What the policy itself remembers, without starting points of solvers: those only save time."""
+    found: dict[str, Any] = {
+        "held": {view.name(int(job)): gpu_type for job, gpu_type in memory.held.items()},
+        "partners": {view.name(int(job)): view.name(int(co_runner)) for job, co_runner in memory.co_runners.items()},
+        "isolated": {view.name(int(job)): list(known) for job, known in memory.isolated.items()},
+    }
+    drawn = memory.rng.getstate()
+    if drawn != random.Random(memory.seed).getstate():
+        found["random"] = [drawn[0], list(drawn[1]), drawn[2]]
+    return {key: value for key, value in found.items() if value}
+
+
+def restore_memory(memory: Memory, kept: Mapping[str, Any], ids: JobIdIndex) -> None:
+    """Go on from what ``memory_state`` gave; of jobs that are gone policies remember nothing."""
+    held, co_runners, isolated = (kept.get(name, {}) for name in ("held", "partners", "isolated"))
+    memory.held = {str(ids[job]): gpu_type for job, gpu_type in held.items() if job in ids}
+    pairs = {job: co_runner for job, co_runner in co_runners.items() if job in ids and co_runner in ids}
+    memory.co_runners = {str(ids[job]): str(ids[co_runner]) for job, co_runner in pairs.items()}
+    memory.isolated = {str(ids[job]): tuple(known) for job, known in isolated.items() if job in ids}
+    if "random" in kept:
+        version, inside, spare = kept["random"]
+        memory.rng.setstate((version, tuple(inside), spare))

@@ -15,8 +15,7 @@ import numpy as np
 
 from trine.policy.base import Selection
 from trine.policy.shares.allocation import Allocation
-from trine.policy.shares.rounds.job_id_index import JobIdIndex, unit_names
-from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.shares.rounds.round_selection import (
     Candidates,
     Chosen,
@@ -27,7 +26,7 @@ from trine.policy.shares.rounds.round_selection import (
     selection_of,
     split_pairs,
 )
-from trine.policy.shares.rounds.share_ledger import PairRates, ShareLedger, Shares
+from trine.policy.shares.rounds.share_ledger import JobIdIndex, PairRates, ShareLedger, Shares, unit_names
 from trine.policy.view import Flags, Floats, Ints, View
 
 NOISE = 1e-6
@@ -64,17 +63,19 @@ class RoundConventions:
         """The order in which types are filled in this round."""
         return order
 
-    def choose(self, units: Candidates, ledger: ShareLedger, free: list[int], order: list[int], line: Line) -> Chosen:
+    def choose(
+        self, units: Candidates, ledger: ShareLedger, free: list[int], order: list[int], queueing: Queueing
+    ) -> Chosen:
         """Units for the ``free`` GPUs by type: those with a share by priority, then the others by arrival."""
         may = units.runs & ~ledger.fresh[:, None]
-        if line.strict:
+        if queueing.strict:
             may = may & (units.priority > 0)
-        chosen = select(units, may, free, order, line.one_queue)
-        return split_pairs(units, fill_by_arrival(units, chosen, free, line.strict), free, ledger.pair_rates)
+        chosen = select(units, may, free, order, queueing.one_queue)
+        return split_pairs(units, fill_by_arrival(units, chosen, free, queueing.strict), free, ledger.pair_rates)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Queueing:
     """How units queue for GPUs."""
 
     one_queue: bool
@@ -92,7 +93,7 @@ class PriorityRounds:
     measured_pairs: PairRates
     order: list[int]
     """Types in the order in which they are filled."""
-    line: Line
+    queueing: Queueing
     conventions: RoundConventions
     whole: bool = False
     """Every share is 0 or 1: rounds repeat until something happens."""
@@ -178,7 +179,7 @@ class PriorityRounds:
     def choose(self, view: View, again: bool) -> Selection:  # noqa: ARG002 - every round is chosen
         order = self.conventions.type_order(self.order)
         units = self._candidates(view)
-        self._chosen = self.conventions.choose(units, self.ledger, view.gpus_by_type, order, self.line)
+        self._chosen = self.conventions.choose(units, self.ledger, view.gpus_by_type, order, self.queueing)
         self._held_s = view.attained_s
         return selection_of(view, self.ledger, self._chosen)
 
@@ -194,7 +195,7 @@ class PriorityRounds:
     # -- on record -----------------------------------------------------------------------------------------------
 
     def state(self, view: View) -> dict[str, Any]:
-        """Accounts and the last choice in plain values, by name of the unit (``job_id_index``)."""
+        """Accounts and the last choice in plain values, by name of the unit (``share_ledger``)."""
         members = self.ledger.members[self._chosen.rows if len(view) else []]
         held_s = self._held_s[np.searchsorted(self._job_indices, members[:, 0])].tolist()
         last = zip(unit_names(members.tolist(), view), self._chosen.type_indices, held_s, strict=False)

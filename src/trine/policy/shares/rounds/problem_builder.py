@@ -14,7 +14,7 @@ import numpy as np
 from trine.core.job import Job
 from trine.perf.model import PerfModel
 from trine.policy.shares.problem import ClassPairs, Entity, Problem
-from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.view import Floats, Ints, View
 
 NOTHING_LEFT = 1e-9

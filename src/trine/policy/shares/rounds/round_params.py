@@ -22,7 +22,7 @@ class RoundParams:
     type_order: tuple[str, ...] = param((), "GPU types in the order in which they are filled; none = fastest first")
     rule: str = param(
         "auto",
-        "who goes first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
+        "which jobs go first: by share over time received, or those furthest behind in seconds; auto = lag with speeds",
         ("auto", "ratio", "lag"),
     )
     stay_rounds: float | None = param(

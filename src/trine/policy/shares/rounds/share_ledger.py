@@ -1,19 +1,19 @@
 """What each job (or pair of jobs) should get, what it received since the last reset, and what it is owed from before.
 
 One row per schedulable unit: the single jobs by job index, then the pairs that have a share. No selection here. These
-are the accounts of the priority rule (Gavel, OSDI'20, section 5); the deficit rule keeps its own.
+are the accounts of the priority rule (Gavel, OSDI'20, section 5); the deficit rule keeps its own. Either writes its
+accounts down by job id: job indices differ between two engines, ids do not. A pair is named by both ids: ``7+12``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.rounds.job_id_index import GOT, UNIT, JobIdIndex, unit_names
 from trine.policy.view import Flags, Floats, Ints, View
 
 Value = TypeVar("Value", bound=np.generic)
@@ -24,6 +24,47 @@ Shares = tuple[Floats, Ints, Floats, Floats]
 
 UNSERVED = 1e9
 """Priority per share of a unit that received nothing yet: before all that did, but still by share."""
+JOIN = "+"
+GONE = 1 << 40
+"""Job indices from here on stand for jobs that are gone."""
+UNIT, GOT = "unit/", "got/"
+"""What a unit is due, and what it got; apart, because most rounds change only the second."""
+
+
+class JobIdIndex:
+    """Ids to job indices of the present engine.
+
+    Jobs that are gone get indices that no job ever has: the next round sees that they left, and closes their accounts
+    as it does for any job that leaves.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._known = {view.name(job_index): job_index for job_index in range(view.beyond)}
+        self._next = GONE
+
+    def __contains__(self, job_id: str) -> bool:
+        return self._known.get(job_id, GONE) < GONE
+
+    def __getitem__(self, job_id: str) -> int:
+        if job_id not in self._known:
+            self._known[job_id] = self._next
+            self._next += 1
+        return self._known[job_id]
+
+    def members(self, unit: str) -> tuple[int, int]:
+        """Job indices of a unit; the second is -1 for a single job."""
+        one, _, other = unit.partition(JOIN)
+        return self[one], self[other] if other else -1
+
+
+def unit_names(members: Sequence[Sequence[int]], view: View) -> list[str]:
+    """Of units, each with the job indices of its members; the second is -1 for a single job."""
+    name = {
+        job_index: view.name(job_index)
+        for job_index in {job_index for pair in members for job_index in pair}
+        if job_index >= 0
+    }
+    return [name[one] if other < 0 else f"{name[one]}{JOIN}{name[other]}" for one, other in members]
 
 
 @dataclass
@@ -125,7 +166,7 @@ class ShareLedger:
         return np.where(runs, priority, 0.0)
 
     def state(self, view: View) -> dict[str, Any]:
-        """All of it in plain values, by name of the unit (``job_id_index``); types in the cluster's order."""
+        """All of it in plain values, by name of the unit; types in the cluster's order."""
         if not len(view):  # all jobs are gone
             return {"pairs": [], "pair_rates": [], "given_s": [0.0] * self.types}
         if self._named is None or self._named[0] is not self.members:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.solver.certificate import relative_gap
 from trine.policy.shares.solver.highs import INFINITY, HighsSession, Optimum, Program
 from trine.policy.shares.solver.polytope import (
     Array,
@@ -23,6 +22,7 @@ from trine.policy.shares.solver.polytope import (
     Solution,
     UnservableError,
     pair_sums,
+    relative_gap,
     repair,
 )
 
@@ -223,7 +223,7 @@ def split(solution: Solution, classes: Polytope, member_of: Index, smallest: flo
     """
     members = [np.flatnonzero(member_of == row) for row in range(len(classes.gang))]
     jobs, shares = [np.zeros((0, 2), dtype=np.intp)], [np.zeros((0, classes.n_types))]
-    time_of = classes.pair_rates[:, 0] if solution.y is None else solution.y
+    time_of = classes.pair_time(solution)
     for pair in np.flatnonzero(time_of.sum(axis=1) > smallest).tolist():
         (first, second), time = classes.pairs[pair].tolist(), time_of[pair]
         one, two = _all_pairs(members[first], members[second], same=first == second)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trine.policy.shares.solver import job_classes, linear
+from trine.policy.shares.solver import linear, presolve
 from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.interior import Warm
 from trine.policy.shares.solver.max_min import solve
@@ -84,13 +84,13 @@ def solve_finish_time(
     if (np.asarray(ideal_s) <= 0).any():
         raise ValueError("ideal_s must be positive")
     jobs = _Jobs(rates, steps_left, elapsed_s, ideal_s, gang).taken(left)
-    found = job_classes.find(jobs.columns(), at_most=int(left.sum()) // 2)
+    found = presolve.equal_rows(jobs.columns(), at_most=int(left.sum()) // 2)
     gpus, warm = np.asarray(capacity, dtype=np.float64), warm or Warm()
     if found is None:
         return _restore(_search(jobs, gpus, warm), left)
     merged = jobs.taken(found.first)
     merged = replace(merged, gang=merged.gang * found.size)
-    return _restore(job_classes.spread(_search(merged, gpus, warm), found), left)
+    return _restore(presolve.spread(_search(merged, gpus, warm), found), left)
 
 
 def _restore(answer: Solution, left: Mask) -> Solution:

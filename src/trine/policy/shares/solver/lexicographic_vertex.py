@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from trine.policy.shares.solver.certificate import relative_gap
 from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
-from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair
+from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, relative_gap, repair
 from trine.policy.shares.solver.presolve import solve_closed
 
 LEFTOVER = 1e-2 / 32

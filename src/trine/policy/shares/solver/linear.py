@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.solver import job_classes
-from trine.policy.shares.solver.certificate import relative_gap
+from trine.policy.shares.solver import presolve
 from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
 from trine.policy.shares.solver.polytope import (
     Array,
@@ -22,6 +21,7 @@ from trine.policy.shares.solver.polytope import (
     LevelProblem,
     Polytope,
     Solution,
+    relative_gap,
     repair,
     throughput,
 )
@@ -80,12 +80,12 @@ def maximise_sum(
     worth, gang = np.asarray(worth, dtype=np.float64), np.asarray(gang, dtype=np.float64)
     floors = np.zeros(len(gang)) if floors is None else np.asarray(floors, dtype=np.float64)
     rates = worth if rates is None else np.asarray(rates, dtype=np.float64)
-    found = job_classes.find((worth, rates, floors, gang))
+    found = presolve.equal_rows((worth, rates, floors, gang))
     assert found is not None
     head, size = found.first, found.size.astype(np.float64)
     merged = Polytope.alone(rates[head], gang[head] * size, np.asarray(capacity, dtype=np.float64))
     solution = _sum_of_classes(merged, worth[head], size, floors[head], session or HighsSession())
-    return job_classes.spread(solution, found)
+    return presolve.spread(solution, found)
 
 
 def _sum_of_classes(merged: Polytope, worth: Array, size: Array, floors: Array, session: HighsSession) -> Solution:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trine.policy.shares.solver import highs, interior, job_classes, presolve
-from trine.policy.shares.solver.certificate import certify
+from trine.policy.shares.solver import highs, interior, presolve
 from trine.policy.shares.solver.interior import NEAR_BOUNDARY, TOLERANCE, Warm, cold
 from trine.policy.shares.solver.newton import ScaledProblem
-from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError
+from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Solution, UnservableError, certify
 
 REFINE_ABOVE = 1e-6
 FALL_BACK_ABOVE = 1e-5
@@ -28,11 +27,11 @@ def solve(
     ``warm`` is filled with what helps the next similar problem; ``tolerance`` is where the interior point may stop.
     ``UnservableError`` names rows that no type can run, ``InfeasibleError`` says that the floors cannot be met.
     """
-    found = job_classes.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
+    found = presolve.classes_of(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
     if found is None:
         return _solve_rows(problem, warm, tolerance)
     try:
-        return job_classes.spread(_solve_rows(job_classes.merged(problem, found), warm, tolerance), found)
+        return presolve.spread(_solve_rows(presolve.merged(problem, found), warm, tolerance), found)
     except UnservableError as stuck:
         raise UnservableError(np.flatnonzero(np.isin(found.member_of, stuck.rows)).tolist(), stuck.why) from None
 
@@ -76,7 +75,7 @@ def solve_interior(
 def _run_warm(
     shape: ScaledProblem, problem: LevelProblem, units: presolve.Units, warm: Warm, tolerance: float
 ) -> interior.Interior:
-    keys = job_classes.keys(problem.rates)
+    keys = presolve.keys(problem.rates)
     start = warm.point(keys, shape, units.row, units.level)
     found = interior.run(shape, start or cold(shape), tolerance)
     if start and found.score > max(REFINE_ABOVE, 10.0 * tolerance):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trine.policy.shares.solver import job_classes, presolve
+from trine.policy.shares.solver import presolve
 from trine.policy.shares.solver.interior import MAX_ITERATIONS, NEAR_BOUNDARY, Residuals, advance, newton_step
 from trine.policy.shares.solver.newton import Blocks, Border, InteriorPoint, ScaledProblem, SingularError, border_matrix
 from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, repair, throughput
@@ -24,15 +24,15 @@ def solve_nash(rates: Array, weights: Array, gang: Array, capacity: Array, class
     problem = LevelProblem(rates=rates, demand=weights, gang=gang, capacity=capacity)
     if not (problem.demand > 0).all():
         raise ValueError("weights must be positive")
-    found = job_classes.of_problem(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
+    found = presolve.classes_of(problem, at_most=problem.n_jobs // 2) if classes and problem.n_jobs > 1 else None
     if found is None:
         return _solve_rows(problem)
     # A class asks for what its members ask for together: its weight counts as often as it has members.
-    merged = job_classes.merged(problem, found)
+    merged = presolve.merged(problem, found)
     whole = LevelProblem(
         rates=merged.rates, demand=merged.demand * found.size, gang=merged.gang, capacity=merged.capacity
     )
-    return job_classes.spread(_solve_rows(whole), found)
+    return presolve.spread(_solve_rows(whole), found)
 
 
 def _solve_rows(problem: LevelProblem) -> Solution:

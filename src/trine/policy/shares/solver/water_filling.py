@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from trine.policy.shares.solver import job_classes, linear
+from trine.policy.shares.solver import linear, presolve
 from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.interior import Warm
 from trine.policy.shares.solver.max_min import solve
@@ -109,7 +109,7 @@ def fill(
     """
     rule = JobWeights(np.asarray(rule, dtype=np.float64)) if isinstance(rule, np.ndarray) else rule
     gang = np.asarray(gang, dtype=np.float64)
-    found = job_classes.find((rates, gang, *rule.columns()), at_most=len(gang) // 2) if classes else None
+    found = presolve.equal_rows((rates, gang, *rule.columns()), at_most=len(gang) // 2) if classes else None
     if found is None:
         state = _fill_rows(_state(rates, gang, gang, capacity), rule, finalise_all)
         x, levels = state.x, state.granted()

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trine.policy.shares.solver.job_classes import Classes
 from trine.policy.shares.solver.polytope import Array, Index, Mask
+from trine.policy.shares.solver.presolve import Classes
 
 
 class WeightRule(Protocol):

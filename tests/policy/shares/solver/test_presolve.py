@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trine.policy.shares.solver import job_classes
+from trine.policy.shares.solver import presolve
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -14,7 +14,7 @@ from trine.policy.shares.solver import job_classes
 def test_classes_are_those_of_sorting(rows: int, columns: int, kinds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = rng.choice([0.0, -0.0, 1.0, 2.5, 1e-9], (kinds, columns))[rng.integers(kinds, size=rows)]
-    found = job_classes.find((table,))
+    found = presolve.equal_rows((table,))
     assert found is not None
     assert len(found) == len(np.unique(table, axis=0))
     assert np.array_equal(table[found.first][found.member_of], table)
@@ -25,11 +25,11 @@ def test_classes_are_those_of_sorting(rows: int, columns: int, kinds: int, seed:
 def test_rows_that_fall_into_one_bucket_stay_apart() -> None:
     """More different rows than there are buckets, so that many must collide."""
     table = np.arange(100_000, dtype=np.float64)[:, None]
-    found = job_classes.find((table,))
+    found = presolve.equal_rows((table,))
     assert found is not None
     assert len(found) == 100_000
 
 
 def test_too_many_classes_are_not_pursued() -> None:
-    assert job_classes.find((np.arange(50.0),), at_most=25) is None
-    assert job_classes.find((np.arange(50.0) % 25,), at_most=25) is not None
+    assert presolve.equal_rows((np.arange(50.0),), at_most=25) is None
+    assert presolve.equal_rows((np.arange(50.0) % 25,), at_most=25) is not None

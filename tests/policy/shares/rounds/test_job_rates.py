@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trine.policy.shares.rounds import rate_cache
-from trine.policy.shares.rounds.rate_cache import JobRateCache
+from trine.policy.shares.rounds import job_rates
+from trine.policy.shares.rounds.job_rates import JobRateCache
 
 
 def test_ids_are_those_of_the_jobs_however_many_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that was away while the others were forgotten still has its id."""
-    monkeypatch.setattr(rate_cache, "KEPT_IDS", 3)
+    monkeypatch.setattr(job_rates, "KEPT_IDS", 3)
     kept = JobRateCache(2)
     for first in range(0, 40, 2):
         assert kept.ids((first, first + 1)) == (str(first), str(first + 1))
