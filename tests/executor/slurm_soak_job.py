@@ -15,16 +15,14 @@ def main(locks: Path, steps: int, step_s: float) -> int:
     """85 when told to stop, 0 at the end. A GPU that another process holds is written down for the soak to find."""
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
-    held = []
-    for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
-        # The lock goes with the process, however it ends.
-        held.append((locks / f"{os.environ['TRINE_NODE']}-{gpu}").open("a"))
-        try:
-            fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            who = f"job {os.environ['TRINE_JOB_ID']} attempt {os.environ['TRINE_ATTEMPT']} {held[-1].name}\n"
-            with (locks / "clashes").open("a") as clashes:
-                clashes.write(who)
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[int(os.environ["LOCAL_RANK"])]
+    # The lock goes with the process, however it ends.
+    held = (locks / f"{os.environ['TRINE_NODE']}-{gpu}").open("a")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        with (locks / "clashes").open("a") as clashes:
+            clashes.write(f"job {os.environ['TRINE_JOB_ID']} attempt {os.environ['TRINE_ATTEMPT']} {held.name}\n")
     save = Path(os.environ["TRINE_CHECKPOINT_DIR"]) / f"step-{os.environ['RANK']}"
     step = int(save.read_text()) if save.exists() else 0
     while step < steps:
