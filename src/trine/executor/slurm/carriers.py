@@ -44,6 +44,8 @@ class Answer(NamedTuple):
 class Carrier(Protocol):
     """Carries leases out. Raises ``SlurmUnreachable`` and ``SlurmRefused``."""
 
+    slurm: Slurm
+
     def submit(self, attempt: SlurmAttempt) -> None: ...
 
     def ask(self, running: Sequence[SlurmAttempt]) -> Answer:

@@ -83,14 +83,17 @@ class SlurmEngine:
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> SlurmExecutor:
         check_installed(self.conf, self.environ)
         state_dir.mkdir(parents=True, exist_ok=True)
-        carrier = self._carrier(state_id(state_dir))
+        carrier = self.carrier(state_id(state_dir))
         try:
             self._check_rights()
             self._check_visible(state_dir)
         except SlurmUnreachable:
             pass  # jobs wait until it answers; what is wrong is then said of each of them
-        times = Times(self.look_s, self.poll_s, self.pending_s, self.visible_s, self.cancel_s)
-        return SlurmExecutor(state_dir, nodes, carrier, times, environ=self.environ)
+        return SlurmExecutor(state_dir, nodes, carrier, self.times, environ=self.environ)
+
+    @property
+    def times(self) -> Times:
+        return Times(self.look_s, self.poll_s, self.pending_s, self.visible_s, self.cancel_s)
 
     @property
     def slurm(self) -> Slurm:
@@ -102,7 +105,8 @@ class SlurmEngine:
         """What jobs ask for besides GPUs."""
         return Resources(self.partition, self.account, self.options, self.cpus_per_gpu, self.memory_per_gpu_mib)
 
-    def _carrier(self, own_id: str) -> Carrier:
+    def carrier(self, own_id: str) -> Carrier:
+        """How leases of the state directory with this id get to the nodes."""
         places = (self.python, self.interface, self.described)
         if self.within_allocation:
             allocation = find_allocation(self.allocation, self.environ)
