@@ -30,7 +30,7 @@ _JOB = Path(__file__).with_name("slurm_soak_job.py")
 _FINAL = ("done", "failed", "cancelled", "timed out")
 _LEASE_S, _GRACE_S = 12.0, 2.0
 _OPTIONS = [
-    *("--round", "2", "--policy", "las", "--lease", str(_LEASE_S), "--quiet", "--engine", "slurm"),
+    *("--round", "6", "--policy", "las", "--lease", str(_LEASE_S), "--quiet", "--engine", "slurm"),
     *("--set", "engine.poll_s=0.5", "--set", "engine.nodes_s=1", "--set", "engine.visible_s=0.5"),
     *("--set", "engine.timeout_s=8", "--set", "engine.cancel_s=3", "--set", "engine.pending_s=15"),
 ]
@@ -201,7 +201,7 @@ class Soak:
 
 def soak(seed: int, jobs: int, faults: int, limit_s: float, home: Path) -> tuple[dict[str, int], Counter[str]]:
     """Ends by state and faults by kind."""
-    cluster = SlurmCluster(6, 2)
+    cluster = SlurmCluster(8, 2)
     soak = Soak(seed, home, cluster)
     try:
         cluster.start()
