@@ -318,8 +318,22 @@ module.{name} = fail
             ": No space left on device",  # whichever rank says so first
         ),
         (_FAILS.format(module="attempt.rank", name="check_lease", error="MemoryError"), "MemoryError"),
+        (
+            _FAILS.format(module="attempt.mailbox", name="_thread.start_new_thread", error="RuntimeError('no thread')"),
+            "failed: no thread",
+        ),
+        ("def pipe(): raise OSError(24, 'Too many')\nos.pipe = pipe", "failed: Too many"),
     ],
-    ids=["no process", "no room for the claim", "no descriptor", "a bug", "no room for the log", "no memory"],
+    ids=[
+        "no process",
+        "no room for the claim",
+        "no descriptor",
+        "a bug",
+        "no room for the log",
+        "no memory",
+        "no thread",
+        "no pipe",
+    ],
 )
 def test_a_supervisor_in_trouble_ends_what_it_began_and_does_not_blame_the_job(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, code: str, reason: str

@@ -38,7 +38,7 @@ class Mailbox:
         """When the lease is over, on the clock ``uptime_s``; ``None``: it holds for ever."""
         self.answers = 0
         """How many requests to look now were answered."""
-        self._nudged = False
+        self._nudged = self._runs = False
         self._mark: tuple[object, int] | None = None
         self._seen_s = uptime_s()
         self._every_s = look_s
@@ -55,6 +55,7 @@ class Mailbox:
     def start(self) -> None:
         """Look at the files from here on. Not before the ranks are forked, which have no use for a second thread."""
         _thread.start_new_thread(self._run, ())
+        self._runs = True
 
     def post(self, call: Callable[[], None]) -> None:
         """Have the thread do this, after all that was posted before."""
@@ -74,6 +75,9 @@ class Mailbox:
 
     def flush(self) -> None:
         """Return when all that was posted is done, however long the files take."""
+        if not self._runs:  # the part could not even begin
+            self._do_posts()
+            return
         self._flushed.acquire()
         self.post(self._flushed.release)
         self._flushed.acquire()
@@ -82,9 +86,12 @@ class Mailbox:
     def _run(self) -> None:
         while True:
             self._bell.acquire(timeout=-1 if self._every_s is None else self._every_s)
-            while self._posts:
-                self._guarded(self._posts.pop(0))
+            self._do_posts()
             self._guarded(self._look)
+
+    def _do_posts(self) -> None:
+        while self._posts:
+            self._guarded(self._posts.pop(0))
 
     def _guarded(self, call: Callable[[], None]) -> None:
         """The part must not go blind for what fails, nor wait for ever for what comes after it."""
