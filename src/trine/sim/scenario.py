@@ -88,6 +88,8 @@ class Scenario:
 
 
 Progress = Callable[[int], None]
+Workers = Callable[[Callable[[Any], Any], Sequence[Any], "Done"], list[Any]]
+"""Applies a function of a module to many items, somewhere else: outcomes in the order of the items."""
 DecisionLog = Callable[[dict[str, Any]], None]
 
 
@@ -163,15 +165,19 @@ class Sweep:
         ]
 
 
-def run_all(sweep: Sweep, workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+def run_all(sweep: Sweep, workers: int | Workers = 0, done: Done = lambda: None) -> list[RunResult]:
     """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report."""
     return run_each([(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()], workers, done)
 
 
-def run_each(todo: list[tuple[Scenario, bool]], workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+def run_each(
+    todo: list[tuple[Scenario, bool]], workers: int | Workers = 0, done: Done = lambda: None
+) -> list[RunResult]:
     """Run scenarios, each with whether to keep its segments; results in the same order."""
     from trine.core.process_pool import work_through  # a single run needs no processes
 
+    if not isinstance(workers, int):
+        return workers(_run, todo, done)
     return work_through(_run, todo, workers, done)
 
 
