@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trine.inputs.preset import load_preset
 from trine.inputs.throughputs import load_throughputs
-from trine.reproduce.checks import Check, RunFailed, check, shown
+from trine.reproduce.checks import Band, Check, RunFailed, banded, shown
 from trine.reproduce.experiment import Contender, Experiment, Key, Outcome, Outcomes, Runs, known_points
 from trine.reproduce.gavel_inputs import (
     AWARE,
@@ -169,12 +169,15 @@ class Estimator(Experiment[GavelData]):
         return Part([first, *(self._check(seed, outcomes["estimate", seed], oracle) for seed in seeds)])
 
     def _check(self, seed: int, found: Outcome, oracle: Outcome) -> Check:
-        def judge() -> tuple[str, bool]:
-            off = found.jct_h / oracle.jct_h - 1
-            return f"{found.jct_h:.3f} h ({off:+.1%})", abs(off) <= self.band
-
         what = f"{self.references} of 26 references, {self.profiled:.0%} profiled, seed {seed}, over all pairs known"
-        return check(self.name, what, judge, band=f"within {self.band:.0%} of all pairs known")
+        band = Band(1.0, self.band, f"within {self.band:.0%} of all pairs known")
+        return banded(
+            self.name,
+            what,
+            lambda: found.jct_h / oracle.jct_h,
+            band,
+            lambda ratio: f"{found.jct_h:.3f} h ({ratio - 1:+.1%})",
+        )
 
 
 # -- quirks ----------------------------------------------------------------------------------------------------------
