@@ -277,9 +277,10 @@ def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
 
 def _compat(values: dict[str, Any], authors: tuple[str, ...]) -> Compat:
     flags: dict[str, bool] = {}
-    if "compat" in values:
-        if values.pop("compat") != "authors":
-            raise InputError(WHERE, "compat without 'authors'", "compat=authors or compat.NAME=true", "compat")
+    chosen = values.pop("compat", "none")
+    if chosen != "none":
+        if chosen != "authors":
+            raise InputError(WHERE, f"{chosen!r}", "compat=authors, compat=none or compat.NAME=true", "compat")
         if not authors:
             raise InputError(
                 WHERE, "compat=authors without a preset that names quirks", "a preset such as pal-sia", "compat"

@@ -116,6 +116,7 @@ def run(
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
     all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf), *_after_arrivals(settings, simulated)]
+    all_notes += metrics.dropped_sentences(recorder)
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
     in_effect = _record(scenario, settings)

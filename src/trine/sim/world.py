@@ -235,8 +235,8 @@ class World:
                 self.engine.handle(Progressed(self.now, s.job_index, life.done, None, 0.0))
 
     def _drop(self, job_index: int, life: Life, end_s: float) -> None:
-        """The job is given up; it counts as ended when it last failed."""
-        life.finish_s = end_s
+        """The job is given up: it ends, unfinished, when it last failed."""
+        life.finish_s, life.dropped = end_s, True
         self.recorder.end_run(life, end_s, Why.CANCELLED)
         self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
         self._tracked_left -= life.job.tracked
