@@ -5,6 +5,7 @@ From files to a result: settings, cluster, jobs, chips, performance model, engin
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -46,6 +47,7 @@ from trine.sim.arrivals import (
     generate_jobs,
     in_window,
     jobs_that_fit,
+    later_jobs,
     read_jobs,
     with_background,
 )
@@ -130,7 +132,8 @@ def run(
         seed=scenario.seed,
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
-    all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf)]
+    all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf), *_after_arrivals(settings, simulated)]
+    all_notes += metrics.dropped_sentences(recorder)
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
     in_effect = _record(scenario, settings)
@@ -284,6 +287,9 @@ def _world(
     log_decision = None if log is None else _decision_log(engine, log)
     arriving = with_background(jobs, settings.run)
     truth = None if believed is perf else TrueSpeeds(perf, settings.believed.measured)
+    if scenario.workload and settings.run.window:
+        later = later_jobs(scenario.workload, settings.workload, perf.cluster, scenario.seed)
+        arriving = itertools.chain(arriving, (job for job in later if perf.types_for(job)))
     return make_world(
         settings,
         engine,
@@ -356,6 +362,20 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Stop) and decision.trade is not None:
         entry |= decision.trade.figures()
     return entry
+
+
+def _after_arrivals(settings: Settings, world: World) -> list[str]:
+    """Jobs of a window that ran on when nothing arrived any more had less company than those before them."""
+    if not settings.run.window or not world.arrivals_over:
+        return []
+    last_s = world.recorder.lives[-1].job.submit_s
+    late = sum(life.finish_s > last_s for life in world.recorder.lives if life.job.tracked)
+    if not late:
+        return []
+    return [
+        f"{late} jobs of the window ended after the last arrival ({last_s / 3600:.1f} h), in a cluster that emptied: "
+        "more jobs than are there would be needed."
+    ]
 
 
 def _without_jobs(settings: Settings, jobs: list[Job]) -> list[str]:
