@@ -73,11 +73,15 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting or parameter; may be repeated."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results and report.html there.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is in --out even if it is of another policy or seed.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 
 
 @app.command("run")
 def run_one(
+    context: typer.Context,
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
@@ -103,6 +107,7 @@ def run_one(
     locality_penalty: Penalty = None,
     sets: Sets = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     decisions: Annotated[
         Path | None,
         typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason, a JSON line each."),
@@ -111,8 +116,7 @@ def run_one(
 ) -> None:
     """Simulate one policy with one placement."""
     from trine.cli.progress_bar import ProgressBar
-    from trine.report.data_files import check_target
-    from trine.report.files import require_files, write_run
+    from trine.report.files import check_out, require_files, run_title, write_run
     from trine.sim.scenario import run
 
     values = _values(sets, round_s, event_driven, locality_penalty)
@@ -123,17 +127,19 @@ def run_one(
         scenario, policy=policy or chosen.policy or "fifo", placement=placement or chosen.placement, seed=seed
     )
     if out:
-        check_target(out)
+        replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed), overwrite)
         require_files()
     with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
         result = run(scenario, keep_segments=out is not None, progress=bar.advance, log=log)
     if out:
-        write_run(result, out)
+        write_run(result, out, command_line(context))
+        result.notes.extend([replaced] if replaced else [])
     _print_run(result, out, as_json)
 
 
 @app.command("compare")
 def compare(
+    context: typer.Context,
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
@@ -146,7 +152,7 @@ def compare(
     world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
     placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")] = "",
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
     round_s: Round = None,
     event_driven: EventDriven = False,
@@ -156,13 +162,13 @@ def compare(
     locality_penalty: Penalty = None,
     sets: Sets = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
     from trine.cli.progress_bar import ProgressBar
     from trine.report.compare import Comparison
-    from trine.report.data_files import check_target
-    from trine.report.files import write_comparison
+    from trine.report.files import check_out, comparison_title, write_comparison
     from trine.report.page import require_page
     from trine.sim.scenario import Sweep, run_all
 
@@ -177,16 +183,50 @@ def compare(
         parse_seeds(seeds or chosen.seeds or "0"),
     )
     if out:
-        check_target(out)
+        title = comparison_title(sweep.policies, sweep.placements, sweep.seeds)
+        replaced = check_out(out, title, overwrite)
         require_page()
     with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
         results = run_all(sweep, workers, bar.advance)
     comparison = Comparison.of(results, _common_settings(sweep, results[0]))
     if len(sweep.seeds) > 1 and _seeds_change_nothing(comparison):
         comparison.notes.append("The trace is fixed and nothing is drawn at random: all seeds give the same runs.")
+    comparison.notes.extend(_one_seed_note(seeds))
     if out:
-        write_comparison(comparison, out)
+        write_comparison(comparison, out, command_line(context))
+        comparison.notes.extend([replaced] if replaced else [])
     _print_comparison(comparison, out, as_json)
+
+
+_NOT_OF_THE_RESULT = frozenset({"out", "overwrite", "workers", "as_json", "decisions"})
+"""Options that change where results go, not what they are: left out of the command that a page names."""
+
+
+def command_line(context: typer.Context) -> str:
+    """The command as it was given, for the page: options in the order of the help, so that equal runs name it alike."""
+    import shlex
+
+    words = context.command_path.split()
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name in _NOT_OF_THE_RESULT or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            words.append(option.opts[0])
+            continue
+        for single in value if isinstance(value, list | tuple) else [value]:
+            words += [option.opts[0], str(single)]
+    return shlex.join(words)
+
+
+def _one_seed_note(seeds: str) -> list[str]:
+    """A single number is often meant as how many."""
+    number = seeds.strip()
+    if not number.isdecimal() or int(number) < 2:
+        return []
+    return [f"--seeds {number} is the one seed {number}; {number} seeds are --seeds 0..{int(number) - 1}."]
 
 
 def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
@@ -367,7 +407,7 @@ def _print_run(result: RunResult, out: Path | None, as_json: bool) -> None:
 
 
 def _print_comparison(comparison: Any, out: Path | None, as_json: bool) -> None:
-    from trine.report.compare import as_dict, comparison_table
+    from trine.report.compare import as_dict, comparison_table, headline
 
     if as_json:
         import json
@@ -377,6 +417,7 @@ def _print_comparison(comparison: Any, out: Path | None, as_json: bool) -> None:
         from trine.cli.tables import print_table
 
         print_table(comparison_table(comparison))
+        typer.echo(headline(comparison))
     _print_notes(comparison.notes[:5], out)
 
 

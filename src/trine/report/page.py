@@ -68,11 +68,14 @@ def cards(values: Iterable[tuple[str, str]]) -> str:
     return f'<div class="cards">{inner}</div>'
 
 
-def notes(sentences: Sequence[str]) -> str:
-    if not sentences:
-        return ""
+def notes(cautions: Sequence[str], remarks: Sequence[str] = ()) -> str:
+    """What makes the figures less certain, and what else a reader should know of them."""
+    return _note_list("Read with care", cautions, "notes caution") + _note_list("Notes", remarks, "notes")
+
+
+def _note_list(title: str, sentences: Sequence[str], classes: str) -> str:
     items = "".join(f"<li>{escape(s)}</li>" for s in sentences)
-    return f'<div class="notes"><b>Read with care</b><ul>{items}</ul></div>'
+    return f'<div class="{classes}"><b>{title}</b><ul>{items}</ul></div>' if items else ""
 
 
 def table(header: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:

@@ -303,7 +303,7 @@ class World:
             life.start_s = self.now
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s)
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, booked_steps=life.done)
         self._expect_end(job_index, life)
         self.engine.handle(Started(self.now, job_index, speed.steps_per_s, work_from_s))
 
