@@ -14,7 +14,7 @@ from trine.report import page
 from trine.report.figures import Figure, axis, plotly_text
 from trine.report.page import Cell
 from trine.report.series import size_classes
-from trine.report.text import median, number, share, time_unit
+from trine.report.text import median, share, time_unit
 
 PARTS = {
     "wait_s": ("waiting", "@c6"),
@@ -80,12 +80,8 @@ def table(groups: Sequence[Group], of: str) -> str:
     rows = []
     for name, mean in groups:
         values = [*(getattr(mean, p) for p in shown), sum(mean)]
-        rows.append([Cell(name, number=False), *(Cell(_amount(v / unit.seconds)) for v in values)])
+        rows.append([Cell(name, number=False), *(Cell(f"{v / unit.seconds:,.2f}") for v in values)])
     return page.table(header, rows)
-
-
-def _amount(value: float) -> str:
-    return "0" if abs(value) < 5e-4 else number(value, 3)
 
 
 def figure(groups: Sequence[Group], of: str) -> Figure:

@@ -3,6 +3,7 @@ time went, Gantt charts, and how the page was made."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,8 @@ DOT_METRICS = tuple(m for m in METRICS if m.key != "jct_p50_s")
 MAX_VIEWS = 16
 """Policies whose load and map are embedded; more would make the file too large to mail."""
 MAX_CURVES = 12
+FAR_APART = 15.0
+"""Means that differ by more than this factor stand on a logarithmic axis."""
 
 
 def compare_page(comparison: Comparison, command: str = "") -> str:
@@ -142,10 +145,11 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
         data.append(_mean_dot(label, e, unit.scale, colour))
     direction = "more is better" if metric.more_is_better else "less is better"
     title = "Difference" if reference else metric.title
-    line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _from_zero(found, unit.scale)
+    line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _reach(found, unit.scale)
+    words = [word for word in (unit.plural, "log scale" if line.get("type") == "log" else "", direction) if word]
     layout = {
         "height": 96 + 26 * len(found),
-        "xaxis": figures.axis(f"{title} ({', '.join(p for p in (unit.plural, direction) if p)})", **line),
+        "xaxis": figures.axis(f"{title} ({', '.join(words)})", **line),
         "yaxis": figures.axis("Policy, placement", autorange="reversed", type="category", showgrid=False),
         "showlegend": False,
         "hovermode": "closest",
@@ -153,13 +157,19 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     return {"data": data, "layout": layout}
 
 
-def _from_zero(found: list[tuple[str, Estimate]], scale: float) -> dict[str, Any]:
+def _reach(found: list[tuple[str, Estimate]], scale: float) -> dict[str, Any]:
     """From zero to the largest run or end of an interval, but at most to twice the largest run: two skewed seeds have
-    an interval without bound, beside which nothing else could be seen."""
-    largest = max((v for _, e in found for v in e.values), default=0.0)
-    ends = [e.high for _, e in found if e.high is not None]
-    reach = max([largest, *(min(end, 2 * largest) for end in ends)])
-    return {"range": [0, 1.04 * reach / scale]} if reach > 0 else {"rangemode": "tozero"}
+    an interval without bound, beside which nothing else could be seen. Logarithmic where means lie far apart."""
+    values = [v / scale for _, e in found for v in e.values]
+    ends = [end / scale for _, e in found for end in (e.low, e.high) if end is not None]
+    if not values or max(values) <= 0:
+        return {"rangemode": "tozero"}
+    highest = max([max(values), *(min(end, 2 * max(values)) for end in ends)])
+    means = [e.mean / scale for _, e in found if math.isfinite(e.mean)]
+    if min(values) <= 0 or max(means) < FAR_APART * min(means):
+        return {"range": [0, 1.04 * highest]}
+    lowest = min([min(values), *(max(end, min(values) / 2) for end in ends)])
+    return figures.log_axis(lowest, highest)
 
 
 def _mean_dot(label: str, e: Estimate, scale: float, colour: str) -> dict[str, Any]:

@@ -72,6 +72,12 @@ def cdf_figure(curves: Sequence[tuple[str, series.Floats]], title: str) -> Figur
     return {"data": data, "layout": layout}
 
 
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of plain numbers from ``low`` to ``high``; the page leaves out marks without room."""
+    marks = {"tickvals": LOG_FACTORS, "ticktext": [number(f) for f in LOG_FACTORS], "tickangle": 0}
+    return {"type": "log", "range": _log_range(low, high), **marks}
+
+
 def ratio_cdf_figure(curves: Sequence[tuple[str, series.Floats]], title: str) -> Figure:
     """Cumulative distributions of ratios to 1, which is marked; ``curves`` are (name, ascending values)."""
     data = [_cdf_line(i, name, values, times) for i, (name, values) in enumerate(curves)]
@@ -160,6 +166,12 @@ def step_line(
     }
 
 
+def _log_marks(low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of ratios: powers of ten only where there would be more than a dozen marks."""
+    marks = [f for f in LOG_FACTORS if high < 1000 * low or math.log10(f) % 1 == 0]
+    return {"type": "log", "tickvals": marks, "ticktext": [f"{number(f)}×" for f in marks]}
+
+
 def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Figure:
     """Boxes of the slowdown per job size, one group of boxes per (name, classes)."""
     data = [_boxes(i, name, classes) for i, (name, classes) in enumerate(groups)]
@@ -172,7 +184,7 @@ def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Fig
         "xaxis": axis("GPUs per job (number)", type="category"),
         "yaxis": axis(
             f"Slowdown (× ideal run time{', log scale' if wide else ''})",
-            **({"type": "log", "tickvals": LOG_FACTORS} if wide else {"rangemode": "tozero"}),
+            **(_log_marks(min(lows), max(tops)) if wide else {"rangemode": "tozero"}),
         ),
         "boxmode": "group",
         "scattermode": "group",

@@ -168,7 +168,9 @@ def _layout(result: RunResult, rows: list[list[int]], nodes_per_row: int, y_titl
             showgrid=False,
             zeroline=False,
             automargin=True,
+            anchor="x2" if from_ else "x",
         ),
+        "margin": {"l": 56, "r": 12, "t": 46 if from_ else 26, "b": 52},
         "showlegend": len(result.cluster.types) > 1,
         "legend": {"orientation": "h", "y": -0.12, "yanchor": "top", "itemclick": False, "itemdoubleclick": False},
     }

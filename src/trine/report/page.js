@@ -87,7 +87,7 @@
     }, false);
   };
   // plotly.js 4 offers to upload the chart unless told not to.
-  const config = { showSendToCloud: false, plotlyServerURL: "", responsive: true, displaylogo: false, displayModeBar: "hover",
+  const config = { showSendToCloud: false, plotlyServerURL: "", responsive: true, displaylogo: false, displayModeBar: window.innerWidth < 640 ? false : "hover",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 
   const specs = new Map();

@@ -51,11 +51,16 @@ def empty(sentence: str) -> str:
 
 
 def section(title: str, *parts: str, caption: str = "") -> str:
-    return f"<section><h2>{escape(title)}</h2>{caption_of(caption)}{''.join(parts)}</section>"
+    return f"<section><h2>{_kept_together(title)}</h2>{caption_of(caption)}{''.join(parts)}</section>"
 
 
 def caption_of(sentence: str) -> str:
-    return f'<p class="caption">{escape(sentence)}</p>' if sentence else ""
+    return f'<p class="caption">{_kept_together(sentence)}</p>' if sentence else ""
+
+
+def _kept_together(sentence: str) -> str:
+    """Escaped, and so that no line begins with a per cent sign."""
+    return escape(sentence).replace(" %", "&nbsp;%")
 
 
 def pair(*sections: str) -> str:

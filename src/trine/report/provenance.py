@@ -17,6 +17,9 @@ FILE_KEYS = ("trace", "cluster", "world", "variability", "throughputs", "prices"
 NEEDS = {"trace": "trace", "workload": "workload", "variability": "variability"}
 """Groups of settings that are used only if the run has what they are about."""
 
+PLAIN = frozenset({"run", "policy", "placement"})
+"""Groups whose settings have no prefix."""
+
 
 @dataclass(frozen=True)
 class InputFile:
@@ -55,23 +58,32 @@ def _checked(file: Path) -> InputFile:
 
 
 def used_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that took effect: no group without its subject, no flag of a published simulator that is off, and
-    nothing that was left open."""
-    outer = {k: v for k, v in settings.items() if k != "settings"}
-    groups: dict[str, Any] = {}
-    for name, values in settings.get("settings", {}).items():
-        if name in NEEDS and not settings.get(NEEDS[name]):
+    """The settings that took effect, by the names that ``--set`` gives them.
+
+    Left out are groups without their subject, flags that are off and whatever was left open.
+    """
+    found = {k: v for k, v in settings.items() if k != "settings"}
+    for group, values in settings.get("settings", {}).items():
+        if group in NEEDS and not settings.get(NEEDS[group]):
             continue
-        kept = {k: v for k, v in values.items() if not _is_open(v) and not (name == "compat" and v is False)}
-        if name == "run" and not values.get("background_jobs_per_h"):
-            kept = {k: v for k, v in kept.items() if not k.startswith("background_")}
-        if kept:
-            groups[name] = kept
-    return outer | ({"settings": groups} if groups else {})
+        prefix = "" if group in PLAIN else f"{group}."
+        unused = _unused(values) if group == "run" else frozenset()
+        found |= {f"{prefix}{k}": v for k, v in values.items() if k not in unused and not _is_open(v)}
+    return found
+
+
+def _unused(run: Mapping[str, Any]) -> frozenset[str]:
+    """Settings of a run that others make void."""
+    unused = {"round_s"} if run.get("event_driven") else set()
+    unused |= set() if run.get("background_jobs_per_h") else {"background_jobs_per_h", "background_seed"}
+    unused |= {"restore_s"} if run.get("restart") == "model" else {"restart"}
+    if run.get("network") == "off":
+        unused |= {"link_sharing", "congestion", "oversubscription"}
+    return frozenset(unused)
 
 
 def _is_open(value: Any) -> bool:
-    return value is None or (isinstance(value, str | list | tuple | dict) and not value)
+    return value is None or value is False or (isinstance(value, str | list | tuple | dict) and not value)
 
 
 def section(what: str, settings: Mapping[str, Any], command: str = "") -> str:
