@@ -16,10 +16,10 @@ from trine.cli.profile_measure import _stop_at_interrupt
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, TrineError
 from trine.profile.gpu_session import MeasurementPlan, SessionFiles, SessionState, open_session
-from trine.report.profile_page import session_page
 from trine.profile.measurements import read_records
 from trine.profile.profile_json import load_profile
 from trine.profile.profile_matching import table_for
+from trine.report.profile_page import session_page
 
 SLOWDOWNS = (1.0, 1.0, 1.3)
 

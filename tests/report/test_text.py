@@ -10,7 +10,6 @@ from trine.report.text import (
     log_ticks,
     number,
     share,
-    time_unit,
     times,
     with_bounds,
     with_interval,

@@ -152,7 +152,9 @@ def compare(
     world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
     placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")] = "",
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
+    ] = "",
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
     round_s: Round = None,
     event_driven: EventDriven = False,

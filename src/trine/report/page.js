@@ -3,7 +3,7 @@
   "use strict";
   const LIGHT = {
     paper: "#ffffff", ink: "#1b1f24", muted: "#5b6570", grid: "#e6e9ed", hover: "#ffffff",
-    c: ["#0072b2", "#d55e00", "#009e73", "#c9629f", "#1b1f24", "#c99a00", "#8a929c"],
+    c: ["#0072b2", "#d55e00", "#009e73", "#c9629f", "#1b1f24", "#dfae00", "#aab1ba"],
     m: ["#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#3b5f8f", "#bbcc33", "#8a6d3b"], background: "#d3d6da",
     s: ["#f3f5f7", "#c5d6e6", "#85aed0", "#3f7fb3", "#084a7d"],
     h: ["#eceff2", "#f6c7a0", "#ee8b4c", "#c8501a", "#7a2400"],
