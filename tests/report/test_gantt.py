@@ -1,4 +1,4 @@
-"""The Gantt chart shows what trine is about: GPU types, racks, slow chips; where there is nothing to show, no strips."""
+"""The Gantt chart shows GPU types, racks and slow chips; where there is nothing to show, there are no strips."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SIGHT = {
     ),
 }
 LEAST_DISTANCE = 12.0
-"""In CIELAB; about 2 can just be seen side by side, and the closest two of Okabe and Ito's seven colours are 17 apart."""
+"""In CIELAB; about 2 can just be seen side by side. The closest two of Okabe and Ito's seven colours are 17 apart."""
 
 
 def palettes(key: str) -> list[list[str]]:

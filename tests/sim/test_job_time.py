@@ -45,7 +45,7 @@ def test_a_job_alone_is_split_by_chip_and_network() -> None:
 
 def test_a_stop_costs_its_restore_and_the_work_since_the_checkpoint() -> None:
     jobs = [Job("long", 0.0, 1, 2000.0, 1.0), Job("short", 250.0, 1, 100.0, 1.0)]
-    values = {"restore_s": 60.0, "checkpoint_every_s": 200.0, "round_s": 300.0}
+    values: dict[str, Any] = {"restore_s": 60.0, "checkpoint_every_s": 200.0, "round_s": 300.0}
     found = simulate(jobs, Cluster.uniform(1, 1), "srtf", **values)
     time = found.records["long"].time
     assert time is not None
@@ -73,7 +73,7 @@ def test_gpus_that_are_held_to_the_end_of_the_round_count() -> None:
 )
 @pytest.mark.parametrize("placement", ["packed-sticky", "random-sticky"])
 def test_the_parts_add_up(policy: str, placement: str, values: dict[str, Any]) -> None:
-    penalty = {} if "network" in values else {"locality_penalty": 1.4}
+    penalty: dict[str, Any] = {} if "network" in values else {"locality_penalty": 1.4}
     found = simulate(crowd(), MIXED, policy, placement, restore_s=30.0, **penalty, **values)
     check(found)
 

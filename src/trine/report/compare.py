@@ -2,7 +2,7 @@
 table as text. The page is in ``compare_page``, writing in ``files``.
 
 Intervals are 95 % over the seeds. Those of figures that cannot be negative are Student's on the logarithm of the mean:
-never below zero, and wide where few seeds are skewed; those of differences are Student's as they are (design record 18).
+never below zero, and wide where few seeds are skewed; those of differences are plain Student's (design record 18).
 """
 
 from __future__ import annotations

@@ -137,12 +137,12 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     unit = column_unit([e for _, e in found], metric)
     data = []
     for i, (name, e) in enumerate(found, start=int(reference)):
-        label, colour = figures.plotly_text(name), figures.line_colour(i)
-        runs = {"x": [v / unit.scale for v in e.values], "y": [label] * len(e.values)}
-        hover = f"{label}, one run: %{{x:.4~r}}<extra></extra>"
+        shown, colour = figures.plotly_text(name), figures.line_colour(i)
+        runs = {"x": [v / unit.scale for v in e.values], "y": [shown] * len(e.values)}
+        hover = f"{shown}, one run: %{{x:.4~r}}<extra></extra>"
         small = {"color": colour, "size": 5, "opacity": 0.35}
         data.append({"type": "scatter", "mode": "markers", "marker": small, "hovertemplate": hover, **runs})
-        data.append(_mean_dot(label, e, unit.scale, colour))
+        data.append(_mean_dot(shown, e, unit.scale, colour))
     direction = "more is better" if metric.more_is_better else "less is better"
     title = "Difference" if reference else metric.title
     line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _reach(found, unit.scale)
@@ -172,17 +172,17 @@ def _reach(found: list[tuple[str, Estimate]], scale: float) -> dict[str, Any]:
     return figures.log_axis(lowest, highest)
 
 
-def _mean_dot(label: str, e: Estimate, scale: float, colour: str) -> dict[str, Any]:
+def _mean_dot(name: str, e: Estimate, scale: float, colour: str) -> dict[str, Any]:
     low, high = (0.0 if end is None else abs(end - e.mean) / scale for end in (e.low, e.high))
     bars = {"type": "data", "symmetric": False, "array": [high], "arrayminus": [low], "color": colour, "thickness": 2}
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [e.mean / scale],
-        "y": [label],
+        "y": [name],
         "error_x": {**bars, "width": 5, "visible": e.half is not None},
         "marker": {"color": colour, "size": 10},
-        "hovertemplate": f"{label}: %{{x:.4~r}}<extra></extra>",
+        "hovertemplate": f"{name}: %{{x:.4~r}}<extra></extra>",
     }
 
 

@@ -50,8 +50,8 @@ def _cluster_sentence(cluster: Cluster) -> str:
     if worst := worst_chips(cluster):
         slow = sum(value >= SLOW_CHIP for value in worst)
         said.append(
-            f"The darker a GPU's mark, the slower its chip: {number(min(worst))} to {number(max(worst))} times the median "
-            f"of its type, {count(slow, 'GPU')} at least {SLOW_CHIP:g} times."
+            f"The stronger a GPU's mark, the slower its chip: {number(min(worst))} to {number(max(worst))} times the "
+            f"median of its type, {count(slow, 'GPU')} at least {SLOW_CHIP:g} times."
         )
     if len(cluster.racks) > 1:
         said.append("Thick lines part racks.")

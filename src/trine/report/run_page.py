@@ -27,7 +27,8 @@ TIER_NAMES = {Tier.GPU: "one GPU", Tier.NODE: "one node", Tier.RACK: "one rack",
 def run_page(result: RunResult, command: str = "") -> str:
     """``report.html`` of a run that ``command`` made."""
     s = result.summary
-    title = f"{label(s.policy)} with {label(s.placement)}: {count(s.jobs, 'job')} on {count(result.cluster.gpu_count, 'GPU')}"
+    size = f"{count(s.jobs, 'job')} on {count(result.cluster.gpu_count, 'GPU')}"
+    title = f"{label(s.policy)} with {label(s.placement)}: {size}"
     body = [
         page.cards(_cards(s)),
         page.notes(_unfinished(s), result.notes),

@@ -25,7 +25,8 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --paper: #15181d; --panel: #1d2127; --ink: #e6e9ed; } }
 body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
   max-width: 44rem; margin: 0 auto; padding: 36px 32px 64px; background: var(--paper); color: var(--ink); }
-h1 { font-size: 27px; line-height: 1.2; font-weight: 650; } h2 { font-size: 18px; font-weight: 620; margin: 32px 0 2px; }
+h1 { font-size: 27px; line-height: 1.2; font-weight: 650; }
+h2 { font-size: 18px; font-weight: 620; margin: 32px 0 2px; }
 pre { background: var(--panel); border-radius: 8px; padding: 12px 14px; overflow-x: auto; }
 """
 
