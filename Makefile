@@ -5,15 +5,15 @@ BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
 
-.PHONY: run sim test training torch bench lint types imports docs wheel clean
+.PHONY: run sim test training torch bench lint types imports docs pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
 	$(BIN)/python examples/run_workload.py --state $(STATE) $(if $(KEEP),--keep)
 
-# The simulator's quickstart: six policies on one workload, with a report.
+# The simulator's quickstart: five policies on one workload, with a report.
 sim: $(VENV)/.ready
-	$(BIN)/trine sim compare --preset quickstart --out $(OUT)
+	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n auto -m "not training"
@@ -41,6 +41,10 @@ imports: $(VENV)/.ready-dev
 # The reference pages that are made from the code; a test keeps them up to date.
 docs: $(VENV)/.ready
 	$(BIN)/python docs/reference.py
+
+# The pictures of the documentation, in a headless Chromium.
+pictures: $(VENV)/.ready
+	$(BIN)/python docs/pictures.py
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

@@ -106,7 +106,11 @@ def _table(comparison: Comparison) -> str:
 def _column(comparison: Comparison, metric: Metric, title: str) -> tuple[Cell, list[Cell]]:
     estimates = [metric_estimate(comparison, c, metric) for c in comparison.contenders]
     unit, winners = column_unit(estimates, metric), best(estimates, metric)
-    return Cell(column_title(title, unit)), [Cell(unit.write(e), best=i in winners) for i, e in enumerate(estimates)]
+    cells = []
+    for i, e in enumerate(estimates):
+        mean, bracket, interval = unit.write(e).partition("[")
+        cells.append(Cell(mean.strip(), best=i in winners, detail=bracket + interval))
+    return Cell(column_title(title, unit)), cells
 
 
 def _dots(comparison: Comparison) -> str:

@@ -77,7 +77,9 @@
     return { ...a, tickvals: kept.map((k) => k.v), ticktext: kept.map((k) => k.text) };
   };
   const dress = (layout, width) => {
-    const look = (k, v) => (k.startsWith("xaxis") ? titled(thinned(v, width)) : /^yaxis/.test(k) ? titled(v) : v);
+    // Names over the strips of a Gantt chart would touch each other on a phone; its caption says what they are.
+    const strips = width < 640 ? { showticklabels: false } : {};
+    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(thinned(v, width)) : /^yaxis/.test(k) ? titled(v) : v);
     const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, look(k, v)]));
     return paint({
       font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },

@@ -32,6 +32,8 @@ class Cell:
     number: bool = True
     best: bool = False
     wrap: bool = False
+    detail: str = ""
+    """In small letters below the text."""
 
 
 def embedded_json(value: Any) -> str:
@@ -85,8 +87,12 @@ def _note_list(title: str, sentences: Sequence[str], classes: str) -> str:
 
 def table(header: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:
     head = "".join(f"<th{_classes(c)}>{escape(c.text)}</th>" for c in header)
-    body = "".join("<tr>" + "".join(f"<td{_classes(c)}>{escape(c.text)}</td>" for c in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td{_classes(c)}>{_content(c)}</td>" for c in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _content(cell: Cell) -> str:
+    return escape(cell.text) + (f"<small>{escape(cell.detail)}</small>" if cell.detail else "")
 
 
 def _classes(cell: Cell) -> str:

@@ -59,7 +59,7 @@ SHORT_JOB_S = 10.0
 
 
 def bounded_slowdowns(jobs: Sequence[JobRecord]) -> Floats:
-    """JCT over the ideal run time, of which ``SHORT_JOB_S`` count at least; never below 1 (Feitelson 1997); ascending."""
+    """JCT over the ideal run time, at least ``SHORT_JOB_S`` of it; never below 1 (Feitelson 1997); ascending."""
     known = [j for j in jobs if math.isfinite(j.finish_s) and j.slowdown > 0]
     return finite([max(1.0, j.jct_s / max(j.jct_s / j.slowdown, SHORT_JOB_S)) for j in known])
 
