@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gavel, live, sdk, share_rounds
+from benchmarks import gavel, live, sdk, share_rounds, trine_rounds
 from benchmarks.churn import microseconds
 from trine.core.result import Summary
 from trine.inputs.preset import load_preset
@@ -114,6 +114,25 @@ def _settled_rounds() -> Measured:
     return Measured(found.policy_ms, _peak_mb(), detail)
 
 
+def _trine_rounds(gpus: int, jobs: int, first: bool = False) -> Measured:
+    """The best of two: what else runs on the machine only ever adds."""
+    runs = [trine_rounds.settled_rounds(gpus, jobs) for _ in range(2)]
+    best = min(runs, key=lambda found: found.median_ms)
+    if first:
+        return Measured(min(found.first_ms for found in runs), _peak_mb(), "places all jobs on the empty cluster")
+    detail = f"median of {trine_rounds.ROUNDS}, slowest {best.slowest_ms:.0f} ms, {best.changes:.0f} changes each"
+    return Measured(best.median_ms, _peak_mb(), f"{detail}, schedule {best.digest}")
+
+
+def _trine_world() -> Measured | str:
+    folder = SHARED / "data/worlds/TVN-load0.9-seed1"
+    if not folder.is_dir():
+        return f"public data not found at {folder}"
+    scenario = Scenario(policy="trine", placement="trine", world=str(folder), values={"durations": "learned"})
+    s = run(scenario, keep_segments=False).summary
+    return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
+
+
 def _churn(placement: str, nodes: int, nodes_per_rack: int = 0) -> Measured:
     spent = min(microseconds(placement, nodes, nodes_per_rack=nodes_per_rack) for _ in range(3))
     return Measured(spent, _peak_mb(), "catching up with releases, choosing, marking")
@@ -135,6 +154,10 @@ def _round() -> Measured:
         f"{p} {q}": live.large_round(p, q) for p, q in (("fifo", "packed-sticky"), ("las", "packed"), ("srtf", "pal"))
     }
     return Measured(max(spent.values()), _peak_mb(), ", ".join(f"{name} {s:.2f}" for name, s in spent.items()))
+
+
+def _launch() -> Measured:
+    return Measured(min(live.launches() for _ in range(3)), _peak_mb(), "best of 3 times 100, with all processes")
 
 
 def _idle() -> Measured:
@@ -178,6 +201,10 @@ _ALL = (
         lambda: _gavel("max-min-fairness", space_sharing=True),
     ),
     Case("share-round", "a max-min round, 5,000 jobs, 10,176 GPUs", 100, _settled_rounds, unit="ms"),
+    Case("trine-10k", "a trine round, 5,000 jobs, 10,176 GPUs", 250, lambda: _trine_rounds(10_176, 5_000), unit="ms"),
+    Case("trine-10k-first", "its first round", 1000, lambda: _trine_rounds(10_176, 5_000, first=True), unit="ms"),
+    Case("trine-1k", "a trine round, 500 jobs, 1,024 GPUs", 20, lambda: _trine_rounds(1_024, 500), unit="ms"),
+    Case("trine-world", "trine in a world of 1,500 jobs, 288 GPUs", 20.0, _trine_world),
     Case("place-10k", "one pal placement, 10,240 GPUs", 50, lambda: _churn("pal", 1280), unit="us"),
     Case("place-100k", "one pal placement, 102,400 GPUs", 100, lambda: _churn("pal", 12_800), unit="us"),
     Case("place-10k-racks", "the same, 10,240 GPUs in 160 racks", 75, lambda: _churn("pal", 1280, 8), unit="us"),
@@ -187,6 +214,7 @@ _ALL = (
     Case("sdk-outside", "SDK, one step outside trine", 1, lambda: _sdk(1, inside=False), unit="us"),
     Case("live-submit", "1,000 submissions over HTTP, each durable", 1.0, _submissions),
     Case("live-round", "a round, 10,000 jobs waiting, 10,000 GPUs", 1.0, _round),
+    Case("live-launch", "start and end of a job that does nothing", 60, _launch, unit="ms"),
     Case("live-idle", "idle daemon, share of a core", 1.0, _idle, unit="%"),
     Case("live-memory", "idle daemon, resident memory", 150, _memory, unit="MB"),
     Case("help", "trine --help", 0.15, _help),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trine.executor.base import AttemptExited, LaunchFailed
+from trine.executor.base import AttemptExited, Event, Handle, JobLease, LaunchFailed
 from trine.executor.local.executor import LocalExecutor
 from trine.executor.local.inventory import virtual_nodes
 from trine.inputs.cluster import load_cluster
@@ -93,6 +94,33 @@ async def _submit_all(url: str, token: str, count: int) -> None:
         await writer.wait_closed()
 
     await asyncio.gather(*(client(count // _CONNECTIONS) for _ in range(_CONNECTIONS)))
+
+
+def launches(count: int = 100) -> float:
+    """Milliseconds of processor time from a lease to the end of its job on record, for a job that does nothing."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalExecutor(folder, virtual_nodes("1x1")) as executor,
+    ):
+        before = _all_cpu_s()
+        for number in range(count):
+            handle = executor.launch(JobLease(str(number), 1, (("node0", (0,)),), ("/bin/true",), lease_s=900.0))
+            while not any(_is_end(event, handle) for event in executor.wait_events(30)):
+                pass
+            executor.forget(handle)
+        return (_all_cpu_s() - before) / count * 1000
+
+
+def _is_end(event: Event, handle: Handle) -> bool:
+    if isinstance(event, LaunchFailed):
+        raise RuntimeError(event.reason)
+    return isinstance(event, AttemptExited) and event.handle == handle
+
+
+def _all_cpu_s() -> float:
+    """Of this process and of all that it has waited for."""
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in found)
 
 
 def large_round(policy: str, placement: str, jobs: int = 10_000, gpus: str = "1250x8") -> float:

@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--files", type=Path, default=HERE / "workload", help="directory of job files")
     asked = parser.parse_args()
     real = bool(discover())
-    options = ["--round", "1", "--policy", "srtf", "--placement", "pal", "--quiet"]
+    options = ["--round", "3", "--policy", "trine", "--placement", "trine", "--set", "restore_s=2", "--quiet"]
     options += [] if real else ["--gpus", "2x2"]
     say(f"Starting `trine up {' '.join(options)}`: {'real' if real else 'four virtual'} GPUs.")
     daemon = start(asked.state, options)

@@ -34,6 +34,7 @@ class FakeDaemon:
         self.specs: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, bytes] = {}
         self.by_request: dict[str, list[str]] = {}
+        self.engine_down = ""
         self.nodes = [node("n0", ["1", None]), node("n1", [None, None], flags=("drift",))]
         self.break_next = 0
         self.refuse_next: list[tuple[int, str]] = []
@@ -216,7 +217,8 @@ class _Handler(BaseHTTPRequestHandler):
             case ["POST", "v1", "nodes", name, verb]:
                 return daemon.drain(name, verb, body)
             case ["GET", "v1", "daemon"]:
-                return {"version": "0", "policy": "las", "placement": "packed", "gpus": 4, "jobs": {"waiting": 1}}
+                about = {"version": "0", "policy": "las", "placement": "packed", "gpus": 4, "jobs": {"waiting": 1}}
+                return about | ({"engine_down": daemon.engine_down} if daemon.engine_down else {})
         raise Refusal(404, "not-found", f"there is nothing at {url.path}")
 
     def _send(self, status: int, content: bytes) -> None:

@@ -18,11 +18,13 @@ from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
     AttemptStarted,
+    Capabilities,
     Handle,
     JobLease,
     LaunchFailed,
     NodeDrained,
     NodeUp,
+    Unreachable,
 )
 from trine.inputs.cluster import load_cluster
 
@@ -61,6 +63,8 @@ def test_an_executor_is_opened_by_its_name_and_runs_a_job(name: str, tmp_path: P
     engine = registry.engine(name, {})
     assert engine.name == name
     nodes = engine.find_nodes(load_cluster("2x2"))
+    assert not isinstance(nodes, Unreachable)
+    assert isinstance(engine.capabilities(nodes), Capabilities)
     assert [(node.name, len(node.gpus)) for node in nodes] == [("node0", 2), ("node1", 2)]
     executor = engine.open(tmp_path, nodes)
     try:
@@ -84,8 +88,7 @@ def test_an_unknown_executor_is_refused_with_the_nearest_name() -> None:
 
 
 def test_it_says_what_it_can_and_what_it_has(driver: Driver) -> None:
-    assert isinstance(driver.executor.shares_gpus, bool)
-    nodes = driver.executor.inventory()
+    nodes = driver.nodes()
     assert [node.name for node in nodes] == ["node0", "node1", "node2", "node3"]
     assert all(node.up and node.schedulable and [gpu.index for gpu in node.gpus] == [0, 1] for node in nodes)
     assert driver.executor.list_handles() == []
@@ -255,7 +258,7 @@ def test_a_job_that_ends_by_a_signal_has_failed(driver: Driver) -> None:
 def test_what_cannot_be_started_is_told_in_a_sentence(driver: Driver, changes: dict[str, object], reason: str) -> None:
     end = driver.run("j", A, B, **changes)
     assert isinstance(end, LaunchFailed) and reason in end.reason
-    assert not end.host_fault, "it would fail again"
+    assert not end.passing, "it would fail again"
     assert driver.exited(driver.launch("k", A, B, STEPS=1)).kind == "done", "the GPUs are free again"
 
 
@@ -330,7 +333,7 @@ def test_a_cordoned_node_takes_no_jobs_and_tells_when_it_is_empty(driver: Driver
     handle = driver.launch("j", A, **LONG)
     driver.started(handle)
     driver.executor.cordon("node0", "fan is loud")
-    node = driver.executor.inventory()[0]
+    node = driver.nodes()[0]
     assert (node.up, node.schedulable, node.reason) == (True, False, "fan is loud")
     refused = driver.run("k", ("node0", (1,)))
     assert isinstance(refused, LaunchFailed) and "fan is loud" in refused.reason
@@ -377,7 +380,7 @@ def test_running_and_ended_jobs_are_found_after_a_restart(driver: Driver) -> Non
     driver.progress(runs)
     until(lambda: "done" in driver.engine.log(driver.state, "ends", 0), "the end of the short job")
     driver.reopen()
-    assert set(driver.executor.list_handles()) == {runs, ends}
+    assert set(driver.handles()) == {runs, ends}
     assert driver.exited(ends).kind == "done"
     driver.started(runs)
     assert driver.launch("runs", A, **LONG) == runs
@@ -449,7 +452,7 @@ def test_nothing_in_a_command_is_read_by_a_shell(driver: Driver) -> None:
 
 @pytest.fixture
 def sharing(driver: Driver) -> Driver:
-    if not driver.executor.shares_gpus:
+    if not driver.engine.shares_gpus:
         pytest.skip("this executor gives a GPU to one job only")
     return driver
 
@@ -504,4 +507,70 @@ def test_who_shares_with_whom_is_known_after_a_restart(sharing: Driver) -> None:
     sharing.executor.renew(other, 4711.0)
     sharing.reopen()
     assert isinstance(sharing.run("third", A, epoch=2, shares_with="other"), LaunchFailed)
-    assert set(sharing.executor.list_handles()) >= {one, other}
+    assert set(sharing.handles()) >= {one, other}
+
+
+def test_a_script_that_knows_nothing_of_leases_is_ended_when_its_lease_is_over(driver: Driver) -> None:
+    """Nobody renews it: the daemon is gone, or cannot be reached from there."""
+    script = "trap '' TERM; while :; do sleep 0.02; done"
+    handle = driver.launch("j", A, B, command=("/bin/sh", "-c", script), lease_s=1.0, grace_s=0.2)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc, end.killed) == ("preempted", 128 + 9, True)
+    assert "lease" in end.reason
+    assert driver.engine.leftovers(driver.state) == []
+
+
+def test_a_lease_that_is_renewed_in_time_never_ends(driver: Driver) -> None:
+    handle = driver.launch("j", A, lease_s=1.0, grace_s=5.0, **LONG)
+    first = driver.progress(handle)
+    over_s = time.monotonic() + 2.5
+    while time.monotonic() < over_s:
+        driver.executor.renew(handle, 1.0)
+        driver.seen += driver.executor.wait_events(0.2)
+    assert not any(isinstance(event, AttemptExited) for event in driver.seen)
+    driver.progress(handle, first.step + 10)
+
+
+def test_ranks_that_fail_because_others_left_after_a_stop_are_no_failures(driver: Driver) -> None:
+    gone = driver.scratch / "gone"
+    leaves = f"trap 'touch {gone}; exit 85' TERM; echo ready; while :; do sleep 0.02; done"
+    fails = f"trap '' TERM; echo ready; while [ ! -e {gone} ]; do sleep 0.02; done; exit 1"
+    script = f"if [ $RANK = 0 ]; then {leaves}; else {fails}; fi"
+    handle = driver.launch("j", A, B, command=("/bin/sh", "-c", script))
+    until(lambda: all("ready" in driver.engine.log(driver.state, "j", rank) for rank in (0, 1)), "both ranks")
+    driver.executor.preempt(handle, 20.0)
+    end = driver.exited(handle)
+    assert (end.kind, end.rc, end.killed) == ("preempted", 1, False)
+
+
+def test_a_failure_before_any_stop_is_one_even_if_a_stop_follows(driver: Driver) -> None:
+    script = "[ $RANK = 1 ] && exit 7; trap '' TERM; while :; do sleep 0.02; done"
+    handle = driver.launch("j", A, B, command=("/bin/sh", "-c", script), grace_s=1.0)
+    driver.started(handle)
+    until(lambda: len(driver.engine.leftovers(driver.state)) <= 2, "the end of rank 1")
+    end = driver.exited(handle)
+    assert (end.kind, end.rc) == ("failed", 7) and "rank 1 of 2" in end.reason
+
+
+def test_the_log_of_every_rank_is_read_from_any_place_while_it_grows_and_over_attempts(driver: Driver) -> None:
+    go = driver.scratch / "go"
+    script = f"echo rank $RANK begins; while [ ! -e {go} ]; do sleep 0.02; done; echo rank $RANK ends"
+    driver.launch("7", C, command=("/bin/sh", "-c", script))
+    log = until(lambda: driver.executor.storage.open_log("7", 1), "the log of rank 1")
+    try:
+        assert until(lambda: log.read(0, 100), "its first line") == b"rank 1 begins\n"
+        read = log.size()
+        go.touch()
+        until(lambda: log.size() > read, "its second line")
+        assert log.read(read, 100) == b"rank 1 ends\n"
+        driver.end(Handle("7", 1))
+        driver.exited(driver.launch("7", C, epoch=2, command=("/bin/sh", "-c", "echo again")))
+        assert log.read(read, 1000).startswith(b"rank 1 ends\n") and log.read(read, 1000).endswith(b"again\n")
+    finally:
+        log.close()
+    assert driver.executor.storage.open_log("7", 2) is None, "there are two ranks"
+
+
+def test_what_is_not_known_at_all_is_certain_not_to_run(driver: Driver) -> None:
+    assert not driver.executor.recall(Handle("never", 1))
+    assert driver.executor.placement(Handle("never", 1)) == ()

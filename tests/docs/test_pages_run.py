@@ -70,6 +70,7 @@ README = Page(
         Line("trine sim run --trace trace.csv --cluster v100", "trine with trine"),
         Line("trine sim run --trace log.csv", "jobs +2 "),
         Line("trine sim run --trace", "srtf"),
+        Line("trine sim run --preset all-three", "trine with trine", instead=("--seed", "--set world.jobs=50 --seed")),
         Line("trine sim compare --trace trace.csv --cluster v100", "tiresias", instead=("0..9", "0..1 --workers 1")),
         Line("trine sim compare --trace trace.csv --cluster 16x4", "pal", instead=("16x4", "16x4 --workers 1")),
         Line("trine trace info", "3 skipped: no GPU asked for"),
@@ -290,7 +291,12 @@ PAGES_RUN: dict[str, Page] = {
         lines=(Line("trine trace info cluster.csv", "2 jobs from 2 rows"),),
     ),
     "docs/placements.md": Page(lines=(Line("trine sim run", "dally with delay"),)),
-    "docs/trine.md": Page(lines=(Line("trine sim run", "trine with trine"),)),
+    "docs/trine.md": Page(
+        lines=(Line("trine sim run", "trine with trine"), Line("trine sim compare", "max-min-fairness")),
+    ),
+    "docs/joint.md": Page(
+        lines=(Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts on a tiny world"),),
+    ),
     "docs/dally.md": Page(
         lines=(Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts on a tiny world"),),
     ),
@@ -326,7 +332,7 @@ PAGES_RUN: dict[str, Page] = {
 _LOOKS = ("trine queue", "trine show", "trine explain", "trine nodes", "trine logs")
 
 PRINTED_OR_DATA = (
-    ("README.md", "04:17:02"),
+    ("README.md", "22:34:41"),
     ("README.md", "policy  "),
     ("CONTRIBUTING.md", "trace "),
     ("docs/allocate.md", " job "),

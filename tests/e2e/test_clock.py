@@ -41,7 +41,9 @@ def test_a_job_still_leaves_when_no_daemon_renews_its_lease_and_resumes_later(tm
         [job_id] = client.submit({"run": run, "workdir": str(EXAMPLES)})
         until(lambda: client.job(job_id)["progress"], "the first steps")
         site.kill()
-        log = state / "jobs" / job_id / "log"
-        until(lambda: "the lease is over" in log.read_text(), "the job to leave by itself")
-        ended = site.up().wait(job_id, 90)
+        until((state / "jobs" / job_id / "1" / "exit.json").exists, "the end of its lease")
+        client = site.up()
+        ended = client.wait(job_id, 90)
         assert (ended["state"], ended["attempt"]) == ("done", 2)
+        story = [line["sentence"] for line in client.explain(job_id)["story"]]
+        assert "its lease was not renewed in time" in story

@@ -48,7 +48,7 @@ def test_run_prints_one_json_object_with_the_agreed_keys(trace: Path) -> None:
 
 def test_run_writes_the_agreed_files_in_submit_order(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", "--round", "60", "--out", out)
+    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", "--policy", "fifo", "--round", "60", "--out", out)
     assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in out.iterdir()) == ["jobs.csv", "report.html", "summary.json", "timeline.parquet"]
     with (out / "jobs.csv").open() as stream:
@@ -281,15 +281,39 @@ def test_listings_name_what_exists(listing: str) -> None:
     assert all(name in as_text.stdout for name in names)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ("trine", "trine")),
+        (("--policy", "las"), ("las", "packed-sticky")),
+        (("--placement", "packed"), ("trine", "packed")),
+        (("--policy", "trine"), ("trine", "trine")),
+    ],
+)
+def test_what_is_not_named_is_trine_and_the_placement_that_goes_with_the_policy(
+    trace: Path, words: tuple[str, ...], expected: tuple[str, str]
+) -> None:
+    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", "--json", *words)
+    found = json.loads(done.stdout)
+    assert (found["policy"], found["placement"]) == expected
+
+
+def test_policies_that_are_compared_without_placements_run_with_their_own(trace: Path) -> None:
+    done = trine("sim", "compare", "--trace", trace, "--cluster", "1x4", "--policies", "fifo,trine", "--json")
+    runs = json.loads(done.stdout)["runs"]
+    assert [(one["policy"], one["placement"]) for one in runs] == [("fifo", "packed-sticky"), ("trine", "trine")]
+
+
 def test_every_preset_resolves() -> None:
     """A preset with a misspelt key or an unknown policy must not ship."""
+    from trine.assembly.registry import placement_for
     from trine.assembly.settings import resolve
     from trine.inputs.preset import load_preset, preset_names
 
     for name in preset_names():
         preset = load_preset(name)
         for policy in preset.policies or (preset.policy,):
-            settings = resolve(policy, preset.placement, preset.settings, preset.authors)
+            settings = resolve(policy, preset.placement or placement_for(policy), preset.settings, preset.authors)
             assert settings.run.round_s > 0
 
 

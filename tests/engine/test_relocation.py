@@ -53,7 +53,8 @@ def test_a_gang_moves_to_one_node_when_its_quantum_is_over() -> None:
     (stop,) = world.engine.handle(Tick(100))
     assert isinstance(stop, Stop) and stop.moves and stop.why is Why.MOVED
     assert stop.gain_s == pytest.approx(950)
-    assert str(world.engine.reason(stop)) == "job gang moves to better GPUs: it is expected to end 950 s earlier there."
+    said = "job gang moves to better GPUs: it is expected to end 950 s earlier there. It is 2 times as fast there;"
+    assert str(world.engine.reason(stop)).startswith(said)
     check(world.engine)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from trine.executor.attempt.processes import marked
 from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
@@ -25,10 +26,10 @@ from trine.executor.base import (
     JobLease,
     LaunchFailed,
     NodeInfo,
+    Unreachable,
 )
 from trine.executor.local.executor import LocalExecutor
 from trine.executor.local.inventory import virtual_nodes
-from trine.executor.local.processes import marked
 
 TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("trainer.py")))
 LONG = {"STEPS": "100000"}
@@ -90,6 +91,8 @@ def fill(disk: Path) -> Path:
 class Engine(Protocol):
     """What a test must know about an executor beyond its interface."""
 
+    shares_gpus: bool
+
     def open(self, state: Path) -> Executor:
         """A new executor over what is in ``state``, with nodes node0 to node3 of 2 GPUs each."""
 
@@ -100,6 +103,8 @@ class Engine(Protocol):
 
 
 class LocalEngine:
+    shares_gpus = True
+
     def __init__(self, cgroups: bool) -> None:
         self.cgroups = cgroups
 
@@ -189,6 +194,17 @@ class Driver:
         aside = self.state / "removing"
         until(lambda: not aside.exists() or not list(aside.iterdir()), "all that jobs left is removed")
 
+    def handles(self) -> list[Handle]:
+        """The attempts that the executor follows; it can be asked."""
+        found = self.executor.list_handles()
+        assert not isinstance(found, Unreachable), found
+        return found
+
+    def nodes(self) -> list[NodeInfo]:
+        found = self.executor.inventory()
+        assert not isinstance(found, Unreachable), found
+        return found
+
     def reopen(self) -> None:
         """A new executor in place of the old one; events that were not read are gone with it."""
         self.executor.close()
@@ -198,8 +214,7 @@ class Driver:
     def close(self) -> None:
         """End all jobs, whatever state the test left them in."""
         try:
-            handles = self.executor.list_handles()
-            for handle in handles:
+            for handle in self.handles():
                 self.executor.kill(handle)
             until(lambda: not self.engine.leftovers(self.state), "the end of all jobs")
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import running, unique_s, until
-from trine.executor.local.cgroup import ROOT, Cgroup, make_cgroup
+from trine.executor.attempt.cgroup import ROOT, Cgroup, make_cgroup
 
 
 @pytest.fixture(params=["unified", "freezer"])

@@ -16,13 +16,17 @@ from typing import Any
 import pytest
 
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
+from trine.executor import host
+from trine.executor.attempt import rundir
+from trine.executor.attempt.processes import marked
+from trine.executor.attempt.spec import make_spec
+from trine.executor.attempt.state_dir import StateDir
 from trine.executor.base import AttemptStarted, Handle, JobLease, LaunchFailed
 from trine.executor.faults import is_host_fault
-from trine.executor.local import host, launch, rundir
+from trine.executor.host import Host
+from trine.executor.local import launch
 from trine.executor.local.executor import LocalExecutor
-from trine.executor.local.host import Host
 from trine.executor.local.inventory import virtual_nodes
-from trine.executor.local.processes import marked
 
 ENGINE = LocalEngine(cgroups=True)
 ELSEWHERE = ("node1", (0,))
@@ -41,9 +45,9 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
 def not_to_blame(driver: Driver, handle: Handle) -> str:
     """Why an attempt was not launched; the same after a restart, and nothing runs by itself."""
     end = driver.end(handle)
-    assert isinstance(end, LaunchFailed) and end.host_fault, end
+    assert isinstance(end, LaunchFailed) and end.passing, end
     assert marked(f"TRINE_RUN_DIR={driver.state / 'jobs' / handle.job_id / str(handle.epoch)}") == []
-    if handle in driver.executor.list_handles():
+    if handle in driver.handles():
         driver.reopen()
         assert driver.end(handle) == end
     return end.reason
@@ -106,7 +110,7 @@ def test_a_full_disk_of_the_user_fails_the_job(driver: Driver, tmp_path: Path) -
                 (disk / str(number)).touch()
         end = driver.run("j", checkpoint_dir=str(disk / "checkpoints"))
         assert isinstance(end, LaunchFailed) and "No space left" in end.reason
-        assert not end.host_fault
+        assert not end.passing
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # those numbers are 
 until(lambda: "RLIMIT_NOFILE" in executor.trouble(), "the trouble")
 fails = launch("fails", "node2", "true")
 until(lambda: end(fails), "the failed launch")
-assert end(fails).host_fault and "Too many open files" in end(fails).reason, end(fails)
+assert end(fails).passing and "Too many open files" in end(fails).reason, end(fails)
 
 def is_there(pid):
     try:
@@ -247,10 +251,10 @@ def test_what_was_never_started_stays_so_even_if_nothing_could_be_written(
         patch.setattr(rundir, "write_exit", fail)
         handle = driver.launch("j", STEPS=1)
         end = driver.end(handle)
-    assert isinstance(end, LaunchFailed) and end.host_fault
+    assert isinstance(end, LaunchFailed) and end.passing
     driver.reopen()
     again = driver.end(handle)
-    assert isinstance(again, LaunchFailed) and again.host_fault, "started by itself after it was said to have failed"
+    assert isinstance(again, LaunchFailed) and again.passing, "started by itself after it was said to have failed"
     assert driver.engine.log(driver.state, "j", 0) == ""
     assert driver.exited(driver.launch("j", epoch=2, STEPS=1)).kind == "done"
 
@@ -259,7 +263,7 @@ def test_a_user_is_not_unknown_for_want_of_descriptors(driver: Driver, monkeypat
     def fail(*_: object) -> int:
         raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
-    monkeypatch.setattr("trine.executor.local.rank.os.open", fail)
+    monkeypatch.setattr("trine.executor.attempt.rank.os.open", fail)
     assert "Too many open files" in not_to_blame(driver, driver.launch("j", run_as="no-such-user"))
 
 
@@ -289,7 +293,7 @@ def fork():
 os.fork = fork
 """
 _FAILS = """
-import trine.executor.local.{module} as module
+import trine.executor.{module} as module
 def fail(*_):
     raise {error}
 module.{name} = fail
@@ -300,19 +304,36 @@ module.{name} = fail
     ("code", "reason"),
     [
         (_FORKS_ONCE, "no process for rank 1: Resource temporarily unavailable"),
-        (_FAILS.format(module="rundir", name="claim", error="OSError(28, 'No space left on device')"), "did not start"),
         (
-            _FAILS.format(module="supervisor", name="Supervisor", error="OSError(24, 'Too many')"),
+            _FAILS.format(module="attempt.rundir", name="claim", error="OSError(28, 'No space left on device')"),
+            "did not start",
+        ),
+        (
+            _FAILS.format(module="local.supervisor", name="Part", error="OSError(24, 'Too many')"),
             "could not begin: Too",
         ),
-        (_FAILS.format(module="supervisor", name="_read_all", error="ValueError('a bug')"), "failed: a bug"),
+        (_FAILS.format(module="attempt.part", name="Part._read_all", error="ValueError('a bug')"), "failed: a bug"),
         (
-            _FAILS.format(module="supervisor", name="_make_log", error="OSError(28, 'No space left on device', _[0])"),
+            _FAILS.format(module="attempt.part", name="make_log", error="OSError(28, 'No space left on device', _[0])"),
             ": No space left on device",  # whichever rank says so first
         ),
-        (_FAILS.format(module="rank", name="check_lease", error="MemoryError"), "MemoryError"),
+        (_FAILS.format(module="attempt.rank", name="check_lease", error="MemoryError"), "MemoryError"),
+        (
+            _FAILS.format(module="attempt.mailbox", name="_thread.start_new_thread", error="RuntimeError('no thread')"),
+            "failed: no thread",
+        ),
+        ("def pipe(): raise OSError(24, 'Too many')\nos.pipe = pipe", "failed: Too many"),
     ],
-    ids=["no process", "no room for the claim", "no descriptor", "a bug", "no room for the log", "no memory"],
+    ids=[
+        "no process",
+        "no room for the claim",
+        "no descriptor",
+        "a bug",
+        "no room for the log",
+        "no memory",
+        "no thread",
+        "no pipe",
+    ],
 )
 def test_a_supervisor_in_trouble_ends_what_it_began_and_does_not_blame_the_job(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
@@ -330,12 +351,12 @@ def test_what_the_job_got_wrong_weighs_more_than_what_the_machine_lacked(
 ) -> None:
     sabotage(monkeypatch, _FORKS_ONCE)
     end = driver.run("j", ("node0", (0, 1)), command=("/no/such/command",))
-    assert isinstance(end, LaunchFailed) and not end.host_fault and "/no/such/command" in end.reason
+    assert isinstance(end, LaunchFailed) and not end.passing and "/no/such/command" in end.reason
 
 
 def test_a_start_is_told_although_the_disk_had_no_room_for_its_record(driver: Driver) -> None:
     lease = driver.lease("j", STEPS=5)
-    launch.StateDir(driver.state).prepare(lease, launch.make_spec(lease, os.environ, 20_000, "", ""))
+    StateDir(driver.state).prepare(lease, make_spec(lease, os.environ, 20_000, "", ""))
     (driver.state / "jobs/j/1/status").mkdir()
     driver.executor.launch(lease)
     assert driver.exited(lease.handle).kind == "done"

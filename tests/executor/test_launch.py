@@ -6,8 +6,8 @@ import os
 import pwd
 from collections.abc import Mapping
 
+from trine.executor.attempt.spec import make_spec
 from trine.executor.base import JobLease
-from trine.executor.local.launch import make_spec
 
 DAEMON = {"PATH": "/daemon/bin", "VIRTUAL_ENV": "/daemon", "LD_LIBRARY_PATH": "/daemon/lib", "LANG": "C"}
 

@@ -22,6 +22,9 @@ import pytest
 
 import trine
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
+from trine.executor.attempt import state_dir
+from trine.executor.attempt.spec import make_spec
+from trine.executor.attempt.state_dir import StateDir
 from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed
 from trine.executor.local import launch
 from trine.executor.local.executor import LocalExecutor
@@ -84,7 +87,7 @@ def test_an_attempt_that_is_being_taken_up_is_not_looked_at_meanwhile(
     """A restart finds attempts without supervisors, and starting one takes longer than a tick of the watch."""
     cut = [driver.lease(f"cut{i}", (f"node{i}", (0,)), STEPS=2) for i in range(2)]
     for lease in cut:
-        launch.StateDir(driver.state).prepare(lease, launch.make_spec(lease, os.environ, 20_000, "", ""))
+        StateDir(driver.state).prepare(lease, make_spec(lease, os.environ, 20_000, "", ""))
     driver.executor.close()
     spawn = launch.spawn_supervisor
 
@@ -129,8 +132,8 @@ def test_a_launch_that_was_cut_short_is_finished_or_undone(driver: Driver, monke
     (driver.state / "active").mkdir(exist_ok=True)
     (driver.state / "active" / "never@1").touch()
     cut = driver.lease("cut", ("node0", (0,)), STEPS=2)
-    spec = launch.make_spec(cut, os.environ, 20_000, "", "")
-    launch.StateDir(driver.state).prepare(cut, spec)
+    spec = make_spec(cut, os.environ, 20_000, "", "")
+    StateDir(driver.state).prepare(cut, spec)
     driver.reopen()
     assert driver.executor.list_handles() == [Handle("cut", 1)]
     assert driver.exited(cut.handle).kind == "done"
@@ -203,7 +206,7 @@ def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> Non
         executor.launch(JobLease("j", 1, (("node0", (0,)),), ("/bin/true",)))
         (event,) = executor.wait_events(10)
         assert isinstance(event, LaunchFailed) and event.reason.startswith("cannot be started: Not a directory")
-        assert event.host_fault
+        assert event.passing
 
 
 @needs_root
@@ -277,9 +280,8 @@ def test_another_user_needs_root(driver: Driver, monkeypatch: pytest.MonkeyPatch
 
 @needs_root
 def test_a_job_whose_user_vanished_is_not_run_as_root(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "check_user", lambda user: None)
     monkeypatch.setattr("trine.executor.local.executor.check_user", lambda user: None)
-    monkeypatch.setattr(launch, "_own_dir", lambda path, user: path.mkdir(exist_ok=True))
+    monkeypatch.setattr(state_dir, "_own_dir", lambda path, user: path.mkdir(exist_ok=True))
     end = driver.run("j", command=("/bin/echo", "ran"), run_as="no-such-user")
     assert isinstance(end, LaunchFailed) and "no-such-user" in end.reason
     assert driver.engine.log(driver.state, "j", 0) == ""
@@ -303,7 +305,7 @@ def test_an_attempt_whose_supervisor_cannot_start_is_over(
     monkeypatch.setattr(sys, "executable", python)
     handle = driver.launch("j", STEPS=1)
     told = driver.end(handle)
-    assert isinstance(told, LaunchFailed) and told.host_fault, "the job is not to blame"
+    assert isinstance(told, LaunchFailed) and told.passing, "the job is not to blame"
     monkeypatch.undo()
     driver.reopen()
     assert driver.end(handle) == told, "started by itself after it was said to have failed"

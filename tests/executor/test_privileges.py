@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import Driver, LocalEngine
+from trine.executor.attempt import rundir, state_dir
+from trine.executor.attempt.removal import BackgroundRemoval, remove_tree
+from trine.executor.attempt.state_dir import StateDir, is_below
 from trine.executor.base import Handle, JobLease, LaunchFailed
-from trine.executor.local import launch, rundir
+from trine.executor.local import launch
 from trine.executor.local.executor import LocalExecutor
 from trine.executor.local.inventory import virtual_nodes
-from trine.executor.local.launch import is_below
-from trine.executor.local.removal import BackgroundRemoval, remove_tree
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start jobs of other users")
 ENGINE = LocalEngine(cgroups=False)
@@ -94,7 +95,7 @@ def test_the_race_for_the_directory_of_an_attempt_is_never_won(
 ) -> None:
     """The checkpoint directory that the user names is the directory of the job's first attempt."""
     if not refusing:  # each defence has to hold on its own
-        monkeypatch.setattr(launch.StateDir, "check_paths", lambda *_: None)
+        monkeypatch.setattr(StateDir, "check_paths", lambda *_: None)
     proof, nobody = driver.state / "proof", pwd.getpwnam("nobody")
     for number in range(TRIES):
         job_id = f"job{number}"
@@ -211,7 +212,7 @@ def test_links_without_end_are_followed_by_the_job_alone(driver: Driver) -> None
         assert not is_below(before, driver.state)
         driver.executor.launch(_lease(key, **{key: before}))
         end = driver.end(Handle(key, 1))
-        assert isinstance(end, LaunchFailed) and not end.host_fault, end
+        assert isinstance(end, LaunchFailed) and not end.passing, end
         assert before in end.reason
 
 
@@ -254,7 +255,7 @@ def test_what_resists_removal_keeps_nothing_else(tmp_path: Path, monkeypatch: py
             raise PermissionError(name)
         remove_tree(parent, name)
 
-    monkeypatch.setattr("trine.executor.local.removal.remove_tree", removed)
+    monkeypatch.setattr("trine.executor.attempt.removal.remove_tree", removed)
     removal = BackgroundRemoval(tmp_path / "removing")
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
@@ -266,7 +267,7 @@ def test_what_resists_removal_keeps_nothing_else(tmp_path: Path, monkeypatch: py
 
 
 def test_very_many_files_are_removed_in_the_background(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_MOST_PROGRESS_FILES", 10)
+    monkeypatch.setattr(state_dir, "_MOST_PROGRESS_FILES", 10)
     handle = driver.executor.launch(_lease("j"))
     progress = driver.state / "jobs" / "j" / "1" / rundir.PROGRESS
     driver.end(handle)

@@ -14,9 +14,11 @@ import pytest
 
 import trine
 from tests.executor.driving import LONG, TRAINER, Driver, LocalEngine, running, unique_s, until
+from trine.executor.attempt.processes import marked
+from trine.executor.attempt.spec import make_spec
+from trine.executor.attempt.state_dir import StateDir
 from trine.executor.base import STALE_EXIT, Handle
-from trine.executor.local.launch import StateDir, make_spec, spawn_supervisor
-from trine.executor.local.processes import marked
+from trine.executor.local.launch import spawn_supervisor
 
 SRC = str(Path(trine.__file__).parents[1])
 
@@ -123,7 +125,7 @@ def test_a_rank_with_a_stale_lease_refuses_to_start(driver: Driver, newer: str) 
         (run / "lease.json").write_text(json.dumps({"job": "j", "epoch": 2, "deadline_s": None, "stop": False}))
     else:
         run.with_name("2").mkdir()
-    command = [sys.executable, "-m", "trine.executor.local.rank", str(run), "0", "1"]
+    command = [sys.executable, "-m", "trine.executor.attempt.rank", str(run), "0", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (STALE_EXIT, "")
     assert "epoch" in done.stderr
@@ -132,7 +134,7 @@ def test_a_rank_with_a_stale_lease_refuses_to_start(driver: Driver, newer: str) 
 def test_a_rank_can_be_started_by_another_engine(driver: Driver) -> None:
     handle = driver.launch("j", command=("/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE"))
     driver.exited(handle)
-    command = [sys.executable, "-m", "trine.executor.local.rank", str(run_dir(driver, handle)), "0", "1"]
+    command = [sys.executable, "-m", "trine.executor.attempt.rank", str(run_dir(driver, handle)), "0", "1"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "rank 0 of 1\n"
 
 

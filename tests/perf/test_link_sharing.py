@@ -164,10 +164,10 @@ def test_a_flow_without_links_gets_what_it_wants() -> None:
 
 def test_duty_of_others_divides_a_link() -> None:
     """Two jobs that only communicate: each gets half. One that never sends takes nothing."""
-    always = DutyFlow((0,), lambda bandwidth: 1.0)
-    never = DutyFlow((0,), lambda bandwidth: 0.0)
-    assert duty({1: always, 2: always}, [10.0]) == {1: 5.0, 2: 5.0}
-    assert duty({1: always, 2: never}, [10.0]) == {1: 10.0, 2: 5.0}
+    always = DutyFlow((0,), lambda bandwidth: 1.0, 1.0)
+    never = DutyFlow((0,), lambda bandwidth: 0.0, 0.0)
+    assert duty({1: always, 2: always}, [10.0]) == {1: (5.0, 1.0), 2: (5.0, 1.0)}
+    assert duty({1: always, 2: never}, [10.0]) == {1: (10.0, 1.0), 2: (5.0, 0.0)}
 
 
 @given(st.integers(1, 6), st.floats(0.01, 10.0), st.floats(0.1, 100.0))
@@ -176,7 +176,7 @@ def test_duty_comes_near_its_fixed_point(jobs: int, compute_s: float, sent: floa
         comm_s = sent / bandwidth
         return comm_s / (comm_s + compute_s)
 
-    shares = duty({i: DutyFlow((0,), duty_at) for i in range(jobs)}, [10.0])
-    expected = 10.0 / (1 + (jobs - 1) * duty_at(shares[0]))
-    assert shares[0] == pytest.approx(expected, rel=0.1)
+    shares = duty({i: DutyFlow((0,), duty_at, duty_at(10.0)) for i in range(jobs)}, [10.0])
+    expected = 10.0 / (1 + (jobs - 1) * duty_at(shares[0].bandwidth))
+    assert shares[0].bandwidth == pytest.approx(expected, rel=0.1)
     assert len(set(shares.values())) == 1

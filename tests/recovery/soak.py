@@ -40,8 +40,8 @@ from tests.recovery import soak_job
 from trine.client import Client
 from trine.client.answers import ENDED, LIVE, JobAnswer
 from trine.client.errors import ConnectionBrokenError, NoAnswerError, NoDaemonError, RefusedError
-from trine.executor.local.processes import descendants, marked, parents
-from trine.executor.local.removal import remove_tree
+from trine.executor.attempt.processes import descendants, marked, parents
+from trine.executor.attempt.removal import remove_tree
 
 POLICIES = ("las", "fifo-backfill", "srtf", "max-min-fairness")
 DISK = "size=192m,nr_inodes=6000"

@@ -14,7 +14,12 @@ import pytest
 from tests.e2e.live import daemon as real_daemon
 from tests.e2e.live import until
 from tests.server.site import OWNER, Site
-from trine.server.snapshot import to_snapshot
+from trine.executor.attempt.spec import make_spec
+from trine.executor.attempt.state_dir import StateDir
+from trine.executor.base import AttemptExited, Event, JobLease
+from trine.executor.local.executor import LocalExecutor
+from trine.executor.local.inventory import virtual_nodes
+from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
 from trine.server.store import Store
 
@@ -89,6 +94,36 @@ def test_a_daemon_goes_on_from_there(tmp_path: Path) -> None:
             await site.crash()
 
     asyncio.run(whole())
+
+
+def test_an_attempt_that_an_older_version_prepared_is_run(tmp_path: Path) -> None:
+    """It was cut short between the two: its directory says nothing of parts, addresses and interfaces."""
+    lease = JobLease("7", 1, (("node0", (0,)),), ("/bin/sh", "-c", "echo at $MASTER_ADDR over $GLOO_SOCKET_IFNAME"))
+    spec = make_spec(lease, {}, 20_000, "", "")
+    for newer in ("addresses", "interface", "parts", "look_s", "ends_with_parent"):
+        del spec[newer]
+    StateDir(tmp_path).prepare(lease, spec)
+    with LocalExecutor(tmp_path, virtual_nodes("1x1")) as executor:
+        events: list[Event] = []
+        while not _ends(events):
+            news = executor.wait_events(30)
+            assert news, "it does not end"
+            events += news
+        assert [event.kind for event in _ends(events)] == ["done"]
+        log = executor.storage.open_log("7")
+        assert log is not None and log.read(0, 100) == b"at 127.0.0.1 over lo\n"
+        log.close()
+
+
+def _ends(events: list[Event]) -> list[AttemptExited]:
+    return [event for event in events if isinstance(event, AttemptExited)]
+
+
+def test_nodes_of_an_older_snapshot_withhold_nothing_by_themselves(tmp_path: Path) -> None:
+    body = to_snapshot(loaded(written_before(tmp_path)))
+    del body["nodes"]["node0"]["withheld"]
+    node = from_snapshot(body).nodes["node0"]
+    assert node.drained and node.withheld == {}
 
 
 @pytest.mark.slow

@@ -31,6 +31,8 @@ from tests.server.site import OWNER, Attempt, FakeWorld, MortalStore, Site
 from trine.core.errors import InputError
 from trine.core.plugins import discover
 from trine.engine.invariants import check
+from trine.executor.attempt import rundir
+from trine.executor.attempt.files import AttemptFiles, _progress
 from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
@@ -42,9 +44,6 @@ from trine.executor.base import (
     NodeDown,
     NodeUp,
 )
-from trine.executor.local import rundir
-from trine.executor.local.attempt import Attempt as LocalAttempt
-from trine.executor.local.attempt import _progress
 from trine.inputs.job_file import read_job_file
 from trine.inputs.job_spec import JobSpec, parse_jobs
 from trine.perf.throughput import ThroughputTable
@@ -126,7 +125,7 @@ def read_report(inputs: Inputs, folder: Path, handle: Handle) -> AttemptProgress
     data = inputs.report_bytes()
     (folder / rundir.PROGRESS).mkdir(exist_ok=True)
     Path(rundir.progress_file(str(folder))).write_bytes(data)
-    return _guarded_progress(lambda: LocalAttempt(handle, folder).progress(), data[:500])
+    return _guarded_progress(lambda: AttemptFiles(handle, folder).progress(), data[:500])
 
 
 def _guarded_progress(read: Any, told: Any) -> AttemptProgress | None:

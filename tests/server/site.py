@@ -14,19 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
     AttemptStarted,
+    EngineDown,
     Event,
     Executor,
     Handle,
     JobLease,
+    LaunchFailed,
     NodeInfo,
     Placement,
+    Unreachable,
 )
 from trine.executor.local.inventory import nodes_of
-from trine.executor.local.storage import LocalStorage
 from trine.inputs.cluster import load_cluster
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access
@@ -34,6 +37,7 @@ from trine.server.build import Model
 from trine.server.clock import JournalClock
 from trine.server.configuration import Setup
 from trine.server.interface import Caller
+from trine.server.inventory import cluster_of, is_cluster_of, node_info
 from trine.server.leases import Leases
 from trine.server.records import Sharing
 from trine.server.scheduler import Scheduler
@@ -104,6 +108,10 @@ class FakeWorld:
     killed: list[Handle] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     """What no daemon may ever do, and one did."""
+    away: str = ""
+    """Why the engine cannot be asked, if it cannot."""
+    refuses: str = ""
+    """Why no launch works at the moment, if none does."""
     now: float = 0.0
     listeners: list[FakeExecutor] = field(default_factory=list)
 
@@ -118,7 +126,11 @@ class FakeWorld:
             raise
 
     def _launch(self, lease: JobLease) -> None:
+        assert not self.away, f"{lease.handle} is launched while the engine is away"
         if lease.handle in self.attempts:
+            return
+        if self.refuses:
+            self.tell(LaunchFailed(lease.handle, self.now, self.refuses, passing=True))
             return
         attempt = Attempt(lease, self.safe.get(lease.job_id, 0), shares_with=lease.shares_with)
         for job_id, other in self.running().items():
@@ -169,8 +181,6 @@ class FakeWorld:
 class FakeExecutor(Executor):
     """What a daemon holds of the world; dies with it."""
 
-    shares_gpus = True
-
     def __init__(self, world: FakeWorld) -> None:
         self.world = world
         self._queue: list[Event] = []
@@ -178,20 +188,23 @@ class FakeExecutor(Executor):
         self.renewed: dict[Handle, float | None] = {}
         self.host_trouble = ""
         world.listeners.append(self)
+        if world.away:
+            self.put(EngineDown(world.now, world.away))
+            return
         for handle, attempt in world.attempts.items():
             if handle not in world.forgotten:
                 self.put(attempt.end or AttemptStarted(handle, world.now))
 
     @property
-    def storage(self) -> LocalStorage:
-        return LocalStorage(self.world.home)
+    def storage(self) -> DirectoryStorage:
+        return DirectoryStorage(self.world.home)
 
     def put(self, event: Event) -> None:
         self._queue.append(event)
         os.eventfd_write(self._fd, 1)
 
-    def inventory(self) -> list[NodeInfo]:
-        return self.world.nodes
+    def inventory(self) -> list[NodeInfo] | Unreachable:
+        return Unreachable(self.world.away) if self.world.away else self.world.nodes
 
     def trouble(self) -> str:
         return self.host_trouble
@@ -212,6 +225,7 @@ class FakeExecutor(Executor):
         self.world.stop(handle)
 
     def kill(self, handle: Handle) -> None:
+        assert not self.world.away, f"{handle} is killed while the engine is away"
         if self.world.lingering:
             self.world.killed.append(handle)
         elif handle in self.world.attempts and self.world.attempts[handle].end is None:
@@ -229,7 +243,9 @@ class FakeExecutor(Executor):
     def fileno(self) -> int:
         return self._fd
 
-    def list_handles(self) -> list[Handle]:
+    def list_handles(self) -> list[Handle] | Unreachable:
+        if self.world.away:
+            return Unreachable(self.world.away)
         return [handle for handle in self.world.attempts if handle not in self.world.forgotten]
 
     def placement(self, handle: Handle) -> Placement:
@@ -277,6 +293,7 @@ class Site:
     def __post_init__(self) -> None:
         self.cluster = load_cluster(self.gpus)
         self.world = FakeWorld(nodes_of(self.cluster), self.home)
+        self._told = self.cluster
         self.now = 1_000_000.0
         self.daemon: Scheduler | None = None
 
@@ -288,8 +305,11 @@ class Site:
     async def up(self, executor: Executor | None = None, store: Store | None = None) -> Scheduler:
         store = store or MortalStore.open(self.home / "journal.db")
         leases = Leases(900.0)
+        if self.cluster is not self._told:  # the test has changed the machines
+            self.world.nodes, self._told = [node_info(node) for node in self.cluster.nodes], self.cluster
+        same = is_cluster_of(self.cluster, self.world.nodes)
         setup = Setup(
-            self.cluster,
+            self.cluster if same else cluster_of(self.world.nodes),
             self.policy,
             self.placement,
             self.settings,

@@ -13,6 +13,7 @@ import pytest
 from tests.server.site import OWNER, FakeExecutor, FakeWorld, Site, spec
 from trine.core.cluster import Cluster
 from trine.engine.invariants import check
+from trine.executor.attempt.spec import LaunchRefused
 from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
@@ -24,8 +25,7 @@ from trine.executor.base import (
     NodeInfo,
     NodeUp,
 )
-from trine.executor.local.launch import LaunchRefused
-from trine.executor.local.node_states import NodeStates
+from trine.executor.node_states import NodeStates
 from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.build import Model

@@ -30,9 +30,10 @@ from trine.server.access import Access, Queue, UserLimits, WaitingJobs
 from trine.server.api import serve
 from trine.server.api.serve import bind
 from trine.server.auth import UserToken
-from trine.server.configuration import Options, cluster_of, prepare, quotas_of
+from trine.server.configuration import Options, prepare, quotas_of
 from trine.server.daemon import dry_run
 from trine.server.interface import Caller, Refused
+from trine.server.inventory import cluster_of
 from trine.server.records import cluster_from_record, cluster_to_record
 from trine.server.state_directory import AlreadyUpError
 from trine.server.store import DamagedJournalError
@@ -191,7 +192,7 @@ def test_a_profile_is_taken_as_the_simulator_takes_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gpus", "shape"), [("8", [("gpu", 8)]), ("v100=8", [("v100", 8)]), ("2x4", [("gpu", 4)] * 2)])
 def test_a_number_of_gpus_is_one_node(tmp_path: Path, gpus: str, shape: list[tuple[str, int]]) -> None:
-    _, nodes, setup, _, _ = prepare(Options(tmp_path, gpus))
+    _, nodes, setup, *_ = prepare(Options(tmp_path, gpus))
     assert [(node.gpu_type, node.gpus) for node in setup.cluster.nodes] == shape
     assert [len(node.gpus) for node in nodes] == [count for _, count in shape]
 
@@ -273,11 +274,11 @@ def test_limits_of_queues_and_users_become_quotas() -> None:
 def test_a_machine_with_gpus_of_two_types_is_not_described_wrongly() -> None:
     mixed = NodeInfo("box", (NodeGpu(0, "a100"), NodeGpu(1, "v100")))
     with pytest.raises(InputError, match="a100, v100 in one machine"):
-        cluster_of([mixed], "")
-    some = cluster_of([NodeInfo("box", (NodeGpu(1, "a100"), NodeGpu(3, "a100")))], "")
+        cluster_of([mixed])
+    some = cluster_of([NodeInfo("box", (NodeGpu(1, "a100"), NodeGpu(3, "a100")))])
     assert [some.index_of(gpu) for gpu in range(2)] == [1, 3], "as the driver counts, so that jobs get those"
     plain = NodeInfo("box", (NodeGpu(0, "a100"), NodeGpu(1, "a100")), labels={"rack": "r7"})
-    assert cluster_of([plain], "").nodes[0].rack == "r7"
+    assert cluster_of([plain]).nodes[0].rack == "r7"
 
 
 def test_private_files_are_for_their_owner_only_and_whole(tmp_path: Path) -> None:

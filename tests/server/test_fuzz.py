@@ -125,7 +125,7 @@ def test_a_job_that_must_pause_is_not_started_by_the_move_it_was_told_of(tmp_pat
         await site.tick(after_s=60)
         assert states(site)[job] == "stopping"
         attempt = site.world.running()[job]
-        attempt.end = LaunchFailed(attempt.lease.handle, site.now, "no memory", host_fault=True)  # type: ignore[assignment]
+        attempt.end = LaunchFailed(attempt.lease.handle, site.now, "no memory", passing=True)  # type: ignore[assignment]
         site.world.tell(attempt.end)  # type: ignore[arg-type]
         await site.quiet()
         assert states(site)[job] == "waiting" and not site.world.running()

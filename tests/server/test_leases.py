@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import spec
+from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import AttemptProgress, Handle
-from trine.executor.local.storage import LocalStorage
 from trine.server.interface import PlacementView
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
@@ -36,7 +36,7 @@ def test_a_lease_says_all_that_a_start_needs(leases: Leases, tmp_path: Path) -> 
     assert made.handle == Handle("1", 3)
     assert made.placement == (("node0", (0, 1)),)
     assert (made.run_as, made.lease_s, made.env["TRINE_API"]) == ("unix-ann", 900.0, "http://127.0.0.1:1")
-    placed = LocalStorage(tmp_path).with_directories(made)
+    placed = DirectoryStorage(tmp_path).with_directories(made)
     assert placed.checkpoint_dir == str(tmp_path / "jobs" / "1" / "checkpoints") == placed.workdir
 
 

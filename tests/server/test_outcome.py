@@ -14,7 +14,7 @@ from tests.server.test_scheduler import states, submit, view
 from trine.executor.base import Handle, JobLease, LaunchFailed
 from trine.server import records as rec
 from trine.server.live_job import LiveJob
-from trine.server.outcome import MAX_VAIN, state_after_exit
+from trine.server.outcome import MAX_PASSING, MAX_VAIN, state_after_exit
 from trine.server.store import StoreError
 
 
@@ -44,7 +44,8 @@ def end(outcome: str, rc: int | None = 1, step: float | None = None, at_s: float
         ("preempted", "running", "", 0, "waiting"),
         ("lost", "running", "", 0, "waiting"),
         ("lost", "stopping", "cancel", 9, "cancelled"),
-        ("host-fault", "starting", "", 1_000, "waiting"),
+        ("host-fault", "starting", "", MAX_PASSING - 2, "waiting"),
+        ("host-fault", "starting", "", MAX_PASSING - 1, "held"),
         ("host-fault", "starting", "cancel", 0, "cancelled"),
     ],
 )
@@ -116,7 +117,7 @@ def test_a_host_that_cannot_start_a_job_does_not_fail_it(tmp_path: Path) -> None
     async def script(site: Site) -> None:
         await submit(site, 1)
         site.world.attempts.clear()
-        site.world.tell(LaunchFailed(Handle("1", 1), site.now, "no space left on the disk", host_fault=True))
+        site.world.tell(LaunchFailed(Handle("1", 1), site.now, "no space left on the disk", passing=True))
         await site.quiet()
         told = view(site, "1")
         assert (told.state, told.reason.code) == ("waiting", "paused")
@@ -242,7 +243,7 @@ def test_a_launch_that_failed_while_the_journal_was_away_is_not_repeated(tmp_pat
         def launch(lease: JobLease) -> Handle:
             executor.launch = type(executor).launch.__get__(executor)  # type: ignore[method-assign]
             daemon.store.append = refuse  # type: ignore[method-assign]
-            site.world.tell(LaunchFailed(lease.handle, site.now, "no space left on the disk", host_fault=True))
+            site.world.tell(LaunchFailed(lease.handle, site.now, "no space left on the disk", passing=True))
             return lease.handle
 
         def refuse(batch: Iterable[rec.Record]) -> int:

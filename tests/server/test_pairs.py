@@ -98,20 +98,13 @@ def test_without_a_table_nobody_is_paired(tmp_path: Path) -> None:
     run_site(site, script)
 
 
-def test_an_executor_that_cannot_share_is_given_one_job_per_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    from tests.server.site import FakeExecutor
-
-    monkeypatch.setattr(FakeExecutor, "shares_gpus", False)
-
+def test_where_gpus_are_not_shared_each_is_given_to_one_job(tmp_path: Path) -> None:
     async def script(site: Site) -> None:
         await daemon_of(site).submit([trains("big"), trains("small")], OWNER)
         await site.quiet()
         assert sorted(states(site).values()) == ["running", "waiting"]
 
-    run_site(pair_site(tmp_path), script)
+    run_site(pair_site(tmp_path, sharing="off"), script)
 
 
 def test_what_a_pair_did_is_known_next_time_and_says_nothing_of_the_models_alone(tmp_path: Path) -> None:

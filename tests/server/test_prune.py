@@ -10,8 +10,8 @@ import pytest
 
 from tests.server.site import spec
 from trine.core.errors import InputError
-from trine.executor.local.removal import remove_tree
-from trine.executor.local.storage import LocalStorage
+from trine.executor.attempt.removal import remove_tree
+from trine.executor.attempt.storage import DirectoryStorage
 from trine.server.live_job import LiveJob
 from trine.server.prune import Pruner, Retention, keep_seconds
 from trine.server.state import LiveState
@@ -20,7 +20,7 @@ NOW = 1e9
 DAY_S = 86_400.0
 
 
-def site(tmp_path: Path, retention: Retention, busy: tuple[str, ...] = ()) -> Pruner:
+def site(tmp_path: Path, retention: Retention, busy: tuple[str, ...] | None = ()) -> Pruner:
     """Jobs 1 to 5: ended 40, 20 and 10 days ago, running, and not on record since 50 days."""
     jobs = {}
     for number, days in (("1", 40), ("2", 20), ("3", 10)):
@@ -32,11 +32,11 @@ def site(tmp_path: Path, retention: Retention, busy: tuple[str, ...] = ()) -> Pr
         (tmp_path / "jobs" / number / "log").write_text("hello\n")
     os.utime(tmp_path / "jobs" / "5", (0, NOW - 50 * DAY_S))
     (tmp_path / "jobs" / "notes").mkdir()
-    return Pruner(LocalStorage(tmp_path), retention, lambda: LiveState(jobs), lambda: busy, lambda: NOW)
+    return Pruner(DirectoryStorage(tmp_path), retention, lambda: LiveState(jobs), lambda: busy, lambda: NOW)
 
 
 def jobs_of(pruner: Pruner) -> Path:
-    assert isinstance(pruner.storage, LocalStorage)
+    assert isinstance(pruner.storage, DirectoryStorage)
     return pruner.storage.jobs
 
 
@@ -63,6 +63,10 @@ def test_only_so_many_ended_jobs_are_kept(tmp_path: Path) -> None:
 def test_forever_keeps_all_and_an_end_that_is_not_on_record_keeps_its_job(tmp_path: Path) -> None:
     assert left(site(tmp_path / "a", Retention(None))) == ["1", "2", "3", "4", "5", "notes"]
     assert left(site(tmp_path / "b", Retention(0.0, 0), busy=("2",))) == ["2", "4", "notes"]
+
+
+def test_nothing_is_removed_while_the_engine_cannot_say_what_runs(tmp_path: Path) -> None:
+    assert left(site(tmp_path, Retention(), busy=None)) == ["1", "2", "3", "4", "5", "notes"]
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:

@@ -47,8 +47,12 @@ def test_a_stop_says_for_which_job_it_is_and_old_stops_read_as_before() -> None:
     assert rec.to_body(plain)["stops"] == [old]
     (stop,) = plain.orders.stops
     assert (stop.for_job, stop.gain_s) == ("", 0.0)
-    stops = (rec.StopOrder("1", 2, False, "preempted", "", "7"), rec.StopOrder("2", 1, True, "moved", "", gain_s=90.5))
+    stops = (
+        rec.StopOrder("1", 2, False, "preempted", "", "7"),
+        rec.StopOrder("2", 1, True, "moved", "", gain_s=90.5),
+        rec.StopOrder("3", 1, False, "preempted", "", "7", weighed={"gain": 4.0, "cost": 1.5}),
+    )
     told = rec.Ticked(1.0, False, orders=rec.Orders((), stops))
     body = json.loads(json.dumps(rec.to_body(told)))
-    assert [o.get("for_job") for o in body["stops"]] == ["7", None]
+    assert [o.get("for_job") for o in body["stops"]] == ["7", None, "7"]
     assert rec.from_body("ticked", body) == told

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WHERE = "--set"
 STICKY = "-sticky"
+DEFAULT_POLICY = "trine"
+"""Of a simulation that names none."""
 SHARE_KEYS = ("aware", "form", "space_sharing")
 """Parameters that select the share policy where an ordering policy has the same name."""
 
@@ -77,6 +79,12 @@ def find_policy(name: str, keys: Collection[str] = ()) -> PolicyEntry:
 def find_placement(name: str) -> type[Placement]:
     """The placement called ``name``, with or without ``-sticky``, or the one in the file ``name``."""
     return find("trine.placement", Placement, "placement", name.removesuffix(STICKY), "--placement")
+
+
+def placement_for(policy: str) -> str:
+    """The placement that goes with the policy, where none is named."""
+    found: str = find_policy(policy).policy_type.goes_with
+    return found
 
 
 def parameters_called(name: str) -> list[dict[str, Param]]:

@@ -147,7 +147,62 @@ class VariabilitySettings:
     cap: float | None = param(None, "slowdowns above this count as 1: the cluster without its outliers", minimum=1)
 
 
-GROUPS = {"run": RunSettings, "workload": WorkloadSettings, "trace": TraceSettings, "variability": VariabilitySettings}
+@dataclass(frozen=True)
+class DrawnWorldSettings:
+    """The world that is drawn where ``--world`` names a kind and no directory (``world.NAME``)."""
+
+    load: float = param(
+        0.9, "work over capacity while jobs arrive, if each used the GPU types in proportion", minimum=1e-9
+    )
+    jobs: int = param(1500, "number of jobs", minimum=1)
+    racks: int = param(9, "racks, each of one GPU type", minimum=1)
+    nodes_per_rack: int = param(8, "nodes of a rack", minimum=1)
+    gpus_per_node: int = param(4, "GPUs of a node", minimum=1)
+    congestion: float | None = param(
+        None, "NICs and uplinks over their nominal bandwidth; none = that of the kind", minimum=1e-6
+    )
+
+
+BLIND = ("type", "chip", "place")
+
+
+@dataclass(frozen=True)
+class BelievedSettings:
+    """What the scheduler believes of speeds where the simulated world is otherwise (``believed.NAME``)."""
+
+    type_error: float = param(
+        0.0,
+        "compute time of each model on each GPU type is off by exp(N(0, x)); models of the throughput table",
+        minimum=0,
+    )
+    traffic_error: float = param(0.0, "the bytes that each model sends are off by exp(N(0, x))", minimum=0)
+    chip_error: float = param(0.0, "the slowdown of each chip is off by exp(N(0, x)), for each class", minimum=0)
+    blind: tuple[str, ...] = param(
+        (),
+        "differences that it does not see, separated by commas: type, chip, place; the first as if all were the best",
+    )
+    measured: bool = param(True, "it sees how fast running jobs are; false: only how far they are")
+    seed: int | None = param(None, "random stream of the errors; none = the run's seed")
+
+    def __post_init__(self) -> None:
+        for name in self.blind:
+            if name not in BLIND:
+                raise unknown_name(WHERE, "difference", name, BLIND, "believed.blind")
+
+    @property
+    def differs(self) -> bool:
+        """The scheduler does not believe what is."""
+        return bool(self.type_error or self.traffic_error or self.chip_error or self.blind)
+
+
+GROUPS = {
+    "run": RunSettings,
+    "workload": WorkloadSettings,
+    "trace": TraceSettings,
+    "variability": VariabilitySettings,
+    "world": DrawnWorldSettings,
+    "believed": BelievedSettings,
+}
 """Those of ``run`` go by their bare name, the others have the group's name in front."""
 
 
@@ -159,6 +214,8 @@ class Settings:
     workload: WorkloadSettings
     trace: TraceSettings
     variability: VariabilitySettings
+    world: DrawnWorldSettings
+    believed: BelievedSettings
     compat: Compat
     policy: Policy
     placement: Placement
@@ -174,6 +231,8 @@ class _Sorted:
     workload: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
     variability: dict[str, Any] = field(default_factory=dict)
+    world: dict[str, Any] = field(default_factory=dict)
+    believed: dict[str, Any] = field(default_factory=dict)
     compat: dict[str, Any] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     placement: dict[str, Any] = field(default_factory=dict)
@@ -206,8 +265,11 @@ def resolve(
     workload = build(WorkloadSettings, parts.workload, WHERE, "workload.")
     trace = build(TraceSettings, parts.trace, WHERE, "trace.")
     variability = build(VariabilitySettings, parts.variability, WHERE, "variability.")
+    world = build(DrawnWorldSettings, parts.world, WHERE, "world.")
+    believed = build(BelievedSettings, parts.believed, WHERE, "believed.")
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
-    return Settings(run, workload, trace, variability, compat, made_policy, made_placement, round_params)
+    drawn = (workload, trace, variability, world)
+    return Settings(run, *drawn, believed, compat, made_policy, made_placement, round_params)
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
@@ -261,7 +323,7 @@ def _from_file(p: Param, value: Any) -> Any:
 
 def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
     bare = [name for owner in ("run", "policy", "placement") for name in known[owner]]
-    dotted = [f"{owner}.{name}" for owner in ("workload", "trace", "variability") for name in known[owner]]
+    dotted = [f"{owner}.{name}" for owner in GROUPS if owner != "run" for name in known[owner]]
     return bare + dotted + ["compat"] + [f"compat.{name}" for name in Compat.names()]
 
 

@@ -60,6 +60,21 @@ def dally(
     _reproduce("dally", data, quick, workers, as_json, out)
 
 
+@app.command()
+def joint(
+    data: Annotated[
+        str,
+        typer.Option("--data", metavar="DIR", help="Folder that holds worlds/ and traces/; none: all are drawn."),
+    ] = "",
+    quick: Quick = False,
+    workers: Workers = 0,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """The trine policy: against its ancestors and their combinations, without its parts, and where it pays."""
+    _reproduce("joint", data, quick, workers, as_json, out)
+
+
 def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, out: Path | None) -> None:
     """Run all experiments of the paper in ``trine.reproduce.NAME``, write the page if wanted, and print the figures."""
     from contextlib import ExitStack

@@ -40,7 +40,8 @@ WorldDir = Annotated[
     typer.Option(
         "--world",
         metavar="DIR",
-        help="A directory with cluster.json, gpus.csv and jobs.csv, in place of --trace and --cluster.",
+        help="A directory with cluster.json, gpus.csv and jobs.csv, in place of --trace and --cluster; or TVN, T, V, N "
+        "to draw one.",
     ),
 ]
 ClusterSpec = Annotated[
@@ -93,10 +94,15 @@ def run_one(
     cluster: ClusterSpec = "",
     world: WorldDir = "",
     policy: Annotated[
-        str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file of your own.")
+        str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file.  [default: trine]")
     ] = "",
     placement: Annotated[
-        str, typer.Option("--placement", metavar="L", help="See `trine placements`; or a Python file of your own.")
+        str,
+        typer.Option(
+            "--placement",
+            metavar="L",
+            help="See `trine placements`; or a Python file.  [default: the one that goes with the policy]",
+        ),
     ] = "",
     round_s: Round = None,
     event_driven: EventDriven = False,
@@ -123,9 +129,7 @@ def run_one(
     values |= trace_values(values, columns, since, until, scale_load)
     chosen = _preset(preset)
     scenario = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
-    scenario = _with(
-        scenario, policy=policy or chosen.policy or "fifo", placement=placement or chosen.placement, seed=seed
-    )
+    scenario = _with(scenario, policy or chosen.policy, placement or chosen.placement, seed)
     if out:
         replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed), overwrite)
         require_files()
@@ -151,10 +155,22 @@ def compare(
     cluster: ClusterSpec = "",
     world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
+<<<<<<< HEAD
     placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
     ] = "",
+=======
+    placements: Annotated[
+        str,
+        typer.Option(
+            "--placements",
+            metavar="X,Y",
+            help="Placements to compare.  [default: for each policy the one that goes with it]",
+        ),
+    ] = "",
+    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
+>>>>>>> main
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
     round_s: Round = None,
     event_driven: EventDriven = False,
@@ -168,6 +184,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
+    from trine.assembly.registry import DEFAULT_POLICY
     from trine.cli.progress_bar import ProgressBar
     from trine.report.compare import Comparison
     from trine.report.files import check_out, comparison_title, write_comparison
@@ -180,8 +197,8 @@ def compare(
     base = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
     sweep = Sweep(
         base,
-        _different("--policies", policies) or chosen.policies or (chosen.policy or "fifo",),
-        _different("--placements", placements) or chosen.placements or (chosen.placement or "packed-sticky",),
+        _different("--policies", policies) or chosen.policies or (chosen.policy or DEFAULT_POLICY,),
+        _different("--placements", placements) or chosen.placements or _names(chosen.placement),
         parse_seeds(seeds or chosen.seeds or "0"),
     )
     if out:
@@ -235,7 +252,8 @@ def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
     """What all runs of the sweep share, and what it went through."""
     given = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
     shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
-    swept = {"policies": list(sweep.policies), "placements": list(sweep.placements), "seeds": list(sweep.seeds)}
+    placements = list(dict.fromkeys(placement for _, placement in sweep.pairs))
+    swept = {"policies": list(sweep.policies), "placements": placements, "seeds": list(sweep.seeds)}
     return given | swept | {"settings": shared}
 
 
@@ -322,6 +340,8 @@ def _scenario(
     from trine.core.errors import InputError
     from trine.sim.scenario import Scenario
 
+    if preset.world and not (world or trace or workload or cluster):
+        world = preset.world
     if world:
         base = Scenario(cluster, trace=trace, format=fmt, workload=workload, world=world, throughputs=throughputs)
         return _in_world(base, preset, values, variability, prices)
@@ -344,7 +364,7 @@ def _scenario(
         throughputs=throughputs or preset.throughputs,
         prices=prices or preset.prices,
         authors=preset.authors,
-        values=preset.settings | values,
+        values={k: v for k, v in preset.settings.items() if not k.startswith("world.")} | values,
     )
 
 
@@ -352,7 +372,8 @@ def _in_world(base: Scenario, preset: Preset, values: dict[str, Any], variabilit
     """The world in place of the preset's jobs and cluster; settings of those jobs are left out with them."""
     from dataclasses import replace
 
-    settings = {k: v for k, v in preset.settings.items() if not k.startswith(("trace.", "workload."))}
+    left_out = ("trace.", "workload.") if base.world == preset.world else ("trace.", "workload.", "world.")
+    settings = {k: v for k, v in preset.settings.items() if not k.startswith(left_out)}
     return replace(
         base,
         variability=variability,
@@ -362,10 +383,14 @@ def _in_world(base: Scenario, preset: Preset, values: dict[str, Any], variabilit
     )
 
 
-def _with(scenario: Scenario, *, policy: str, placement: str, seed: int) -> Scenario:
+def _with(scenario: Scenario, policy: str, placement: str, seed: int) -> Scenario:
+    """What is not named is trine, and the placement that goes with the policy."""
     from dataclasses import replace
 
-    return replace(scenario, policy=policy, placement=placement or scenario.placement, seed=seed)
+    from trine.assembly.registry import DEFAULT_POLICY, placement_for
+
+    policy = policy or DEFAULT_POLICY
+    return replace(scenario, policy=policy, placement=placement or placement_for(policy), seed=seed)
 
 
 @contextmanager

@@ -83,6 +83,34 @@ def generate(
     _report_generated(drawn, gpus, out, as_json)
 
 
+@app.command("generate-world")
+def generate_world(
+    kind: Annotated[str, typer.Argument(help="What differs: TVN all, T types, V chips, N places.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Directory to write; it must not hold a world yet.", show_default=False)],
+    load: Annotated[float, typer.Option(help="Work over capacity while jobs arrive.")] = 0.9,
+    jobs: Annotated[int, typer.Option("--jobs", "-n", help="Number of jobs.")] = 1500,
+    racks: Annotated[int, typer.Option(help="Racks, each of one GPU type.")] = 9,
+    nodes_per_rack: Annotated[int, typer.Option(help="Nodes of a rack.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option(help="GPUs of a node.")] = 4,
+    congestion: Annotated[
+        float | None, typer.Option(help="NICs and uplinks over their nominal bandwidth [default: that of the kind].")
+    ] = None,
+    round_s: Annotated[float, typer.Option("--round", help="Seconds between decisions.")] = 360.0,
+    restart_s: Annotated[float, typer.Option("--restart", help="Seconds before work goes on after a stop.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Same seed and options, same bytes.")] = 1,
+) -> None:
+    """Draw a world directory for ``sim run --world``: a cluster with its chips and links, and jobs that feel them."""
+    from trine.sim.worlds.generate import WorldSpec
+    from trine.sim.worlds.generate import generate_world as draw
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError("--out", f"{out} is there and not empty", "a new or an empty directory")
+    shape = (jobs, racks, nodes_per_rack, gpus_per_node)
+    draw(out, WorldSpec(kind, load, seed, *shape, congestion, round_s, restart_s))
+    gpus = racks * nodes_per_rack * gpus_per_node
+    typer.echo(f"{out}: {jobs} jobs on {gpus} GPUs; run it with: trine sim run --world {out}", err=True)
+
+
 @app.command()
 def info(
     path: TracePath,

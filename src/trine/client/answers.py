@@ -102,6 +102,7 @@ class GpuAnswer(TypedDict):
     flags: list[str]
     second_job: str | None
     drained: NotRequired[bool]
+    withheld: NotRequired[bool]
     reason: NotRequired[str]
 
 
@@ -127,3 +128,5 @@ class DaemonAnswer(TypedDict):
     free_gpus: int
     jobs: dict[str, int]
     problems: list[str]
+    engine: NotRequired[str]
+    engine_down: NotRequired[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Why(StrEnum):
@@ -31,6 +32,24 @@ class Why(StrEnum):
     TOPOLOGY = "no-room-close-together"
     WAITS = "waits-for-a-better-place"
     """By choice: GPUs are free, and the job would rather have others for the time being."""
+
+
+class Trade(NamedTuple):
+    """What a stop or move was weighed by: gain and cost in one currency, seconds or worth x speed x seconds."""
+
+    gain: float
+    """To the job that gets the GPUs, or to the one that moves."""
+    cost: float
+    """To the jobs that are stopped."""
+    price: float = 0.0
+    """Of one GPU of the type that the job leaves, in worth x speed; 0: not known, or none."""
+    sentence: str = ""
+    """The same in words, with the alternative that was rejected."""
+
+    def figures(self) -> dict[str, float]:
+        """By name, for those that read decisions as data."""
+        found = {"gain": float(self.gain), "cost": float(self.cost), "price": float(self.price)}
+        return {name: value for name, value in found.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trine.core.reason import Reason, Why
+from trine.core.reason import Reason, Trade, Why
 from trine.engine import explain
 from trine.engine.engine_state import EngineError, EngineState
 from trine.engine.events import (
@@ -24,6 +24,7 @@ from trine.engine.events import (
     GpusUncordoned,
     Held,
     Interrupted,
+    Measured,
     Progressed,
     Released,
     Started,
@@ -38,7 +39,9 @@ from trine.engine.planner import Gpus, Moves, Plan, Planner
 from trine.engine.ranking_planner import RankingPlanner
 from trine.engine.relocation import Relocations
 from trine.engine.selection_planner import SelectionRound, runs_as_selected
+from trine.engine.speed_calibration import SpeedCalibration
 from trine.engine.value_planner import ValueRound
+from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement
 from trine.policy.base import FinishedJob, Policy, Ranking, Selection, check_ranking
 from trine.policy.view import View
@@ -54,6 +57,7 @@ class Engine(EngineState):
         super().__post_init__()
         self._make_planners()
         self._look_at_plugins()
+        self._calibration = SpeedCalibration(self) if self.policy.calibrates else None
         self._handlers: dict[type, Callable[[Any], list[Decision]]] = {
             Submitted: self._submitted,
             Tick: self._tick,
@@ -62,6 +66,7 @@ class Engine(EngineState):
             Stopped: self._stopped,
             Finished: self._finished_job,
             Progressed: self._progressed,
+            Measured: self._measured,
             CancelRequested: self._cancel_requested,
             Held: self._held,
             Released: self._released,
@@ -135,6 +140,8 @@ class Engine(EngineState):
         table.rate[job_index] = event.rate
         table.work_from_s[job_index] = event.work_from_s
         table.run_from_s[job_index] = event.now
+        if self._calibration is not None:
+            self._calibration.measured(job_index, event.rate)
         return []
 
     def _progressed(self, event: Progressed) -> list[Decision]:
@@ -151,6 +158,33 @@ class Engine(EngineState):
             self.run_at(job_index, event.rate)
         self.settled = False
         return []
+
+    def _measured(self, event: Measured) -> list[Decision]:
+        """The speed where it runs is known; what is expected of it elsewhere stays as it was."""
+        job_index, table = event.job_index, self.table
+        self.expect(job_index, State.RUNNING)
+        table.done[job_index], table.rate[job_index] = event.done, event.rate
+        table.work_from_s[job_index] = event.work_from_s
+        if self._calibration is not None:
+            self._calibration.measured(job_index, event.rate)
+        self.settled = False
+        return []
+
+    def use_model(self, perf: PerfModel) -> None:
+        """Decide by another performance model of the same cluster from now on."""
+        self.perf = self._planner.perf = perf
+        self.placement.use_model(perf)
+        self.neighbours.use_model(perf)
+        table = self.table
+        for job_index in self.active_jobs.job_indices().tolist():
+            job = table.jobs[job_index]
+            table.types[job_index], table.step_s[job_index] = perf.types_for(job), perf.step_s_by_type(job)
+            best = table.step_s[job_index][table.types[job_index][0]]
+            table.ideal_s[job_index] = table.steps[job_index] * best
+        table.revision += 1
+        self._planner.forget()
+        if self._relocations is not None:
+            self._relocations.forget()
 
     def _stopped(self, event: Stopped) -> list[Decision]:
         job_index, table = event.job_index, self.table
@@ -304,6 +338,8 @@ class Engine(EngineState):
         # 1. View: what the policy may know, at this moment.
         if self.neighbours.unsettled:
             self.settle_speeds(now)
+        if self._calibration is not None and not fill:
+            self._calibration.learn()
         view = self._view_of_round(now)
         # 2. Rank: an order of jobs, or exactly the jobs that run.
         chosen = self.policy.rank(view)
@@ -408,7 +444,7 @@ class Engine(EngineState):
 
     def _stop_decisions(self, now: float, plan: Plan) -> list[Decision]:
         decisions: list[Decision] = []
-        going_on = {job_index for job_index, _ in plan.starts} if plan.stops else set()
+        going_on = dict(plan.starts) if plan.stops else {}
         for job_index in plan.stops:
             del self.assigned[job_index]
             self.table.assigned[job_index] = False
@@ -421,8 +457,16 @@ class Engine(EngineState):
             self.tell(now, job_index, "told to move" if moves else "told to stop")
             why = Why.MOVED if moves else Why.PREEMPTED
             for_job, gain_s = plan.stopped_for.get(job_index, -1), plan.gains_s.get(job_index, 0.0)
-            decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s))
+            trade = plan.trades.get(job_index) or self._trade_by_policy(job_index, going_on.get(job_index))
+            decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s, trade))
         return decisions
+
+    def _trade_by_policy(self, job_index: int, gpus: Gpus | None) -> Trade | None:
+        """What the policy weighed a stop by, or a move to another type."""
+        if not self.last_round.selected:
+            return None
+        new = -1 if gpus is None else self.free.type_of(gpus)
+        return self.policy.trade(job_index, int(self.table.type_index[job_index]), new)
 
     def _forget_start(self, job_index: int) -> None:
         self.ownership.cancel(job_index)

@@ -227,9 +227,12 @@ class EngineState:
         gpus = self.ownership.holding[job_index]
         return self.perf.speed(self.table.jobs[job_index], gpus, self.neighbours.of(job_index))
 
-    def quote(self, job_index: int, gpus: Gpus) -> Speed:
-        """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now."""
-        return self.neighbours.quote(job_index, gpus)
+    def quote(self, job_index: int, gpus: Gpus, least: float = 0.0) -> Speed:
+        """How fast the job would be alone on ``gpus``, next to the jobs that send over the same links now.
+
+        Exact where it is at least ``least`` steps/s; see ``Traffic.quote``.
+        """
+        return self.neighbours.quote(job_index, gpus, least)
 
     def run_at(self, job_index: int, rate: float) -> None:
         """The job runs at ``rate`` steps/s where another was expected: so much does it differ everywhere."""

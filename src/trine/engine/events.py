@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trine.core.job import Job
-from trine.core.reason import Why
+from trine.core.reason import Trade, Why
 
 
 class Submitted(NamedTuple):
@@ -62,6 +62,16 @@ class Progressed(NamedTuple):
     done: float
     total: float | None
     rate: float
+
+
+class Measured(NamedTuple):
+    """A running job turned out to make ``rate`` steps/s where it is; it has done ``done`` steps by ``work_from_s``."""
+
+    now: float
+    job_index: int
+    done: float
+    rate: float
+    work_from_s: float
 
 
 class CancelRequested(NamedTuple):
@@ -122,6 +132,7 @@ Event = (
     | Finished
     | Fill
     | Progressed
+    | Measured
     | CancelRequested
     | Held
     | Released
@@ -154,6 +165,8 @@ class Stop(NamedTuple):
     """The job that gets its GPUs, where the policy names the victims of each job; -1: not known, or none."""
     gain_s: float = 0.0
     """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
+    trade: Trade | None = None
+    """What it was weighed by, where the policy says what jobs are worth."""
 
 
 Decision = Start | Stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.engine.engine_state import EngineState
@@ -14,20 +16,29 @@ def of_decision(engine: EngineState, decision: Decision) -> Reason:
     """The sentence behind a start or a stop."""
     job = engine.table.jobs[decision.job_index]
     if isinstance(decision, Start):
-        return _start(engine, job, decision.epoch, decision.gpus, decision.co_runner)
+        return _start(engine, decision.job_index, decision.epoch, decision.gpus, decision.co_runner)
     if decision.why is Why.CANCELLED:
         return Reason(Why.CANCELLED, f"job {job.id} is cancelled.")
     if decision.why is Why.HELD:
         return Reason(Why.HELD, f"job {job.id} is held.")
-    if decision.for_job >= 0:
-        return _stopped_for(engine, job, decision)
-    if decision.moves and decision.gain_s > 0:
-        gain = f"it is expected to end {decision.gain_s:.0f} s earlier there"
-        return Reason(Why.MOVED, f"job {job.id} moves to better GPUs: {gain}.", {"gain_s": decision.gain_s})
-    if decision.moves:
+    reason = _stop(engine, job, decision)
+    if decision.trade is None:
+        return reason
+    sentence = f"{reason.sentence} {decision.trade.sentence}".rstrip()
+    return replace(reason, sentence=sentence, counts=reason.counts | decision.trade.figures())
+
+
+def _stop(engine: EngineState, job: Job, stop: Stop) -> Reason:
+    """The sentence behind a stop or move, without what it was weighed by."""
+    if stop.for_job >= 0:
+        return _stopped_for(engine, job, stop)
+    if stop.moves and stop.gain_s > 0:
+        gain = f"it is expected to end {stop.gain_s:.0f} s earlier there"
+        return Reason(Why.MOVED, f"job {job.id} moves to better GPUs: {gain}.", {"gain_s": stop.gain_s})
+    if stop.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     if engine.last_round.selected:
-        why = engine.policy.explain(decision.job_index)
+        why = "" if stop.trade is not None else engine.policy.explain(stop.job_index)
         pauses = f"job {job.id} pauses: in this round its {job.gpus} GPUs are for other jobs."
         return Reason(Why.PREEMPTED, f"{pauses} {why}".rstrip())
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
@@ -35,19 +46,21 @@ def of_decision(engine: EngineState, decision: Decision) -> Reason:
 
 def _stopped_for(engine: EngineState, job: Job, stop: Stop) -> Reason:
     """The sentence behind a stop that makes room for a job known by name."""
-    other = f"job {engine.table.jobs[stop.for_job].id}, {engine.last_round.stop_reason}"
+    why = "" if engine.last_round.selected else engine.last_round.stop_reason
+    other = f"job {engine.table.jobs[stop.for_job].id}" + (f", {why}" if why else "")
     if stop.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs to make room for {other}.")
     return Reason(Why.PREEMPTED, f"job {job.id} is stopped for {other}.", {"gpus": job.gpus})
 
 
-def _start(engine: EngineState, job: Job, epoch: int, gpus: tuple[int, ...], co_runner: int) -> Reason:
-    cluster = engine.cluster
+def _start(engine: EngineState, job_index: int, epoch: int, gpus: tuple[int, ...], co_runner: int) -> Reason:
+    cluster, job = engine.cluster, engine.table.jobs[job_index]
     nodes = len({cluster.node_of[g] for g in gpus})
     where = f"{nodes} nodes" if nodes > 1 else f"node {cluster.nodes[cluster.node_of[gpus[0]]].name}"
     count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
     verb, code = ("starts", Why.PLACED) if epoch == 1 else ("resumes", Why.RESUMED)
     why = engine.placement.explain(job, gpus, engine.free.pools[engine.free.type_of(gpus)])
+    why = f"{why} {engine.policy.explain_start(job_index, engine.free.type_of(gpus))}".strip()
     sentence = f"job {job.id} {verb} on {count} on {where}. {why}".rstrip()
     counts: dict[str, float] = {"gpus": len(gpus), "nodes": nodes}
     if co_runner < 0:
@@ -84,9 +97,8 @@ def of_job(engine: EngineState, job_index: int) -> Reason:
     if job_index in engine.assigned:
         if engine.ownership.waits(job_index):
             return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
-        return _start(
-            engine, job, engine.table.epoch[job_index], engine.assigned[job_index], engine.co_runners.get(job_index, -1)
-        )
+        epoch, gpus = engine.table.epoch[job_index], engine.assigned[job_index]
+        return _start(engine, job_index, epoch, gpus, engine.co_runners.get(job_index, -1))
     return _why_waiting(engine, job_index, job)
 
 

@@ -1,95 +1,161 @@
 """Which running jobs are the cheapest to stop so that a wider gang gets GPUs close together, on chips that are fast.
 
-Works on the index of free GPUs and on an assignment as it is planned so far; nothing is changed here.
+Works on the index of free GPUs and on the jobs of one GPU type as a round finds them; nothing is changed here. What is
+known of a node is kept until its GPUs change hands: a round asks many times and changes little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
+from typing import NamedTuple
 
 from trine.engine.planner import Gpus
-from trine.placement.free_index import FreePool, positions
+from trine.placement.free_index import FreePool, bits
+
+
+class _Node(NamedTuple):
+    """The jobs on one node that may be stopped."""
+
+    jobs: list[int]
+    inside: list[int]
+    """Those that are on no other node, cheapest per GPU first."""
+    widest: int
+    """GPUs of the largest gang."""
+    used: int
+    """GPUs of the node that they have."""
+    price: float
+    """What it costs to stop all of them."""
+
+
+Offer = tuple[float, list[int]]
+"""What room costs, and the jobs to stop for it."""
 
 
 class RoomSearch:
-    """Victims for one gang on one GPU type. Costs are in the currency of ``JobValues``: worth x speed x seconds."""
+    """Victims on one GPU type, for one round. Costs are in the currency of ``JobValues``: worth x speed x seconds."""
 
     def __init__(
         self,
         pool: FreePool,
-        assigned: Mapping[int, Gpus],
-        slowdown: Sequence[float],
-        slow_chip: float,
+        running: Mapping[int, Gpus],
+        stays: Callable[[int], bool],
         stop_cost: Callable[[int], float],
+        slow_chip: float,
     ) -> None:
-        """``assigned``: jobs of the type that may be stopped; ``slowdown``: of chips, for the class of the gang."""
-        self._pool, self._assigned = pool, assigned
-        self._slowdown, self._slow_chip, self._stop_cost = slowdown, slow_chip, stop_cost
-        self._on_node: dict[int, list[int]] = {}
-        for job_index, gpus in assigned.items():
-            for node in dict.fromkeys(pool.node_of[gpu] for gpu in gpus):
-                self._on_node.setdefault(node, []).append(job_index)
+        """``running``: jobs of the type that may be stopped, as the round begins; ``stays``: so far one keeps its GPUs.
 
-    def cheapest(self, gpus: int, limit: float) -> list[int]:
-        """The jobs to stop for a gang of ``gpus``, for less than ``limit`` in all; empty: there are none so cheap."""
-        if gpus <= self._pool.largest_node:
-            return self._on_one_node(gpus, limit)
-        return self._in_one_rack(gpus, limit)
+        Room is made of chips whose slowdown is below ``slow_chip``.
+        """
+        self._pool, self._running, self._stays = pool, running, stays
+        self._stop_cost, self._slow_chip = stop_cost, slow_chip
+        self._jobs_on: dict[int, list[int]] = {}
+        for job_index, gpus in running.items():
+            for node in dict.fromkeys([pool.node_of[gpu] for gpu in gpus]):
+                self._jobs_on.setdefault(node, []).append(job_index)
+        self._racks = [tuple(bits(nodes)) for nodes in pool.rack_nodes]
+        self._rack_of = {node: rack for rack, nodes in enumerate(self._racks) for node in nodes}
+        self._costs: dict[int, float] = {}
+        self._nodes: dict[int, _Node] = {}
+        self._fast: dict[int, list[int]] = {}
+        """Masks of the chips that are fast enough by node; by class, which is the identity of its slowdowns."""
+        self._offers: dict[tuple[int, int], dict[int, Offer | None]] = {}
+        """By size of the gang and class: what each node (rack, for gangs that no node holds) offers."""
+        self._touched: set[int] = set()
+        pool.watchers.append(self._touched)
 
-    def _on_one_node(self, gpus: int, limit: float) -> list[int]:
-        """Narrower jobs inside one node, cheapest per GPU first, until the good chips are enough."""
-        best: list[int] = []
-        for node, jobs in self._on_node.items():
-            good, price, chosen = self._good_chips(self._free_gpus(node)), 0.0, []
-            inside = [i for i in jobs if len(self._assigned[i]) < gpus and self._is_inside(i, node)]
-            costs = {i: self._stop_cost(i) for i in inside}
-            for job_index in sorted(inside, key=lambda i: costs[i] / len(self._assigned[i])):
-                if good >= gpus or price >= limit:
-                    break
-                gained = self._good_chips(self._assigned[job_index])
-                if gained:
-                    chosen.append(job_index)
-                    good, price = good + gained, price + costs[job_index]
-            if good >= gpus and price < limit:
-                best, limit = chosen, price
+    def close(self) -> None:
+        """The round is over: follow the index no longer."""
+        self._pool.unwatch(self._touched)
+
+    def cheapest(self, gpus: int, limit: float, slowdown: Sequence[float]) -> list[int]:
+        """The jobs to stop for a gang of ``gpus``, for less than ``limit`` in all; empty: there are none so cheap.
+
+        ``slowdown``: of chips, for the class of the gang.
+        """
+        self._forget_touched()
+        narrow = gpus <= self._pool.largest_node
+        offers = self._offers.setdefault((gpus, id(slowdown)), {})
+        fast, best = self._fast_chips(slowdown), list[int]()
+        for unit in self._jobs_on if narrow else range(len(self._racks)):
+            if unit not in offers:
+                offers[unit] = self._on_node(unit, gpus, fast) if narrow else self._in_rack(unit, gpus, fast)
+            offer = offers[unit]
+            if offer is not None and offer[0] < limit:
+                limit, best = offer
         return best
 
-    def _in_one_rack(self, gpus: int, limit: float) -> list[int]:
-        """As many whole nodes of one rack as the gang needs, the cheapest ones; jobs as wide as the gang stay."""
+    def _forget_touched(self) -> None:
+        """What nodes offer whose GPUs were taken or given back since."""
+        largest = self._pool.largest_node
+        for node in self._touched:
+            self._nodes.pop(node, None)
+            for (gpus, _), offers in self._offers.items():
+                offers.pop(node if gpus <= largest else self._rack_of[node], None)
+        self._touched.clear()
+
+    def _on_node(self, number: int, gpus: int, fast: list[int]) -> Offer | None:
+        """Narrower jobs inside the node, cheapest per GPU first, until the good chips are enough."""
+        good, price, chosen = (self._pool.free_on[number] & fast[number]).bit_count(), 0.0, list[int]()
+        for job_index in self._node(number).inside:
+            if good >= gpus:
+                break
+            gained = self._good_chips(self._running[job_index], fast)
+            if gained and len(self._running[job_index]) < gpus:
+                chosen.append(job_index)
+                good, price = good + gained, price + self._cost(job_index)
+        return (price, chosen) if good >= gpus else None
+
+    def _in_rack(self, rack: int, gpus: int, fast: list[int]) -> Offer | None:
+        """As many whole nodes of the rack as the gang needs, the cheapest ones; jobs as wide as the gang stay."""
         needed = ceil(gpus / self._pool.largest_node)
-        by_rack: dict[int, list[tuple[float, int]]] = {}
-        for node, spec in enumerate(self._pool.cluster.nodes):
-            jobs = self._on_node.get(node, [])
-            if spec.gpu_type == self._pool.gpu_type and self._can_be_cleared(node, jobs, gpus):
-                price = sum(map(self._stop_cost, jobs))
-                by_rack.setdefault(self._pool.cluster.rack_of[node], []).append((price, node))
-        best: list[int] = []
-        for nodes in by_rack.values():
-            if len(nodes) < needed:
-                continue
-            chosen = dict.fromkeys(i for _, node in sorted(nodes)[:needed] for i in self._on_node.get(node, []))
-            price = sum(map(self._stop_cost, chosen))
-            if price < limit:
-                best, limit = list(chosen), price
-        return best
+        clear = [(self._node(n).price, n) for n in self._racks[rack] if self._can_be_cleared(n, gpus, fast)]
+        if len(clear) < needed:
+            return None
+        chosen = dict.fromkeys(i for _, number in sorted(clear)[:needed] for i in self._node(number).jobs)
+        return sum(map(self._cost, chosen)), list(chosen)
 
-    def _can_be_cleared(self, node: int, jobs: list[int], gpus: int) -> bool:
+    def _can_be_cleared(self, number: int, gpus: int, fast: list[int]) -> bool:
         """A whole node without slow chips, on which only narrower jobs run."""
         pool = self._pool
-        first, size = pool.first_gpu[node], pool.cluster.nodes[node].gpus
-        if size < pool.largest_node or node in pool.cordoned or any(len(self._assigned[i]) >= gpus for i in jobs):
+        size = pool.cluster.nodes[number].gpus
+        if fast[number].bit_count() < size or size < pool.largest_node or number in pool.cordoned:
             return False
-        used = sum(pool.node_of[gpu] == node for i in jobs for gpu in self._assigned[i])
-        # GPUs that are neither free nor in ``assigned`` belong to jobs that may not be stopped.
-        return pool.free_on[node].bit_count() + used == size and self._good_chips(range(first, first + size)) == size
+        node = self._node(number)
+        # GPUs that are neither free nor of ``running`` belong to jobs that may not be stopped.
+        return node.widest < gpus and pool.free_on[number].bit_count() + node.used == size
 
-    def _good_chips(self, gpus: Sequence[int]) -> int:
-        return sum(self._slowdown[gpu] < self._slow_chip for gpu in gpus)
+    # -- what is known of nodes and chips ------------------------------------------------------------------------------
 
-    def _free_gpus(self, node: int) -> list[int]:
-        first = self._pool.first_gpu[node]
-        return [first + i for i in positions(self._pool.free_on[node])]
+    def _node(self, number: int) -> _Node:
+        found = self._nodes.get(number)
+        if found is None:
+            jobs = [i for i in self._jobs_on.get(number, ()) if self._stays(i)]
+            of_job = {i: self._running[i] for i in jobs}
+            used = {i: sum([self._pool.node_of[gpu] == number for gpu in gpus]) for i, gpus in of_job.items()}
+            inside = [i for i in jobs if used[i] == len(of_job[i])]
+            inside.sort(key=lambda i: self._cost(i) / len(of_job[i]))
+            widest = max([len(gpus) for gpus in of_job.values()], default=0)
+            found = _Node(jobs, inside, widest, sum(used.values()), sum(map(self._cost, jobs)))
+            self._nodes[number] = found
+        return found
 
-    def _is_inside(self, job_index: int, node: int) -> bool:
-        return all(self._pool.node_of[gpu] == node for gpu in self._assigned[job_index])
+    def _cost(self, job_index: int) -> float:
+        found = self._costs.get(job_index)
+        if found is None:
+            found = self._costs[job_index] = self._stop_cost(job_index)
+        return found
+
+    def _fast_chips(self, slowdown: Sequence[float]) -> list[int]:
+        found = self._fast.get(id(slowdown))
+        if found is None:
+            pool, slow_chip = self._pool, self._slow_chip
+            found = self._fast[id(slowdown)] = [0] * len(pool.free_on)
+            for node in self._rack_of:
+                first, size = pool.first_gpu[node], pool.cluster.nodes[node].gpus
+                found[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
+        return found
+
+    def _good_chips(self, gpus: Gpus, fast: list[int]) -> int:
+        pool = self._pool
+        return sum([bool(fast[pool.node_of[gpu]] & pool.bit_of[gpu]) for gpu in gpus])

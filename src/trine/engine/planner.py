@@ -15,7 +15,7 @@ from trine.core.cluster import Tier
 from trine.core.costs import StopCosts
 from trine.core.errors import TrineError
 from trine.core.job import Job
-from trine.core.reason import Reason, Why
+from trine.core.reason import Reason, Trade, Why
 from trine.engine.job_table import JobTable
 from trine.perf.model import PerfModel, Speed
 from trine.placement.base import Ask, Placement
@@ -47,6 +47,8 @@ class Plan:
     """Job index of the job that gets the GPUs, by job index of the one that is stopped, where that is known."""
     gains_s: dict[int, float] = field(default_factory=dict)
     """Seconds by which jobs that move for their own good are expected to end earlier, by job index."""
+    trades: dict[int, Trade] = field(default_factory=dict)
+    """What stops and moves were weighed by, by job index of the one that is stopped."""
     provisional: bool = False
     """Planning again later may give another plan although nothing happens, since jobs grow old enough to be stopped."""
     wakes_s: float = inf
@@ -85,13 +87,13 @@ class PlannerRules:
 class Moves:
     """Is it worth moving a running job? Only if it gains more time over its remaining work than the move costs."""
 
-    speed_at: Callable[[int, Gpus], Speed]
-    """Speed of a job on other GPUs, with the traffic of this moment."""
+    speed_at: Callable[[int, Gpus, float], Speed]
+    """Speed of a job on other GPUs, with the traffic of this moment; exact where it is at least so many steps/s."""
     costs: StopCosts
 
-    def quote(self, job_index: int, gpus: Gpus) -> float:
-        """Steps/s that the job would make on ``gpus``."""
-        return self.speed_at(job_index, gpus).steps_per_s
+    def quote(self, job_index: int, gpus: Gpus, least: float = 0.0) -> float:
+        """Steps/s that the job would make on ``gpus``; exact where that is at least ``least``."""
+        return self.speed_at(job_index, gpus, least).steps_per_s
 
     def steps_left(self, table: JobTable, job_index: int, now: float) -> float:
         """Extrapolated from the last report at the present rate."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trine.core.reason import Trade
 from trine.engine.job_table import State
 from trine.engine.planner import Gpus, Moves, Plan, Planner
 from trine.policy.base import JobValues, Relocation
@@ -58,7 +59,8 @@ class Relocations:
             if found is None:
                 self._failed[job_index] = old
                 continue
-            new, plan.gains_s[job_index] = found
+            new, trade = found
+            plan.gains_s[job_index], plan.trades[job_index] = trade.gain, trade
             plan.stops.append(job_index)
             plan.starts.append((job_index, new))
             self._forget_if_changed(planner)
@@ -128,8 +130,8 @@ class Relocations:
         types: Sequence[int],
         rule: Relocation,
         values: JobValues | None,
-    ) -> tuple[Gpus, float] | None:
-        """The fastest place among the free GPUs and its own, taken, with the seconds gained; ``None`` if none pays."""
+    ) -> tuple[Gpus, Trade] | None:
+        """The fastest place among the free GPUs and its own, taken, with what it gains; ``None`` if none pays."""
         free, table = planner.free, planner.table
         free.give(old)
         best, after = old, 0.0
@@ -152,4 +154,5 @@ class Relocations:
             free.give(best)
             free.take(old)
             return None
-        return best, gain_s
+        said = f"It is {after / before:.2g} times as fast there; the move costs it {cost_s:.0f} s."
+        return best, Trade(gain_s, cost_s, sentence=said)

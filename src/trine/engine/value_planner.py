@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from trine.core.reason import Trade
 from trine.engine.make_room import RoomSearch
 from trine.engine.planner import Gpus, Plan, Planner
 from trine.engine.relocation import Relocations
@@ -34,10 +35,14 @@ class ValueRound:
         self.before = planner.assigned
         self.after: dict[int, Gpus] = {}
         """GPUs by job index as they are to be."""
+        self._rooms: dict[int, RoomSearch] = {}
+        """By index of the GPU type, where room was looked for in this round."""
 
     def run(self) -> Plan:
         """The stops and starts of a whole round."""
         self._place_selected(self._keep_or_release())
+        for search in self._rooms.values():
+            search.close()
         self._use_what_is_left()
         self._relocate()
         self._forget_refusals_of_placed()
@@ -123,8 +128,8 @@ class ValueRound:
 
         Returns the jobs that lost their GPUs.
         """
-        limit = self.values.worth[job_index] * (best - found)
-        limit *= min(rule.horizon_s, self.values.left_s[job_index] / best)
+        per_speed = self.values.worth[job_index] * min(rule.horizon_s, self.values.left_s[job_index] / best)
+        limit = per_speed * (best - found)
         old = self._give_back(job_index)
         stopped = {victim: self.after[victim] for victim in self._victims(job_index, type_index, limit, rule)}
         for victim in stopped:
@@ -140,21 +145,40 @@ class ValueRound:
         for victim, gpus in stopped.items():
             if set(gpus).isdisjoint(new):  # the gang found a place without it
                 self._take(victim, gpus)
-            else:
-                self.plan.stopped_for[victim] = job_index
-        return [victim for victim in stopped if victim not in self.after]
+        victims = [victim for victim in stopped if victim not in self.after]
+        speed = self._speed(job_index, new)
+        self._note_trade(victims, job_index, per_speed * (speed - found), speed / best, found / best, rule)
+        return victims
+
+    def _note_trade(
+        self, victims: list[int], job_index: int, gain: float, now: float, otherwise: float, rule: MakeRoom
+    ) -> None:
+        """For whom jobs are stopped, what that gains and costs; speeds as shares of the best on the type."""
+        cost = sum(self._stop_cost(victim, rule) for victim in victims)
+        others = f"{len(victims)} job{'s' if len(victims) != 1 else ''} to stop"
+        said = f"That one runs at {now:.0%} of its best speed there, and at {otherwise:.0%} without room"
+        said = f"{said}: {gain / cost:.2g} times what it costs {others}." if cost > 0 else f"{said}."
+        for victim in victims:
+            self.plan.stopped_for[victim] = job_index
+            self.plan.trades[victim] = Trade(gain, cost, sentence=said)
 
     def _victims(self, job_index: int, type_index: int, limit: float, rule: MakeRoom) -> list[int]:
-        job, type_of = self.table.jobs[job_index], self.free.type_of_gpu
-        running = {
-            i: gpus
-            for i, gpus in self.after.items()
-            if self.before.get(i) == gpus and i in self.values.worth and type_of[gpus[0]] == type_index
-        }
-        slowdown = self.perf.variability.slowdown(job.app_class)
-        pool = self.free.pools[type_index]
-        search = RoomSearch(pool, running, slowdown, rule.slow_chip, lambda i: self._stop_cost(i, rule))
-        return search.cheapest(job.gpus, limit)
+        job, search = self.table.jobs[job_index], self._rooms.get(type_index)
+        if search is None:
+            search = self._rooms[type_index] = self._room_search(type_index, rule)
+        return search.cheapest(job.gpus, limit, self.perf.variability.slowdown(job.app_class))
+
+    def _room_search(self, type_index: int, rule: MakeRoom) -> RoomSearch:
+        type_of, before, after = self.free.type_of_gpu, self.before, self.after
+        worth = self.values.worth
+        running = {i: g for i, g in after.items() if before.get(i) == g and i in worth and type_of[g[0]] == type_index}
+        return RoomSearch(
+            self.free.pools[type_index],
+            running,
+            lambda i: after.get(i) == before[i],
+            lambda i: self._stop_cost(i, rule),
+            rule.slow_chip,
+        )
 
     def _stop_cost(self, job_index: int, rule: MakeRoom) -> float:
         """Worth x speed x seconds without work."""

@@ -1,7 +1,7 @@
 """What every executor takes and gives: leases in, handles and events out. No process is started here.
 
 Times are unix seconds, durations seconds. An executor never raises for what a cluster does wrong: a launch that fails
-is an event, so that the caller has one place to look."""
+is an event, an engine that cannot be asked an answer (``Unreachable``), so that the caller has one place to look."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ class JobLease:
 
 
 @dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do. Decisions are made by these, never by the name of an engine."""
+
+    exact_gpus: bool
+    """Ranks get the very GPUs that a placement names; else only as many of them as it names, of that node."""
+    shares_gpus: bool
+    """Two jobs that name each other may hold the same GPUs."""
+    separates_users: bool
+    """A job runs with the rights of the user whose it is; else all jobs run under one account."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """In place of an answer: the engine cannot be asked now. What it said last may hold or not."""
+
+    reason: str
+    """In a few words, such as ``squeue: timed out after 5 s``."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGpu:
     """A GPU of a node. ``index`` counts in PCI bus order."""
 
@@ -69,11 +89,15 @@ class NodeGpu:
     uuid: str = ""
     name: str = ""
     memory_bytes: int | None = None
+    withheld: str = ""
+    """Why nothing may be started there although the node is up: others hold it, say. Never for a GPU of ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node as the executor sees it now; ``reason`` says why it is down or takes no jobs."""
+    """A node as the executor sees it now; ``reason`` says why it is down or takes no jobs.
+
+    A label ``rack`` says where it stands, where the engine knows that; else the description of the cluster does."""
 
     name: str
     gpus: tuple[NodeGpu, ...]
@@ -93,8 +117,9 @@ class LaunchFailed:
     handle: Handle
     at_s: float
     reason: str
-    host_fault: bool = False
-    """The machine could not start it now; the job itself is not to blame, and may be started again later."""
+    passing: bool = False
+    """May work later: the machine or the engine could not start it now, and the job is not to blame. Else it is final:
+    the same job would fail again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +145,9 @@ class AttemptProgress:
 @dataclass(frozen=True, slots=True)
 class AttemptExited:
     """No process of the attempt is left, its GPUs are free. Nothing follows.
+
+    That holds for ``lost``, too: it is told when the end of the processes is proven, or when the lease and the grace
+    are over, at which every part of the attempt ends itself, whether or not anybody can see it.
 
     ``rc`` is the exit code of the first rank that failed, 128 + n for one ended by signal n; ``step`` what rank 0 last
     reported. A job that was asked to stop has saved its work if ``rc`` is that of a checkpoint, and not otherwise."""
@@ -162,8 +190,33 @@ class NodeDrained:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class InventoryChanged:
+    """Nodes joined, left or changed, or GPUs were withheld or given back; ``nodes`` is all there is now.
+
+    A node that left may still run ranks: the attempts on it end with events of their own."""
+
+    at_s: float
+    nodes: tuple[NodeInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDown:
+    """The engine cannot be asked from now on. Attempts go on or not: nothing follows from its silence."""
+
+    at_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUp:
+    """The engine answers again; what changed meanwhile has been, or will be, told by other events."""
+
+    at_s: float
+
+
 JobEvent = LaunchFailed | AttemptStarted | AttemptProgress | AttemptExited
-Event = JobEvent | NodeDown | NodeUp | NodeDrained
+Event = JobEvent | NodeDown | NodeUp | NodeDrained | InventoryChanged | EngineDown | EngineUp
 
 
 class JobLog(Protocol):
@@ -209,16 +262,16 @@ class Executor(Protocol):
     """Runs leases somewhere. Safe to call from any thread; calls return at once, outcomes come as events.
 
     Events of one attempt come in the order Started, Progress ..., Exited (or LaunchFailed alone). The last event of
-    every attempt that was not forgotten comes again after a restart: at least once, never lost."""
+    every attempt that was not forgotten comes again after a restart: at least once, never lost.
 
-    @property
-    def shares_gpus(self) -> bool:
-        """Two jobs that name each other may hold the same GPUs."""
+    An executor whose engine cannot be asked says so with ``EngineDown`` (also when it is opened then) and answers
+    ``Unreachable``; ``EngineUp`` follows when it can be asked again. Requests made meanwhile are carried out as far as
+    they can be, and made again by the caller afterwards."""
 
     @property
     def storage(self) -> JobStorage: ...
 
-    def inventory(self) -> list[NodeInfo]: ...
+    def inventory(self) -> list[NodeInfo] | Unreachable: ...
 
     def trouble(self) -> str:
         """Why nothing can be started on this host now (a sentence), empty if it can."""
@@ -249,14 +302,17 @@ class Executor(Protocol):
     def fileno(self) -> int:
         """A file descriptor that is readable while events wait to be read, for an event loop."""
 
-    def list_handles(self) -> list[Handle]:
-        """Attempts that run, or ended and were not forgotten; after a restart those of before."""
+    def list_handles(self) -> list[Handle] | Unreachable:
+        """Attempts that run, or ended and were not forgotten; after a restart those of before. Complete, or none."""
 
     def placement(self, handle: Handle) -> Placement:
         """The GPUs of an attempt that still runs; empty if it ended or is not known."""
 
     def recall(self, handle: Handle) -> bool:
-        """Report the end of an attempt again although it was forgotten; False if nothing is known of it any more."""
+        """Report the end of an attempt again although it was forgotten.
+
+        False only if it is certain that no process of it runs and nothing is known of its end; if it may still run, its
+        loss is told as an event once it is fenced."""
 
     def forget(self, handle: Handle) -> None:
         """The end of this attempt is on record elsewhere and need not be reported again."""

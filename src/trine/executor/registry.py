@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from trine.core import params
 from trine.core.cluster import Cluster
 from trine.core.errors import unknown_name
-from trine.executor.base import Executor, NodeInfo
+from trine.executor.base import Capabilities, Executor, NodeInfo, Unreachable
 
 _MODULES = {"local": "trine.executor.local.executor"}
 DEFAULT = "local"
@@ -24,12 +24,18 @@ class ExecutorFactory(Protocol):
 
     name: ClassVar[str]
 
-    def find_nodes(self, described: Cluster | None) -> list[NodeInfo]:
+    def find_nodes(self, described: Cluster | None) -> list[NodeInfo] | Unreachable:
         """The nodes that jobs can run on: those of the cluster that was described, or what is found by itself (none,
-        if there is nothing to be found)."""
+        if there is nothing to be found). An engine that has nodes of its own takes the description for what it does
+        not know of them, such as racks."""
+
+    def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:
+        """What it can do on these nodes."""
 
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> Executor:
-        """An executor over these nodes that keeps what it needs below ``state_dir``, and finds again what runs."""
+        """An executor over these nodes that keeps what it needs below ``state_dir``, and finds again what runs.
+
+        ``nodes`` may be those of an earlier start, where the engine cannot be asked now."""
 
 
 def names() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Presets: named scenarios in YAML that fix trace or workload, cluster, policy, placement and settings."""
+"""Presets: named scenarios in YAML that fix jobs and cluster, or a world to draw, policy, placement and settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trine.inputs.yaml_reader import Mapping, read_mapping
 
 SHIPPED = Path(__file__).parent / "presets"
 WHAT = "a preset file"
-_TEXTS = ("trace", "format", "workload", "cluster", "throughputs", "prices", "policy", "placement", "seeds")
+_TEXTS = ("trace", "format", "workload", "world", "cluster", "throughputs", "prices", "policy", "placement", "seeds")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Preset:
     trace: str = ""
     format: str = ""
     workload: str = ""
+    world: str = ""
+    """A kind of world to draw, in place of jobs and cluster."""
     cluster: str = ""
     throughputs: str = ""
     prices: str = ""

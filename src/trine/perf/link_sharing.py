@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import accumulate
-from math import fsum
+from math import fsum, inf
 from typing import NamedTuple, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
@@ -29,6 +29,8 @@ class DutyFlow(NamedTuple):
     links: tuple[int, ...]
     duty_at: Callable[[float], float]
     """Share of an iteration in which it communicates, given the bytes per second it gets."""
+    alone: float
+    """The same with its links to itself."""
 
 
 def max_min(flows: Mapping[Id, Flow], capacity: Sequence[float]) -> dict[Id, float]:
@@ -138,24 +140,69 @@ def burst_bandwidth(links: Sequence[int], rate: float, loads: Mapping[int, LinkL
     return max(min([loads[link].greedy_share(rate) for link in links]), rate) if links else float("inf")
 
 
+class DutyShare(NamedTuple):
+    """What sharing by duty leaves to a flow."""
+
+    bandwidth: float
+    """Bytes per second."""
+    duty: float
+    """The share of its time in which it sends that the bandwidths of the others follow from."""
+
+
 def duty(
     flows: Mapping[Id, DutyFlow], capacity: Sequence[float], passes: int = 5, damping: float = 0.5
-) -> dict[Id, float]:
-    """Bytes per second of each flow: on each link capacity / (1 + duties of the others), the least over its links.
+) -> dict[Id, DutyShare]:
+    """Shares of each flow: on each link capacity / (1 + duties of the others), the least over its links.
 
     Duties follow from bandwidths and the other way round: ``passes`` damped steps towards the fixed point, from what
     each flow does alone.
     """
-    bandwidths = {i: min((capacity[link] for link in f.links), default=float("inf")) for i, f in flows.items()}
-    duties = {i: flow.duty_at(bandwidths[i]) for i, flow in flows.items()}
-    for _ in range(passes):
-        sums: dict[int, float] = {}
-        for i, flow in flows.items():
-            for link in flow.links:
-                sums[link] = sums.get(link, 0.0) + duties[i]
-        for i, flow in flows.items():
-            own = duties[i]
-            if flow.links:
-                bandwidths[i] = min(capacity[link] / (1.0 + sums[link] - own) for link in flow.links)
-            duties[i] = own + damping * (flow.duty_at(bandwidths[i]) - own)
-    return bandwidths
+    steps = _DutySteps(list(flows.values()), capacity, damping)
+    for _ in range(passes - 1):
+        steps.approach()
+    return {i: DutyShare(*share) for i, share in zip(flows, zip(steps.left(), steps.duties, strict=True), strict=True)}
+
+
+def duty_of_one(
+    one: Id, flows: Mapping[Id, DutyFlow], capacity: Sequence[float], passes: int = 5, damping: float = 0.5
+) -> float:
+    """The same bandwidth as by ``duty``, of one flow only: the last steps concern it and those on its links alone."""
+    steps = _DutySteps(list(flows.values()), capacity, damping)
+    for _ in range(passes - 2):
+        steps.approach()
+    mine = set(flows[one].links)
+    beside = {i: not mine.isdisjoint(flow.links) for i, flow in flows.items()}
+    if passes > 1:
+        steps.approach(list(beside.values()))
+    return steps.left()[list(flows).index(one)]
+
+
+class _DutySteps:
+    """Flows as columns, links by their position among those in use: the innermost loop of quotes under traffic."""
+
+    def __init__(self, flows: Sequence[DutyFlow], capacity: Sequence[float], damping: float) -> None:
+        number: dict[int, int] = {}
+        self._links = [[number.setdefault(link, len(number)) for link in flow.links] for flow in flows]
+        self._duty_at = [flow.duty_at for flow in flows]
+        self._capacity = [capacity[link] for link in number]
+        self._damping = damping
+        self.duties = [flow.alone for flow in flows]
+
+    def left(self) -> list[float]:
+        """What the others leave each flow on its scarcest link, bytes per second."""
+        capacity, sums = self._capacity, [0.0] * len(self._capacity)
+        for links, own in zip(self._links, self.duties, strict=True):
+            for link in links:
+                sums[link] += own
+        return [
+            min([capacity[link] / (1.0 + sums[link] - own) for link in links]) if links else inf
+            for links, own in zip(self._links, self.duties, strict=True)
+        ]
+
+    def approach(self, only: Sequence[bool] | None = None) -> None:
+        """One damped step of all duties, or of some."""
+        part = self._damping
+        steps = zip(self.duties, self._duty_at, self.left(), only or [True] * len(self.duties), strict=True)
+        self.duties = [
+            own + part * (duty_at(bandwidth) - own) if moves else own for own, duty_at, bandwidth, moves in steps
+        ]

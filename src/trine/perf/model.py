@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from trine.core.cluster import Cluster, Largest, Tier
 from trine.core.job import Job
 from trine.perf.network import Baseline, Network, Placed
-from trine.perf.throughput import ThroughputTable
+from trine.perf.throughput import SpeedFactors, ThroughputTable
 from trine.perf.variability import VariabilityTable
 
 _KEPT_PLACES = 100_000
@@ -92,6 +92,8 @@ class PerfModel:
     measured_slowdowns: Mapping[tuple[str, Tier], float] = field(default_factory=dict)
     """Of models across a tier against inside one node, where that was observed: wins over links and penalties wherever
     tiers are weighed against each other (``tier_slowdowns``)."""
+    speed_factors: SpeedFactors | None = None
+    """What measured speeds have added to the tables; ``None``: nothing."""
     _types: dict[tuple[str, int, float | None, tuple[str, ...]], tuple[int, ...]] = field(
         default_factory=dict, init=False
     )
@@ -284,9 +286,10 @@ class PerfModel:
 
     def _base_step_s(self, job: Job, gpu_type: str) -> float:
         rate = self.throughputs.rate(job.model, job.gpus, gpu_type)
+        factor = 1.0 if self.speed_factors is None else self.speed_factors.of(job.model, job.gpus, gpu_type)
         if rate is None:
-            return float("inf") if job.step_s is None else job.step_s
-        return 1.0 / rate if rate > 0 else float("inf")
+            return float("inf") if job.step_s is None else job.step_s / factor
+        return 1.0 / (rate * factor) if rate > 0 else float("inf")
 
     def types_for(self, job: Job) -> tuple[int, ...]:
         """Indices of the GPU types that can ever hold the job, fastest first (ties: order of the cluster)."""

@@ -38,6 +38,12 @@ class Neighbourhood:
         self._touched: dict[int, None] = {}
         """Jobs whose co-runner came or left since the last ``settle``."""
 
+    def use_model(self, perf: PerfModel) -> None:
+        """Speeds follow another model of the same cluster from now on."""
+        self._perf = perf
+        if self.traffic is not None:
+            self.traffic.use_model(perf)
+
     @property
     def unsettled(self) -> bool:
         """Jobs came or left since the last ``settle`` that others feel."""
@@ -72,10 +78,13 @@ class Neighbourhood:
         bandwidth = None if self.traffic is None else self.traffic.bandwidth(job_index)
         return Neighbours(self._settled.get(job_index), bandwidth)
 
-    def quote(self, job_index: int, gpus: tuple[int, ...]) -> Speed:
-        """How fast the job would be alone on ``gpus``, next to what sends over the same links now."""
+    def quote(self, job_index: int, gpus: tuple[int, ...], least: float = 0.0) -> Speed:
+        """How fast the job would be alone on ``gpus``, next to what sends over the same links now.
+
+        Exact where it is at least ``least`` steps/s; see ``Traffic.quote``.
+        """
         job = self._jobs[job_index]
-        return self._perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, job_index)
+        return self._perf.speed(job, gpus) if self.traffic is None else self.traffic.quote(job, gpus, job_index, least)
 
     def settle(self) -> list[Affected]:
         """The jobs whose neighbours are others now, by job index: once per moment, so that the order in which jobs

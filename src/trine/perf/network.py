@@ -8,6 +8,7 @@ How concurrent jobs divide a link is in ``link_sharing``, what models send in ``
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 from trine.core.cluster import Cluster, Links
@@ -86,6 +87,12 @@ class Network(Routes):
         spelled = {t.lower(): t for t in cluster.types}
         self._reference_type = spelled.get(self.traffic.reference_type)
         self._baselines: dict[tuple[str, int | None, int, str], Baseline] = {}
+
+    def with_traffic(self, traffic: TrafficTable) -> Network:
+        """The same links, with other figures of what models compute and send."""
+        found = copy(self)
+        found.traffic, found._baselines = traffic, {}
+        return found
 
     # Communication
 

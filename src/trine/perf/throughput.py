@@ -34,6 +34,19 @@ class KnowsPairs(Protocol):
 
 
 @dataclass(frozen=True)
+class SpeedFactors:
+    """Speeds over those of the tables, where jobs turned out faster or slower."""
+
+    by_type: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By model and GPU type, in lower case."""
+    by_gang: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    """By model and size of the gang, on every type."""
+
+    def of(self, model: str, gang: int, gpu_type: str) -> float:
+        return self.by_type.get((model, gpu_type.lower()), 1.0) * self.by_gang.get((model, gang), 1.0)
+
+
+@dataclass(frozen=True)
 class ThroughputTable:
     """``rates[(model, gang)][gpu_type]`` in steps per second of the whole gang, types in lower case; 0 = no fit."""
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from math import fsum
+from math import fsum, inf
 from typing import NamedTuple
 
 from trine.core.job import Job
-from trine.perf.link_sharing import DutyFlow, Flow, LinkLoad, burst_bandwidth, duty, max_min
+from trine.perf.collectives import p_norm
+from trine.perf.link_sharing import DutyFlow, DutyShare, Flow, LinkLoad, burst_bandwidth, duty, duty_of_one, max_min
 from trine.perf.model import Neighbours, PerfModel, Speed
 from trine.perf.network import Network, Placed
 
 _QUOTED = -1
 """Stands for the job index of a gang that is only asked about."""
+
+_ROUNDING = 1.0 + 1e-9
+"""What makes a bound hold whatever the order of a sum is."""
 
 _ALL = 1.0 - 1e-9
 """From this share of a bandwidth on it counts as all of it."""
@@ -37,10 +41,16 @@ class _Gang(NamedTuple):
     flow: Flow
     placed: Placed
 
-    def duty(self, bandwidth: float) -> float:
-        """Share of an iteration in which it communicates."""
-        step = self.placed.step(bandwidth)
-        return step.comm_s / step.iteration_s
+    def by_duty(self) -> DutyFlow:
+        """Asked for its duty very often, and for nothing else of the step."""
+        base, (fixed_s, sent_bytes) = self.placed.base, self.placed.cost
+        compute_s, overlap = base.compute_s * self.placed.chip, base.traffic.overlap
+
+        def duty_at(bandwidth: float) -> float:
+            comm_s = fixed_s + sent_bytes / bandwidth
+            return comm_s / p_norm(compute_s, comm_s, overlap)
+
+        return DutyFlow(self.flow.links, duty_at, duty_at(self.placed.route.bandwidth))
 
 
 class Traffic:
@@ -54,15 +64,22 @@ class Traffic:
     def __init__(self, perf: PerfModel, network: Network) -> None:
         self._perf, self._network = perf, network
         self._gangs: dict[int, _Gang] = {}
+        self._duty_flows: dict[int, DutyFlow] = {}
         self._on_link: dict[int, dict[int, None]] = {}
         """Jobs by link."""
         self._bandwidth: dict[int, float] = {}
+        self._duties: dict[int, float] = {}
+        """Of jobs, as of the last ``settle``, where links are shared by duty."""
         self._rates: dict[int, float] = {}
         """Average bytes per second as of the last ``settle``."""
         self._tight: dict[int, bool] = {}
         """By link, where it is known."""
         self._touched: dict[int, None] = {}
         """Links whose users changed since the last ``settle``."""
+        self._quoted: dict[tuple[int, Placed], Speed] = {}
+        """Quotes since the book last changed, by job that would not send and by place."""
+        self._left_out: dict[int, dict[int, float]] = {}
+        """Duties by job as they would be without one job, since the book last changed."""
 
     @classmethod
     def of(cls, perf: PerfModel) -> Traffic | None:
@@ -71,6 +88,11 @@ class Traffic:
 
     def __contains__(self, job_index: int) -> bool:
         return job_index in self._gangs
+
+    def use_model(self, perf: PerfModel) -> None:
+        """Quotes follow another model of the same links; gangs that run keep what they send until they leave."""
+        self._perf = perf
+        self._forget_quotes()
 
     @property
     def unsettled(self) -> bool:
@@ -84,6 +106,7 @@ class Traffic:
             return
         self._enter(job_index, gang)
         self._bandwidth[job_index] = gang.placed.route.bandwidth
+        self._forget_quotes()
         self._touched.update(dict.fromkeys(gang.flow.links))
 
     def leave(self, job_index: int) -> None:
@@ -93,6 +116,8 @@ class Traffic:
         gang = self._strike_out(job_index)
         del self._bandwidth[job_index]
         self._rates.pop(job_index, None)
+        self._duties.pop(job_index, None)
+        self._forget_quotes()
         self._touched.update(dict.fromkeys(gang.flow.links))
 
     def settle(self) -> list[Changed]:
@@ -103,7 +128,8 @@ class Traffic:
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
-        shares = self._by_duty(touched) if self._perf.link_sharing == "duty" else self._by_max_min(touched)
+        self._forget_quotes()
+        shares = self._settle_duties(touched) if self._perf.link_sharing == "duty" else self._by_max_min(touched)
         changed = [
             Changed(job, self._bandwidth[job], new) for job, new in shares.items() if new != self._bandwidth[job]
         ]
@@ -123,22 +149,35 @@ class Traffic:
         """Jobs that get less bandwidth than they have alone, in the order in which they came."""
         return [job for job, gang in self._gangs.items() if self._bandwidth[job] < gang.placed.route.bandwidth * _ALL]
 
-    def quote(self, job: Job, gpus: tuple[int, ...], without: int = -1) -> Speed:
+    def quote(self, job: Job, gpus: tuple[int, ...], without: int = -1, least: float = 0.0) -> Speed:
         """How fast the job would run on ``gpus`` now, next to what runs; ``without``: a job that would not send then.
 
-        A job that considers a move is quoted without its own present flow.
+        A job that considers a move is quoted without its own present flow. A speed below ``least`` steps/s may be any
+        between the true one and ``least``: sharing is expensive to compute, and a bound on it is not.
         """
         gang = self._gang(job, gpus)
         if gang is None:
             return self._perf.speed(job, gpus)
         if gang == self._gangs.get(without) and not self._touched:
             return self._perf.speed(job, gpus, Neighbours(bandwidth=self._bandwidth[without]))
+        known = self._quoted.get((without, gang.placed))
+        if known is None:
+            if least > 0.0 and self._perf.link_sharing == "duty":
+                most = Neighbours(bandwidth=self._most_by_duty(gang.flow.links, without))
+                bound = self._perf.speed(job, gpus, most)
+                if bound.steps_per_s < least:
+                    return bound
+            known = self._quoted[without, gang.placed] = self._shared_speed(job, gpus, gang, without)
+        return known
+
+    def _shared_speed(self, job: Job, gpus: tuple[int, ...], gang: _Gang, without: int) -> Speed:
         with self._instead_of(without, gang):
             if all(len(self._on_link[link]) == 1 for link in gang.flow.links):
                 return self._perf.speed(job, gpus)
             if self._perf.link_sharing == "duty":
-                shares = self._by_duty(gang.flow.links)
-                return self._perf.speed(job, gpus, Neighbours(bandwidth=shares[_QUOTED]))
+                flows = self._connected_duties(gang.flow.links)
+                left = duty_of_one(_QUOTED, flows, self._network.capacity)
+                return self._perf.speed(job, gpus, Neighbours(bandwidth=left))
             rates = self._average_rates(self._users(gang.flow.links))
             return self._perf.speed(job, gpus, Neighbours(bandwidth=self._burst(_QUOTED, rates, {})))
 
@@ -165,12 +204,14 @@ class Traffic:
 
     def _enter(self, job_index: int, gang: _Gang) -> None:
         self._gangs[job_index] = gang
+        self._duty_flows[job_index] = gang.by_duty()
         for link in gang.flow.links:
             self._on_link.setdefault(link, {})[job_index] = None
             self._tight.pop(link, None)
 
     def _strike_out(self, job_index: int) -> _Gang:
         gang = self._gangs.pop(job_index)
+        del self._duty_flows[job_index]
         for link in gang.flow.links:
             del self._on_link[link][job_index]
             self._tight.pop(link, None)
@@ -247,11 +288,51 @@ class Traffic:
                 loads[link] = LinkLoad([rates[job] for job in self._on_link[link]], self._network.capacity[link])
         return burst_bandwidth(links, rates[job_index], loads)
 
-    def _by_duty(self, links: Iterable[int]) -> dict[int, float]:
-        """Bandwidths of all gangs that shared links connect to ``links``: there, every user slows every other."""
-        found, waiting = set[int](), self._users(links)
+    def _settle_duties(self, touched: Iterable[int]) -> dict[int, float]:
+        """New bandwidths of all jobs that shared links connect to these."""
+        shares = self._by_duty(touched)
+        self._duties.update({job: share.duty for job, share in shares.items()})
+        return {job: share.bandwidth for job, share in shares.items()}
+
+    def _most_by_duty(self, links: Iterable[int], without: int) -> float:
+        """A bound on the bandwidth of the quoted gang: the duties of others are no less than they are without it.
+
+        The fixed point is approached from what each has alone, and duties only grow on the way: more duty leaves less
+        bandwidth to all others, and less bandwidth makes for more duty; a gang that comes adds to that.
+        """
+        capacity, flows, settled = self._network.capacity, self._duty_flows, self._duties_without(without)
+        found = inf
+        for link in links:
+            others = [settled.get(job, flows[job].alone) for job in self._on_link.get(link, ()) if job != without]
+            found = min(found, capacity[link] / (1.0 + sum(others)))
+        return found * _ROUNDING if found < inf else found
+
+    def _duties_without(self, job_index: int) -> Mapping[int, float]:
+        """Duties as they would be if the job left. Before ``settle`` none is known: what each has alone is certain."""
+        if self._touched:
+            return {}
+        if job_index not in self._gangs:
+            return self._duties
+        if job_index not in self._left_out:
+            left = self._strike_out(job_index)
+            shares = self._by_duty(left.flow.links)
+            self._enter(job_index, left)
+            self._left_out[job_index] = {**self._duties, **{job: share.duty for job, share in shares.items()}}
+        return self._left_out[job_index]
+
+    def _forget_quotes(self) -> None:
+        self._quoted.clear()
+        self._left_out.clear()
+
+    def _by_duty(self, links: Iterable[int]) -> dict[int, DutyShare]:
+        """Shares of all gangs that shared links connect to ``links``: there, every user slows every other."""
+        return duty(self._connected_duties(links), self._network.capacity)
+
+    def _connected_duties(self, links: Iterable[int]) -> dict[int, DutyFlow]:
+        found, waiting, seen = set[int](), self._users(links), set(links)
         while waiting:
             found |= waiting
-            waiting = self._users(link for job in waiting for link in self._gangs[job].flow.links) - found
-        flows = {job: DutyFlow(self._gangs[job].flow.links, self._gangs[job].duty) for job in sorted(found)}
-        return duty(flows, self._network.capacity)
+            wider = {link for job in waiting for link in self._gangs[job].flow.links} - seen
+            seen |= wider
+            waiting = self._users(wider) - found
+        return {job: self._duty_flows[job] for job in sorted(found)}

@@ -56,8 +56,10 @@ class Ask:
     type_index: int = 0
     """Index of the GPU type of the pool."""
     columns: JobColumns | None = None
-    quote: Callable[[int, tuple[int, ...]], float] | None = None
-    """Steps/s of a job, by its index, on given GPUs, next to the jobs that send over the same links now."""
+    quote: Callable[[int, tuple[int, ...], float], float] | None = None
+    """Steps/s of a job, by its index, on given GPUs, next to the jobs that send over the same links now.
+
+    Exact where it is at least the last argument: what does not matter below that is cheaper to answer."""
     relocating: bool = False
     """The job runs and goes on where it is unless it gets better GPUs: there is nothing to wait for."""
 
@@ -122,6 +124,8 @@ class Placement(ABC):
     """Jobs at the head of the order that fit together choose in order of their class, most sensitive first."""
     weighs_moves: ClassVar[bool] = False
     """A running job moves only if it gains more time over its remaining work than the move costs."""
+    reads_chips: ClassVar[bool] = False
+    """Chooses among GPUs of one type by their scores: of no use where it cannot have the very GPUs that it names."""
     relocates: bool = True
     """Sticky, it may be asked for a better place for a running job, under policies that relocate; false where chance
     decides."""
@@ -138,6 +142,9 @@ class Placement(ABC):
 
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: B027 - most need nothing
         """Called once before the first decision, with what a placement may read and its own random stream."""
+
+    def use_model(self, perf: PerfModel) -> None:  # noqa: B027 - most keep the model they were prepared with
+        """Jobs turned out faster or slower than was thought: ``perf`` knows, for the same cluster."""
 
     @property
     def wakes_s(self) -> float:

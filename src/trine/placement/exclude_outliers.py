@@ -26,6 +26,7 @@ class ExcludeOutliers(Packed):
     name: ClassVar[str] = "exclude-outliers"
     title: ClassVar[str] = "packed, without the GPUs flagged slow"
     paper: ClassVar[str] = ""
+    reads_chips: ClassVar[bool] = True
 
     slower_than: float = param(1.1, "outliers below this slowdown stay in service", minimum=1)
 

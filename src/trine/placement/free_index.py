@@ -87,6 +87,10 @@ class FreePool:
             touched.update(masks)
         return masks.items()
 
+    def unwatch(self, touched: set[int]) -> None:
+        """This set, and not another that is equal just now, is no longer told."""
+        self.watchers = [watcher for watcher in self.watchers if watcher is not touched]
+
     def take(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as used; taking one twice is a bug."""
         for node, mask in self._touch(gpus):

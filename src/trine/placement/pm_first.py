@@ -32,6 +32,7 @@ class PmFirst(Placement):
     title: ClassVar[str] = "best chips for the job's class first, blind to locality"
     paper: ClassVar[str] = "PAL (SC'24), PM-First"
     by_class: ClassVar[bool] = True
+    reads_chips: ClassVar[bool] = True
     weighs_moves: ClassVar[bool] = True
     score_bins: ScoreBins = field(default_factory=lambda: pm_bins, init=False, repr=False)
     spans_nodes_by_score: bool = field(default=False, init=False, repr=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import ClassVar
 
 from trine.core.cluster import Tier
@@ -13,18 +14,11 @@ from trine.core.job import Job
 from trine.core.reason import Reason
 from trine.perf.model import PerfModel
 from trine.placement.base import Ask, Placement, no_room, too_few
-from trine.placement.free_index import FreePool, bits, positions
+from trine.placement.candidates import NEAR, Chips, NodePlaces, Place, RackPlaces, Shape
+from trine.placement.free_index import FreePool
 
-_NEAR = 0.02
-"""Places that are slower by no more than this count as equal."""
 _GOOD_ENOUGH = 0.97
 """Speed over the best there could be from which on wider places are not looked at."""
-_DEPTHS = (1.0, 1.25, 1.6, 2.2, 3.2)
-"""Chips slower than the (depth x gang)-th best free one are hidden, one depth after another: each depth trades the
-slowest chip against the number of nodes."""
-
-Ranked = tuple[int, ...]
-"""Free GPUs of a node, fastest for a class first."""
 
 
 @dataclass
@@ -37,127 +31,156 @@ class TrinePlacement(Placement):
 
     name: ClassVar[str] = "trine"
     title: ClassVar[str] = "fastest by chip and network together, least damage among equals"
+    reads_chips: ClassVar[bool] = True
     sticky = True
-
-    _ranked: dict[tuple[str, int, int], Ranked] = field(default_factory=dict, init=False, repr=False)
 
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:  # noqa: ARG002
         self._perf = perf
-        self._ranked = {}
-        self._type_index = {gpu_type: index for index, gpu_type in enumerate(perf.cluster.types)}
         classes = perf.variability.classes
         self._sensitive = perf.variability.slowdown(min(classes, key=perf.variability.rank_of)) if classes else None
+        self._chips: dict[tuple[str, str], Chips] = {}
+        self._on_node: dict[tuple[str, str, int], NodePlaces] = {}
+        self._in_rack: dict[tuple[str, str, int], RackPlaces] = {}
+        self._bounds: dict[tuple[str, int | None, str, float | None, int, str], dict[Shape, float]] = {}
+
+    def use_model(self, perf: PerfModel) -> None:
+        if perf.variability is not self._perf.variability:
+            indices: list[NodePlaces | RackPlaces] = [*self._on_node.values(), *self._in_rack.values()]
+            for index in indices:
+                index.close()
+            self.prepare(perf, random.Random(0))
+        self._perf = perf
+        self._bounds = {}
 
     def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
         count = ask.job.gpus
         if pool.total < count:
             return too_few(ask.job, pool)
-        on_node = self._on_one_node(ask.job, pool) if count <= pool.largest_node else None
+        chips = self._chips_of(ask.job, pool)
+        on_node = self._places_on_node(chips, ask.job).best() if count <= pool.largest_node else None
         if count == 1 and on_node is not None:
-            return on_node
+            return list(on_node)
         if ask.widest <= Tier.NODE:
-            return on_node or no_room(ask, pool)
-        target = _GOOD_ENOUGH * self._best_speed(ask)
-        if on_node is not None and self._speed(ask, on_node) >= target:
-            return on_node
-        found: list[tuple[float, list[int]]] = [] if on_node is None else [(self._speed(ask, on_node), on_node)]
-        found += [(self._speed(ask, gpus), gpus) for gpus in self._in_racks(ask.job, pool)]
-        if ask.widest > Tier.RACK and (not found or max(found)[0] < target):
-            found += [(self._speed(ask, gpus), gpus) for gpus in self._within(ask.job, pool, -1)]
-        return self._least_damage(found, pool) if found else no_room(ask, pool)
+            return no_room(ask, pool) if on_node is None else list(on_node)
+        return self._with_wider_places(ask, chips, on_node)
 
-    # -- speeds ----------------------------------------------------------------------------------------------------
+    def _with_wider_places(self, ask: Ask, chips: Chips, on_node: Sequence[int] | None) -> list[int] | Reason:
+        """Racks where no node is good enough, and then the whole type."""
+        count, pool, quotes = ask.job.gpus, chips.pool, _Quotes(ask, self._perf, self._bounds_of(ask.job, chips.pool))
+        target = _GOOD_ENOUGH / self._perf.step_s_by_type(ask.job)[ask.type_index]
+        places = list[Place]()
+        if on_node is not None:
+            free = pool.free_on[pool.node_of[on_node[0]]].bit_count()
+            places = [chips.place(tuple(on_node), 1, count, free - count)]
+            if quotes.speed(places[0]) >= target:
+                return list(on_node)
+        places += self._places_in_rack(chips, ask.job).all()
+        fastest = quotes.fastest(places)
+        if ask.widest > Tier.RACK and fastest < target:
+            anywhere = chips.places(-1, count)
+            quotes.bound_by_route(anywhere)
+            places += anywhere
+            fastest = max(fastest, quotes.fastest(anywhere))
+        return quotes.least_damage(places, fastest) if places else no_room(ask, pool)
 
-    def _speed(self, ask: Ask, gpus: Sequence[int]) -> float:
-        where = tuple(sorted(gpus))
-        if ask.quote is None:
-            return self._perf.speed(ask.job, where).steps_per_s
-        return ask.quote(ask.job_index, where)
+    def explain(self, job: Job, gpus: tuple[int, ...], pool: FreePool) -> str:
+        """How close the place comes to the best there could be, links to itself."""
+        speed = self._perf.speed(job, gpus)
+        type_index = self._perf.cluster.types.index(pool.gpu_type)
+        part = speed.steps_per_s * self._perf.step_s_by_type(job)[type_index]
+        chip = f"slowest chip {speed.chip:.2f}" if self._perf.variability.classes else "chips alike"
+        return f"That is {part:.0%} of its best speed on {pool.gpu_type} ({chip}, one {speed.tier.label})."
 
-    def _best_speed(self, ask: Ask) -> float:
-        """On median chips in the best place of an empty cluster."""
-        return 1.0 / self._perf.step_s_by_type(ask.job)[ask.type_index]
+    # -- indices, made when a class or gang is first met ---------------------------------------------------------------
 
-    # -- candidates ------------------------------------------------------------------------------------------------
+    def _chips_of(self, job: Job, pool: FreePool) -> Chips:
+        variability = self._perf.variability
+        key = (pool.gpu_type, variability.class_of(job.app_class))
+        found = self._chips.get(key)
+        if found is None or found.pool is not pool:
+            found = self._chips[key] = Chips(pool, variability.slowdown(job.app_class), self._sensitive)
+        return found
 
-    def _free(self, pool: FreePool, node: int, app_class: str) -> Ranked:
-        mask = pool.free_on[node]
-        key = (app_class, node, mask)
-        known = self._ranked.get(key)
-        if known is None:
-            slowdown, first = self._perf.variability.slowdown(app_class), pool.first_gpu[node]
-            gpus = [first + i for i in positions(mask)]
-            known = self._ranked[key] = tuple(sorted(gpus, key=lambda g: (slowdown[g], g)))
-        return known
+    def _places_on_node(self, chips: Chips, job: Job) -> NodePlaces:
+        key = (chips.pool.gpu_type, self._perf.variability.class_of(job.app_class), job.gpus)
+        found = self._on_node.get(key)
+        if found is None or found.chips is not chips:
+            found = self._on_node[key] = NodePlaces(chips, job.gpus)
+        return found
 
-    def _on_one_node(self, job: Job, pool: FreePool) -> list[int] | None:
-        """The node whose chips are fastest; within the margin the one that the gang fills best."""
-        count, slowdown = job.gpus, self._perf.variability.slowdown(job.app_class)
-        nodes = [(node, self._free(pool, node, job.app_class)) for node in bits(pool.nodes_having(count))]
-        if not nodes:
-            return None
-        limit = min(slowdown[free[count - 1]] for _, free in nodes) * (1.0 + _NEAR)
-        best = min(
-            (len(free), -self._damage(chosen := self._pick(free, count, slowdown)), node, chosen)
-            for node, free in nodes
-            if slowdown[free[count - 1]] <= limit
-        )
-        return list(best[3])
+    def _places_in_rack(self, chips: Chips, job: Job) -> RackPlaces:
+        key = (chips.pool.gpu_type, self._perf.variability.class_of(job.app_class), job.gpus)
+        found = self._in_rack.get(key)
+        if found is None or found.chips is not chips:
+            found = self._in_rack[key] = RackPlaces(chips, job.gpus)
+        return found
 
-    def _pick(self, free: Ranked, count: int, slowdown: Sequence[float]) -> tuple[int, ...]:
-        """Of the chips that are as good for the job, those that the most sensitive class could use least."""
-        limit = slowdown[free[count - 1]] * (1.0 + _NEAR)
-        equal = [g for g in free if slowdown[g] <= limit]
-        if len(equal) == count or self._sensitive is None:
-            return free[:count]
-        sensitive = self._sensitive
-        return tuple(sorted(equal, key=lambda g: (-sensitive[g], g))[:count])
-
-    def _damage(self, gpus: Iterable[int]) -> float:
-        """Slowest chip for the most sensitive class: a slow chip is no loss to it."""
-        return 0.0 if self._sensitive is None else max(self._sensitive[g] for g in gpus)
-
-    def _in_racks(self, job: Job, pool: FreePool) -> Iterator[list[int]]:
-        for rack in pool.rack_nodes:
-            if len(pool.rack_nodes) == 1 or pool.free_in(rack) >= job.gpus:
-                yield from self._within(job, pool, rack)
-
-    def _within(self, job: Job, pool: FreePool, nodes: int) -> Iterator[list[int]]:
-        """On the fewest nodes of a set (a bit mask), for each depth of hidden chips."""
-        count, slowdown = job.gpus, self._perf.variability.slowdown(job.app_class)
-        free = {n: self._free(pool, n, job.app_class) for n in bits(nodes & pool.nodes_having(1))}
-        chips = sorted(slowdown[g] for gpus in free.values() for g in gpus)
-        if len(chips) < count:
-            return
-        limits = dict.fromkeys(chips[min(ceil(depth * count), len(chips)) - 1] for depth in _DEPTHS) | {chips[-1]: None}
-        for limit in limits:
-            fast = {n: [g for g in gpus if slowdown[g] <= limit] for n, gpus in free.items()}
-            yield _fewest_nodes(count, fast)
-
-    def _least_damage(self, found: list[tuple[float, list[int]]], pool: FreePool) -> list[int]:
-        fastest = max(speed for speed, _ in found)
-        near = [gpus for speed, gpus in found if speed >= (1.0 - _NEAR) * fastest]
-
-        def key(gpus: list[int]) -> tuple[int, int, float, list[int]]:
-            nodes = {pool.node_of[g] for g in gpus}
-            left = sum(pool.free_on[n].bit_count() for n in nodes) - len(gpus)
-            return len(nodes), left, -self._damage(gpus), gpus
-
-        return min(near, key=key)
+    def _bounds_of(self, job: Job, pool: FreePool) -> dict[Shape, float]:
+        """Speeds by shape of all jobs like this one: racks of one type have the same links inside."""
+        key = (job.model, job.batch_size, job.app_class, job.step_s, job.gpus, pool.gpu_type)
+        return self._bounds.setdefault(key, {})
 
 
-def _fewest_nodes(count: int, free: dict[int, list[int]]) -> list[int]:
-    """Fullest nodes first, the last one as tight as possible."""
-    chosen: list[int] = []
-    nodes = sorted(free.items(), key=lambda item: (-len(item[1]), item[0]))
-    while len(chosen) < count:
-        missing = count - len(chosen)
-        whole = [item for item in nodes if len(item[1]) <= missing]
-        if len(nodes[0][1]) <= missing:
-            node, gpus = nodes[0]
-        else:
-            enough = [item for item in nodes if len(item[1]) >= missing]
-            node, gpus = min(enough, key=lambda item: (len(item[1]), item[0])) if enough else whole[0]
-        chosen += gpus[:missing]
-        nodes = [item for item in nodes if item[0] != node]
-    return chosen
+@dataclass
+class _Quotes:
+    """Speeds of one gang on its candidates, steps/s; asked of the model only as far as the answer depends on them."""
+
+    ask: Ask
+    perf: PerfModel
+    by_shape: dict[Shape, float]
+    """With the links to itself: what it has next to others is no more."""
+    _bounds: dict[tuple[int, ...], float] = field(default_factory=dict)
+    """The same of places that are not inside one rack."""
+    _known: dict[tuple[int, ...], float] = field(default_factory=dict)
+
+    def bound(self, place: Place) -> float:
+        """Speed with the links to itself."""
+        found = self._bounds.get(place.gpus)
+        if found is None:
+            found = self.by_shape.get(place.shape)
+            if found is None:
+                found = self.by_shape[place.shape] = self._alone(place)
+        return found
+
+    def bound_by_route(self, places: Iterable[Place]) -> None:
+        """These may span racks, whose links depend on which racks they are."""
+        self._bounds |= {place.gpus: self._alone(place) for place in places}
+
+    def _alone(self, place: Place) -> float:
+        return self.perf.speed(self.ask.job, tuple(sorted(place.gpus))).steps_per_s
+
+    def speed(self, place: Place, fastest: float = 0.0) -> float:
+        """Speed next to what sends over the same links now; exact where it is about as much as ``fastest`` so far."""
+        found = self._known.get(place.gpus)
+        if found is None:
+            quote = self.ask.quote
+            where, least = tuple(sorted(place.gpus)), (1.0 - NEAR) * fastest
+            found = self.bound(place) if quote is None else quote(self.ask.job_index, where, least)
+            self._known[place.gpus] = found
+        return found
+
+    def fastest(self, places: Sequence[Place]) -> float:
+        """Speed of the fastest place, 0 without any.
+
+        Best first by the speed a place could have: with the links to itself, then next to what sends there now, which
+        is cheap to bound; the fixed point of sharing is computed for those that could still be the fastest.
+        """
+        found = 0.0
+        heap = [(-self.bound(place), False, at) for at, place in enumerate(places)]
+        heapify(heap)
+        while heap and -heap[0][0] > found:
+            _, bounded, at = heappop(heap)
+            if bounded or self.ask.quote is None or places[at].nodes == 1:
+                found = max(found, self.speed(places[at], found))
+            else:
+                most = self.ask.quote(self.ask.job_index, tuple(sorted(places[at].gpus)), inf)
+                heappush(heap, (-most, True, at))
+        return found
+
+    def least_damage(self, places: Iterable[Place], fastest: float) -> list[int]:
+        """Among the places that are about as fast, the one that others would miss least."""
+        least = (1.0 - NEAR) * fastest
+        for place in sorted([p for p in places if self.bound(p) >= least]):
+            if self.speed(place, fastest) >= least:
+                return list(place.gpus)
+        raise AssertionError("no place is as fast as the fastest")

@@ -30,6 +30,9 @@ class Wrapper(Placement):
     def prepare(self, perf: PerfModel, rng: random.Random) -> None:
         self.within.prepare(perf, rng)
 
+    def use_model(self, perf: PerfModel) -> None:
+        self.within.use_model(perf)
+
     @property
     def wakes_s(self) -> float:
         return self.within.wakes_s

@@ -14,7 +14,7 @@ import numpy as np
 
 from trine.core.errors import TrineError
 from trine.core.job import Job
-from trine.core.reason import Why
+from trine.core.reason import Trade, Why
 from trine.perf.model import PerfModel
 from trine.policy.view import Flags, Floats, Ints, View
 
@@ -203,6 +203,8 @@ class Policy(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str] = ""
+    goes_with: ClassVar[str] = "packed-sticky"
+    """The placement that a simulation takes where none is named."""
     preemptive: ClassVar[bool] = True
     """A job may be stopped for one that ranks before it."""
     strict: ClassVar[bool] = False
@@ -211,6 +213,11 @@ class Policy(ABC):
     """The order may change although no job arrived or finished."""
     changes_with_starts: bool = False
     """The order depends on which jobs run; matters to placements that place all jobs anew, in order."""
+
+    @property
+    def calibrates(self) -> bool:
+        """What is predicted of speeds is put right by those of running jobs, by model, GPU type and chip."""
+        return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -261,6 +268,14 @@ class Policy(ABC):
     def explain(self, job_index: int) -> str:  # noqa: ARG002 - most orders speak for themselves
         """A sentence on why the job was selected or not in the last round, where there is one."""
         return ""
+
+    def explain_start(self, job_index: int, type_index: int) -> str:  # noqa: ARG002 - most choose jobs, not types
+        """A sentence on why the job runs on the type that it got, where there is one."""
+        return ""
+
+    def trade(self, job_index: int, old_type: int, new_type: int) -> Trade | None:  # noqa: ARG002 - most have no prices
+        """What was weighed when the job was taken off ``old_type`` for ``new_type`` (-1: for none), if anything was."""
+        return None
 
     def notes(self) -> list[str]:
         """Sentences that a reader of the results should know, asked for when the run is over."""

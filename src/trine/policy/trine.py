@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trine.core.params import param
+from trine.core.reason import Trade
 from trine.perf.model import PerfModel
 from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
 from trine.policy.guard import FairShareGuard
@@ -101,6 +102,7 @@ class Trine(Policy):
     name: ClassVar[str] = "trine"
     title: ClassVar[str] = "weights by remaining time, prices for GPU types, a guard for fair shares"
     paper: ClassVar[str] = "this project (docs/trine.md)"
+    goes_with: ClassVar[str] = "trine"
 
     alpha: float = param(
         1.0, "objective: 1 mean completion time, 0 throughput, -1 makespan of a batch", minimum=-2, maximum=2
@@ -114,6 +116,7 @@ class Trine(Policy):
     hysteresis: float = param(0.2, "a running job counts as this much faster where it runs", minimum=0, maximum=10)
     make_room: bool = param(True, "narrow jobs are stopped where a wider one would otherwise be split or slow")
     relocate: bool = param(True, "running jobs move to better GPUs if that gains twice what the move costs")
+    calibrate: bool = param(True, "predicted speeds are put right by measured ones: by model and type, and by chip")
     use_prices: bool = param(True, "prices decide which job gets which type; false: each takes its fastest with room")
     _work: WorkDistribution = field(default_factory=WorkDistribution, init=False, repr=False)
     _prices: TypePrices = field(default_factory=TypePrices, init=False, repr=False)
@@ -122,9 +125,15 @@ class Trine(Policy):
     _figures: JobFigures = field(default_factory=JobFigures, init=False, repr=False)
     _bids: tuple[Ints, Floats] = field(default=(np.zeros(0, dtype=np.int64), np.zeros((0, 0))), init=False, repr=False)
     """Job indices of the last round, and what each offered for a GPU of each type."""
+    _gangs: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False, repr=False)
+    """GPUs of those jobs."""
 
     def __post_init__(self) -> None:
         self._guard = FairShareGuard(self.guard)
+
+    @property
+    def calibrates(self) -> bool:
+        return self.calibrate
 
     def prepare(self, perf: PerfModel) -> None:
         self._types = perf.cluster.types
@@ -141,7 +150,7 @@ class Trine(Policy):
         value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)
         price = self._prices.update(value, view.gpus, view.capacity) if self.use_prices else np.zeros(value.shape[1])
         types = assign_types(value, view.gpus, view.capacity, price)
-        self._bids = (view.job_indices, value / view.gpus[:, None])
+        self._bids, self._gangs = (view.job_indices, value / view.gpus[:, None]), view.gpus
         return self._selection(view, types, weight, left_s)
 
     # -- what a unit of speed is worth -----------------------------------------------------------------------------
@@ -202,18 +211,53 @@ class Trine(Policy):
         )
 
     def explain(self, job_index: int) -> str:
-        """What the job offers over the price, on the type where it comes closest."""
+        """What the job offers over the price, on the type where it comes closest and on the next best."""
+        over = self._offers_over_price(job_index)
+        if not any(0 < x < np.inf for x in over.values()):
+            return ""
+        return self._in_words(over, *sorted(over, key=lambda t: -over[t])[:2])
+
+    def explain_start(self, job_index: int, type_index: int) -> str:
+        """What it offers for the type that it got, and for the one that it would have got otherwise."""
+        over = self._offers_over_price(job_index)
+        if type_index not in over or all(x == np.inf for x in over.values()):
+            return ""
+        others = sorted((t for t in over if t != type_index), key=lambda t: -over[t])
+        return self._in_words(over, type_index, *others[:1])
+
+    def trade(self, job_index: int, old_type: int, new_type: int) -> Trade | None:
+        over, price = self._offers_over_price(job_index), self._prices.by_type
+        if old_type not in over or not price[old_type] or (new_type >= 0 and new_type not in over):
+            return None
         at = int(np.searchsorted(self._bids[0], job_index))
-        if at >= len(self._bids[0]) or self._bids[0][at] != job_index or not self._prices.by_type.any():
-            return ""
-        offers, price = self._bids[1][at], self._prices.by_type
-        over = np.divide(offers, price, out=np.full(len(price), np.inf), where=price > 0)
-        over[offers <= 0] = 0.0
-        best = int(over.argmax())
-        kind = self._types[best] if best < len(self._types) else f"type {best}"
-        if not 0 < over[best] < np.inf:
-            return ""
-        return f"For a {kind} GPU it offers {over[best]:.2g} times the price at which the type is full."
+        offers, gpus, paid = self._bids[1][at], float(self._gangs[at]), float(price[old_type])
+        if new_type < 0:
+            return Trade(paid * gpus, float(offers[old_type]) * gpus, paid, self._in_words(over, old_type))
+        surplus = (offers - price) * gpus
+        said = self._in_words(over, *dict.fromkeys((old_type, new_type)))
+        return Trade(float(surplus[new_type]), float(surplus[old_type]), paid, said)
+
+    def _offers_over_price(self, job_index: int) -> dict[int, float]:
+        """Offer over price by type, of the types that the job can use; infinity where the type has room for all."""
+        at, price = int(np.searchsorted(self._bids[0], job_index)), self._prices.by_type
+        if at >= len(self._bids[0]) or self._bids[0][at] != job_index or len(price) != self._bids[1].shape[1]:
+            return {}
+        offers = self._bids[1][at]
+        usable = np.flatnonzero(offers > 0).tolist()
+        return {t: float(offers[t] / price[t]) if price[t] > 0 else float("inf") for t in usable}
+
+    def _in_words(self, over: dict[int, float], first: int, second: int = -1) -> str:
+        """What the job offers for a GPU of one type, and of another."""
+        names = [self._types[t] if t < len(self._types) else f"type {t}" for t in range(len(self._prices.by_type))]
+        if over[first] < np.inf:
+            said = f"For a {names[first]} GPU it offers {_times(over[first])} the price at which the type is full"
+        else:
+            said = f"There are {names[first]} GPUs for all that want one"
+        if second < 0:
+            return f"{said}."
+        return f"{said}, for a {names[second]} GPU " + (
+            f"{_times(over[second])} its price." if over[second] < np.inf else "any price: all that want one have it."
+        )
 
     # -- across restarts -------------------------------------------------------------------------------------------
 
@@ -235,6 +279,10 @@ class Trine(Policy):
         known = {view.name(i): i for i in view.job_indices.tolist()}
         owed = {known[name]: float(s) for name, s in kept["owed"].items() if name in known}
         self._guard.resume(float(kept["seen_s"]), owed)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2f} times" if factor < 10 else f"{factor:,.0f} times"
 
 
 _RELOCATION = Relocation(slower_than=1 / 0.93, horizon_s=7200.0, quantum_s=720.0)

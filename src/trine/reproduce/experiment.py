@@ -162,6 +162,21 @@ class Outcome:
         return self.summary.migrations / self.summary.jobs
 
     @property
+    def stops_and_moves(self) -> float:
+        """Per job."""
+        return self.preemptions + self.moves
+
+    @property
+    def rho_mean(self) -> float:
+        """Finish-time fairness: JCT over that with an equal share of the cluster."""
+        return self.summary.rho_mean
+
+    @property
+    def rho_max(self) -> float:
+        """Of the job that fares worst."""
+        return self.summary.rho_max
+
+    @property
     def comm_h(self) -> float:
         """GPU-hours of communication that compute does not hide, of all jobs."""
         return self.summary.comm_gpu_s / HOUR_S

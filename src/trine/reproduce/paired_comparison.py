@@ -46,6 +46,11 @@ COMPARED: dict[Figure, str] = {
 }
 """The last is not judged: communication inside nodes is the same under every policy, so that the one before it shows no
 difference in a seed whose jobs the base never spreads. Here such a seed is left out."""
+NAMES: dict[Figure, str] = COMPARED | {
+    "jct_p99_h": "p99 JCT",
+    "rho_max": "largest rho",
+    "stops_and_moves": "stops and moves per job",
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,8 @@ class PairedComparison:
         """One line per contender, means over seeds."""
         rows = [(name, *self._cells(setting, name, columns)) for name in contenders]
         header = ("mean over seeds", *columns.values(), "gangs in node/rack/network %")
-        return ResultTable(f"{setting.name}, {setting.scenarios[0].cluster}, {len(setting.seeds)} seeds", header, rows)
+        where = f", {setting.scenarios[0].cluster}" if setting.scenarios[0].cluster else ""
+        return ResultTable(f"{setting.name}{where}, {len(setting.seeds)} seeds", header, rows)
 
     def _cells(self, setting: Setting, name: str, columns: Iterable[Figure]) -> list[str]:
         found = {key: estimate(self.values(setting, name, key)) for key in columns}
@@ -193,7 +199,7 @@ class Band:
             return described(change), self.holds(change) if change.values else None
 
         named = self.figure if isinstance(self.figure, str) else self.figure.__name__
-        what = f"{COMPARED.get(self.figure, named)} against {base}"
+        what = f"{NAMES.get(self.figure, named)} against {base}"
         return check(setting.name, what, judge, self.words, self.published, "mean of the seeds")
 
 

@@ -7,28 +7,32 @@ from __future__ import annotations
 import os
 import ssl
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trine import __version__
-from trine.core.cluster import Cluster, Node
+from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.engine.quotas import Quotas
 from trine.executor import registry
 from trine.executor.accounts import blocking_directory, is_system_user
-from trine.executor.base import NodeInfo
+from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import load_throughputs
 from trine.profile.profile_matching import load_any
 from trine.server import records as rec
 from trine.server.access import Access, read_access
-from trine.server.auth import UserToken, user_tokens
+from trine.server.auth import UserToken, user_name, user_tokens
 from trine.server.build import Model
 from trine.server.controller import Controller
+from trine.server.inventory import Describe, cluster_of, node_info
 from trine.server.prune import Retention
 from trine.server.state import LiveState
+from trine.server.state_directory import JOURNAL
+from trine.server.store import Store
 
 _ENGINE_SETTING = "engine."
 """What settings of the executor begin with, on the command line."""
@@ -85,7 +89,10 @@ class Setup:
     event_driven: bool = False
     """Decide a whole round at every event, not only what to do with GPUs that are free."""
     sharing: rec.Sharing = "user"
-    """Which jobs may share GPUs, where the executor can do that."""
+    """Which jobs may share GPUs."""
+    describe: Describe = cluster_of
+    """The cluster of the nodes that the engine has now, with what was said of them on the command line."""
+    engine: str = registry.DEFAULT
 
 
 class Prepared(NamedTuple):
@@ -96,6 +103,28 @@ class Prepared(NamedTuple):
     setup: Setup
     model: Model
     access: Access
+    warnings: tuple[str, ...] = ()
+    """What an operator should know before the daemon starts, in sentences."""
+
+
+@dataclass(frozen=True)
+class ClusterDescription:
+    """What the command line says of the cluster, whichever nodes the engine has at the moment."""
+
+    gpus: str = ""
+    variability: str = ""
+    prices: str = ""
+
+    @property
+    def stated(self) -> Cluster | None:
+        return _described(self.gpus) if self.gpus else None
+
+    def cluster(self, nodes: Sequence[NodeInfo]) -> Cluster:
+        """The cluster of ``nodes`` with racks, links, scores and prices as far as they were given."""
+        cluster = cluster_of(nodes, self.stated)
+        if self.variability:
+            cluster = _with_scores(cluster, self.variability)
+        return _with_prices(cluster, self.prices) if self.prices else cluster
 
 
 def prepare(options: Options) -> Prepared:
@@ -106,17 +135,15 @@ def prepare(options: Options) -> Prepared:
     engine = registry.engine(
         options.engine, {name.removeprefix(_ENGINE_SETTING): options.settings[name] for name in own}
     )
-    nodes = find_nodes(engine, options.gpus)
-    cluster = cluster_of(nodes, options.gpus)
-    runs_as_user = os.geteuid() == 0
+    description = ClusterDescription(options.gpus, options.variability, options.prices)
+    nodes = find_nodes(engine, description.stated, options)
+    cluster = description.cluster(nodes)
+    capabilities = engine.capabilities(nodes)
+    runs_as_user = capabilities.separates_users
     access = read_access(options.config, runs_as_user) if options.config else Access(runs_as_user=runs_as_user)
     if runs_as_user:
         check_reachable(options, access)
         access = replace(access, blocked=lambda user: blocking_directory(options.state, user))
-    if options.variability:
-        cluster = _with_scores(cluster, options.variability)
-    if options.prices:
-        cluster = _with_prices(cluster, options.prices)
     model = Model(
         load_throughputs(options.throughputs) if options.throughputs else None,
         quotas_of(access),
@@ -129,16 +156,45 @@ def prepare(options: Options) -> Prepared:
         options.round_s,
         __version__,
         options.event_driven,
-        "all" if options.share_between_users else "user",
+        _sharing(options, capabilities),
+        description.cluster,
+        engine.name,
     )
-    check_settings(setup, model)
-    return Prepared(engine, nodes, setup, model, access)
+    check_settings(setup, model, capabilities)
+    warnings = () if runs_as_user else _shared_account(engine.name, _others(options, access))
+    return Prepared(engine, nodes, setup, model, access, warnings)
+
+
+def _sharing(options: Options, capabilities: Capabilities) -> rec.Sharing:
+    if capabilities.shares_gpus:
+        return "all" if options.share_between_users else "user"
+    if options.share_between_users:
+        found = f"the engine {options.engine} gives a GPU to one job only"
+        raise InputError("--share-between-users", found, "an engine that shares GPUs, such as local, or none of it")
+    return "off"
+
+
+def _shared_account(engine: str, others: list[str]) -> tuple[str, ...]:
+    """What follows from an engine that runs all jobs under one account, if there is anybody to separate."""
+    account = user_name(os.geteuid())
+    if not others and account != "root":
+        return ()
+    theirs = f", those of {', '.join(others[:8])} too" if others else ""
+    return (
+        f"The engine {engine} runs all jobs as {account}{theirs}: each can read the files and end the processes of the "
+        "others. See docs/security.md.",
+    )
+
+
+def _others(options: Options, access: Access) -> list[str]:
+    """Users besides the owner who may submit jobs, as far as is known at the start."""
+    known = {options.job_user, *access.users, *(token.user for token in _tokens(options.state))}
+    return sorted(known - {"", user_name(os.geteuid())})
 
 
 def check_reachable(options: Options, access: Access) -> None:
     """Root's jobs of other users need a way to their own directories below the state directory."""
-    known = {options.job_user, *access.users, *(token.user for token in _tokens(options.state))} - {"", "root"}
-    for user in sorted(known):
+    for user in _others(options, access):
         if directory := blocking_directory(options.state, user):
             mode = f"{stat.S_IMODE(Path(directory).stat().st_mode):o}"
             raise InputError(
@@ -199,9 +255,15 @@ def _with_prices(cluster: Cluster, spec: str) -> Cluster:
     return replace(cluster, prices_per_gpu_h=known, changing_prices=None)
 
 
-def find_nodes(engine: registry.ExecutorFactory, spec: str) -> list[NodeInfo]:
-    """The nodes that were described, or what the executor finds by itself."""
-    nodes = engine.find_nodes(_described(spec) if spec else None)
+def find_nodes(engine: registry.ExecutorFactory, described: Cluster | None, options: Options) -> list[NodeInfo]:
+    """The nodes that were described, what the executor finds by itself, or, if it cannot be asked, those on record."""
+    nodes = engine.find_nodes(described)
+    if isinstance(nodes, Unreachable):
+        cluster = on_record(options).cluster
+        if cluster is None:
+            found = f"it does not answer ({nodes.reason}), and no earlier start has its nodes on record"
+            raise InputError(f"--engine {engine.name}", found, "an engine that answers at the first start")
+        nodes = [node_info(node) for node in cluster.nodes]
     if not nodes:
         raise InputError("--gpus", "no GPU driver on this machine", "virtual GPUs such as --gpus 2x2")
     return nodes
@@ -213,23 +275,16 @@ def _described(spec: str) -> Cluster:
     return load_cluster(f"{gpu_type}{equals}1x{count}" if count.isdecimal() else spec)
 
 
-def cluster_of(nodes: list[NodeInfo], spec: str) -> Cluster:
-    """The cluster the engine schedules; a node of several GPU types cannot be described yet."""
-    if spec:
-        return _described(spec)
-    for node in nodes:
-        kinds = sorted({gpu.type for gpu in node.gpus})
-        if len(kinds) > 1:
-            raise InputError(
-                node.name, f"GPUs of types {', '.join(kinds)} in one machine", "one type per node: give --gpus FILE"
-            )
-    return Cluster(tuple(_cluster_node(node) for node in nodes))
-
-
-def _cluster_node(node: NodeInfo) -> Node:
-    indices = tuple(gpu.index for gpu in node.gpus)
-    stated = () if indices == tuple(range(len(indices))) else indices
-    return Node(node.name, len(indices), node.gpus[0].type, node.labels.get("rack", "rack0"), stated)
+def on_record(options: Options) -> LiveState:
+    """The state as the journal has it, if there is one; none is made."""
+    journal = options.state / JOURNAL
+    if not options.store and not journal.exists():
+        return LiveState()
+    store = Store.open(options.store or journal, create=False)
+    try:
+        return store.load()
+    finally:
+        store.close()
 
 
 def quotas_of(access: Access) -> Quotas:
@@ -239,9 +294,15 @@ def quotas_of(access: Access) -> Quotas:
     return Quotas(groups, users)
 
 
-def check_settings(setup: Setup, model: Model) -> None:
-    """Fail at once, with one sentence, on settings the engine would trip over later."""
+def check_settings(setup: Setup, model: Model, capabilities: Capabilities) -> None:
+    """Fail at once, with one sentence, on settings that engine or executor would trip over later."""
+    simulated = next((name for name in setup.settings if name.startswith(("believed.", "world."))), None)
+    if simulated is not None:
+        raise InputError("--set", "a setting of simulated worlds", "none: live, jobs run as fast as they do", simulated)
     controller = Controller(LiveState(), model)
     controller.configure(
         0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing
     )
+    if controller.deciding.placement.chooses.reads_chips and not capabilities.exact_gpus:
+        found = f"{setup.placement} chooses GPUs by their chips, and the engine {setup.engine} cannot give exact GPUs"
+        raise InputError("--placement", found, "one that does not, such as packed-sticky")

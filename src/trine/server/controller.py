@@ -31,6 +31,8 @@ from trine.server.engine_adapter import EngineAdapter
 from trine.server.live_job import LiveJob, measured_s
 from trine.server.state import OF_PLACEMENT, LiveState
 
+_REBUILT = (rec.Configured, rec.ModelRefined, rec.ClusterChanged, rec.SetAside, rec.FellBack)
+"""Records after which the engine is built anew."""
 _UNSOUND = "Its numbers make no sense to the performance model, so that no decision can be made about it."
 
 
@@ -86,6 +88,10 @@ class Controller:
         known = (now, version, body, policy, placement, settings, round_s, sharing, clock, attempts or {})
         return self._enter(rec.Configured(*known, self.model.quotas_record(), found))
 
+    def change_cluster(self, now: float, cluster: Cluster) -> rec.Record:
+        """Nodes joined or left while the daemon runs."""
+        return self._enter(rec.ClusterChanged(now, rec.cluster_to_record(cluster)))
+
     def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "", digest: str = "") -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
         record = rec.Accepted(now, str(self.state.next_id), spec.user, spec.queue, weight, spec, request_id, digest)
@@ -99,7 +105,7 @@ class Controller:
     def change_node(
         self, now: float, node: str, state: str, reason: str, by: str, gpus: tuple[int, ...] = ()
     ) -> rec.Record:
-        """A node, or only the GPUs of it with these indices, is drained, is lost or comes back."""
+        """A node, or only the GPUs of it with these indices, is drained, withheld, lost or comes back."""
         return self._enter(rec.NodeChanged(now, node, state, rec.valid_text(reason), by, gpus))
 
     # -- deciding, whatever happens --------------------------------------------------------------------------------
@@ -294,10 +300,10 @@ class Controller:
 
     def _enter(self, record: rec.Record) -> rec.Record:
         """Hand the record to the engine, note what it decides, and bring the state up to date with both."""
-        if isinstance(record, rec.Configured | rec.ModelRefined | rec.SetAside | rec.FellBack):
+        if isinstance(record, _REBUILT):
             self.state.apply(record)
             self.rebuild(record.at_s, refuses=isinstance(record, rec.Configured))
-            if isinstance(record, rec.Configured):
+            if isinstance(record, rec.Configured | rec.ClusterChanged):
                 self._doubt_links(record.at_s)
             return record
         orders = self._decided(record)

@@ -25,19 +25,19 @@ import uvloop
 from trine import __version__
 from trine.core.atomic_file import write_private
 from trine.core.errors import InputError, TrineError
+from trine.executor.base import Executor, Unreachable
 from trine.executor.faults import describe, is_host_fault
 from trine.server.api.app import build_app
 from trine.server.api.limits import Limits, connections_within, raise_descriptor_limit
 from trine.server.api.serve import SOCKET, bind, bind_local, serve, usable_url
 from trine.server.auth import Auth, open_auth, user_name
 from trine.server.clock import JournalClock
-from trine.server.configuration import Options, Prepared, prepare
+from trine.server.configuration import Options, Prepared, on_record, prepare
 from trine.server.controller import Controller
 from trine.server.leases import Leases
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
-from trine.server.state import LiveState
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
 
@@ -78,6 +78,8 @@ def _run(options: Options, ready: Callable[[str], None]) -> None:
     prepared = prepare(options)
     for note in prepared.setup.cluster.notes:
         structlog.get_logger("daemon").warning("cluster", note=note)
+    for warning in prepared.warnings:
+        structlog.get_logger("daemon").warning("engine", note=warning)
     make_state_directory(options.state)
     with (
         bind(options.host, options.port) as listener,
@@ -120,8 +122,8 @@ def open_store(options: Options) -> Store:
 
 def dry_run(options: Options) -> list[str]:
     """What would happen at the start, in sentences. Nothing is started, nothing is written."""
-    _, nodes, setup, model, _ = prepare(options)
-    state = _on_record(options)
+    _, nodes, setup, model, _, warnings = prepare(options)
+    state = on_record(options)
     controller = Controller(state, model)
     now = max(time.time(), state.last_s)
     controller.configure(
@@ -131,6 +133,7 @@ def dry_run(options: Options) -> list[str]:
     sentences = [
         f"{setup.cluster.describe()}, {kind}.",
         *(f"Note: {note}." for note in setup.cluster.notes),
+        *warnings,
         f"Policy {setup.policy}, placement {setup.placement}, rounds of {setup.round_s:g} s.",
         f"{len(state.live)} jobs are on record, {sum(1 for _ in state.holders())} of them hold GPUs.",
     ]
@@ -143,18 +146,6 @@ def _start_sentence(start: StartOrder) -> str:
     return f"{start.sentence} It shares with job {start.co_runner}." if start.co_runner else start.sentence
 
 
-def _on_record(options: Options) -> LiveState:
-    """The state as the journal has it, if there is one; none is made."""
-    journal = options.state / JOURNAL
-    if not options.store and not journal.exists():
-        return LiveState()
-    store = Store.open(options.store or journal, create=False)
-    try:
-        return store.load()
-    finally:
-        store.close()
-
-
 async def _serve(
     options: Options,
     prepared: Prepared,
@@ -165,9 +156,9 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     limits = Limits(connections=connections_within(raise_descriptor_limit()))
-    engine, nodes, setup, model, access = prepared
+    engine, nodes, setup, model, access, _ = prepared
     executor = engine.open(options.state, nodes)
-    leases = Leases(_lease_s(options), run_as=_run_as(options.job_user))
+    leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))
     scheduler = Scheduler(setup, model, store, executor, leases, access, JournalClock())
     gc.freeze()  # a past of many jobs is no garbage: looking through it would hold up requests
     stop = asyncio.Event()
@@ -195,7 +186,7 @@ async def _serve(
         executor.storage,
         options.retention,
         lambda: scheduler.controller.state,
-        lambda: {handle.job_id for handle in executor.list_handles()},
+        lambda: _busy_jobs(executor),
         scheduler.now,
     )
     pruning = asyncio.create_task(pruner.run())
@@ -211,17 +202,23 @@ async def _serve(
         raise TrineError(f"the scheduler stopped on an error ({crashes[0]}); running jobs go on, `trine up` resumes")
 
 
+def _busy_jobs(executor: Executor) -> set[str] | None:
+    """Jobs with attempts that the executor follows; ``None`` if it cannot say."""
+    handles = executor.list_handles()
+    return None if isinstance(handles, Unreachable) else {handle.job_id for handle in handles}
+
+
 def _lease_s(options: Options) -> float:
     if options.lease_s is not None:
         return options.lease_s
     return max(_LEASE_ROUNDS * options.round_s, _LEASE_AT_LEAST_S)
 
 
-def _run_as(job_user: str) -> Callable[[str], str | None]:
-    """Root starts each job as its user; any other user can only start jobs under its own account."""
-    owner = user_name(os.geteuid())
-    if os.geteuid() != 0:
+def _run_as(job_user: str, runs_as_user: bool) -> Callable[[str], str | None]:
+    """Where the engine separates users, each job is started as its user; else all under the account of the daemon."""
+    if not runs_as_user:
         return lambda _: None
+    owner = user_name(os.geteuid())
     return lambda user: (job_user or None) if user == owner else user
 
 

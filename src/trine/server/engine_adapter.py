@@ -114,7 +114,9 @@ class EngineAdapter:
     def _stop_order(self, job_id: str, stop: ev.Stop, reason: Reason) -> rec.StopOrder:
         for_job = "" if stop.for_job < 0 else self.engine.table.jobs[stop.for_job].id
         gain_s = float(stop.gain_s)  # a speed may have come from a column of numpy's
-        return rec.StopOrder(job_id, stop.epoch, stop.moves, reason.code.value, reason.sentence, for_job, gain_s)
+        weighed = {} if stop.trade is None else stop.trade.figures()
+        code, sentence = reason.code.value, reason.sentence
+        return rec.StopOrder(job_id, stop.epoch, stop.moves, code, sentence, for_job, gain_s, weighed)
 
     def _start_order(self, job_id: str, start: ev.Start, reason: Reason) -> rec.StartOrder:
         job, table = self.state.live[job_id], self.engine.table

@@ -1,33 +1,41 @@
 """Carries out orders through the executor, and makes records of what it reports.
 
 Also after either of the two was away: attempts that the journal does not know (it was restored from a backup) are
-adopted or ended, starts on record that never reached the executor are launched."""
+adopted or ended, starts on record that never reached the executor are launched. While the engine cannot be asked,
+nothing is started, and nothing follows from its silence."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from trine.core.cluster import Cluster
+from trine.core.errors import InputError
 from trine.executor.base import (
     AttemptExited,
     AttemptProgress,
     AttemptStarted,
+    EngineDown,
+    EngineUp,
     Event,
     Executor,
     Handle,
+    InventoryChanged,
     JobStorage,
     LaunchFailed,
     NodeDown,
+    NodeInfo,
     NodeUp,
     Placement,
+    Unreachable,
 )
 from trine.server import records as rec
 from trine.server import views
 from trine.server.containment import FAULTS
+from trine.server.inventory import cluster_of, is_cluster_of, leaving, merged_nodes, node_changes
 from trine.server.live_job import LiveJob
 from trine.server.records import StartOrder
 from trine.server.service import LiveService
@@ -48,6 +56,10 @@ class Execution(LiveService):
         """Attempts that are being ended because the journal does not know them, and the GPUs they still hold."""
         self._deferred: list[tuple[str, int]] = []
         """Starts that wait for those."""
+        self._nodes: Sequence[NodeInfo] = ()
+        """What the engine last said of its nodes."""
+        self._departing = False
+        """Nodes are kept in the cluster only because jobs hold GPUs of them."""
 
     @abstractmethod
     def _note(self, record: rec.Record | None) -> None:
@@ -56,6 +68,10 @@ class Execution(LiveService):
     @abstractmethod
     def _report_bug(self, error: BaseException) -> None:
         """An error of ours was contained."""
+
+    @abstractmethod
+    def _decide_soon(self) -> None:
+        """Something may have become possible."""
 
     @abstractmethod
     def _report_problems(self) -> None:
@@ -84,11 +100,12 @@ class Execution(LiveService):
 
     def _launch(self, job_id: str, epoch: int) -> None:
         job = self.controller.state.live.get(job_id)
-        if job is None or job.epoch != epoch or not job.holds_gpus:
-            return
+        if self.engine_down or job is None or job.epoch != epoch or not job.holds_gpus:
+            return  # what could not be launched is, when the engine is back
         placement = views.placement_view(self.controller, job.gpus)
         if self._must_wait(job_id, {(part.node, gpu) for part in placement for gpu in part.gpus}):
-            self._deferred.append((job_id, epoch))
+            if (job_id, epoch) not in self._deferred:
+                self._deferred.append((job_id, epoch))
             return
         lease = self.leases.lease(job, placement)
         co_runner = self.controller.state.co_runner_of(job)
@@ -126,7 +143,7 @@ class Execution(LiveService):
             except FAULTS as error:  # one event that cannot be handled must not hide the others
                 self._report_bug(error)
         self._report_problems()
-        if self._leaving:
+        if self._leaving and not self.engine_down:
             self._launch_deferred()
 
     def _heard(self, event: Event) -> None:
@@ -146,6 +163,26 @@ class Execution(LiveService):
             known = self.controller.state.nodes.get(event.node)
             if known is not None and known.down:
                 self._note(self.controller.change_node(now, event.node, "up", "", rec.EXECUTOR))
+        elif isinstance(event, InventoryChanged):
+            self._take_inventory(event.nodes)
+        elif isinstance(event, EngineDown):
+            self._engine_lost(event.reason)
+        elif isinstance(event, EngineUp):
+            self._engine_found()
+
+    def _engine_lost(self, reason: str) -> None:
+        """From now on the engine's silence says nothing: attempts, nodes and GPUs are as they were last seen."""
+        if not self.engine_down:
+            self.log.warning("engine", down=reason)
+        self.engine_down = f"the engine {self.setup.engine} does not answer: {reason}"
+
+    def _engine_found(self) -> None:
+        if self.engine_down:
+            self.log.warning("engine", up=self.setup.engine)
+        self.engine_down = ""
+        if self.journal.failure is None:  # else what is on disk is compared when the journal has come back
+            self._reconcile()
+        self._decide_soon()
 
     def _exited(self, now: float, event: AttemptExited | LaunchFailed) -> None:
         if self.journal.failure is not None:
@@ -154,7 +191,7 @@ class Execution(LiveService):
         job = self.controller.state.live.get(event.handle.job_id)
         lost_s = job.lost_s if job else 0.0
         if isinstance(event, LaunchFailed):
-            outcome = "host-fault" if event.host_fault else "failed"
+            outcome = "host-fault" if event.passing else "failed"
             record = self.controller.exited(now, *event.handle, outcome, None, None, event.reason)
         else:
             record = self.controller.exited(now, *event.handle, event.kind, event.rc, step, event.reason)
@@ -168,7 +205,16 @@ class Execution(LiveService):
 
     def _reconcile(self) -> None:
         """Bring the executor in line with the state, after either of them was away."""
-        known = set(self.executor.list_handles())
+        handles, nodes = self.executor.list_handles(), self.executor.inventory()
+        for answer in (handles, nodes):
+            if isinstance(answer, Unreachable):
+                self._engine_lost(answer.reason)
+        if not isinstance(handles, Unreachable) and not isinstance(nodes, Unreachable):
+            self._compare_attempts(set(handles))
+            self._compare_nodes(nodes)
+
+    def _compare_attempts(self, known: set[Handle]) -> None:
+        """End what is not on record, launch what was not launched, and conclude what can no longer be."""
         holders = {Handle(job.id, job.epoch): job for job in self.controller.state.holders()}
         for handle in known - holders.keys():
             if held := self.executor.placement(handle):
@@ -186,13 +232,53 @@ class Execution(LiveService):
                 self._note(lost)
             elif job.state == "stopping":
                 self._stop(job.id, job.epoch)
-        for found in self.executor.inventory():
+
+    def _compare_nodes(self, nodes: Sequence[NodeInfo]) -> None:
+        for found in nodes:
             node = self.controller.state.nodes.get(found.name)
             if node is not None and node.drained:
                 self.executor.cordon(found.name, node.reason)
-            if found.up == (node is not None and node.down):
-                state = "up" if found.up else "down"
-                self._note(self.controller.change_node(self.now(), found.name, state, found.reason, rec.EXECUTOR))
+        self._take_inventory(nodes)
+
+    def _take_inventory(self, nodes: Sequence[NodeInfo]) -> None:
+        """Put on record which nodes joined or left, and what the engine says of the others."""
+        self._nodes = nodes
+        if self.journal.failure is not None:
+            return  # looked at again when the journal has come back
+        state = self.controller.state
+        cluster = self._cluster_of(state, nodes)
+        if state.cluster is not None and cluster.nodes != state.cluster.nodes:
+            self.setup = replace(self.setup, cluster=cluster)
+            self.log.warning("cluster", now=cluster.describe())
+            self._note(self.controller.change_cluster(self.now(), cluster))
+            self._report_problems()
+        self._departing = bool(leaving(self.controller.state, nodes))
+        for change in list(node_changes(self.controller.state, nodes)):
+            self._note(
+                self.controller.change_node(
+                    self.now(), change.node, change.state, change.reason, rec.EXECUTOR, change.gpus
+                )
+            )
+
+    def _cluster_of(self, state: LiveState, nodes: Sequence[NodeInfo]) -> Cluster:
+        """The cluster of the nodes there are; without newcomers that cannot be scheduled, and never without nodes."""
+        assert state.cluster is not None
+        merged, self.unusable_nodes = merged_nodes(state, nodes), ""
+        if not merged or is_cluster_of(state.cluster, merged):
+            return state.cluster
+        try:
+            return self.setup.describe(merged)
+        except InputError as error:
+            known = {node.name for node in state.cluster.nodes}
+            left = [node for node in merged if node.name in known]
+            if len(left) < len(merged):
+                self.unusable_nodes = f"nodes that joined are not used: {error}"
+            return cluster_of(left, state.cluster) if left else state.cluster
+
+    def _follow_departures(self) -> None:
+        """A job has let go of its GPUs: nodes that it alone kept in the cluster can leave now."""
+        if self._departing:
+            self._take_inventory(self._nodes)
 
 
 def unknown_attempts(state: LiveState, storage: JobStorage) -> dict[str, int]:

@@ -157,7 +157,9 @@ class GpuView:
     drained: bool = False
     """It was drained by itself, whatever its node is."""
     reason: str = ""
-    """Why it was."""
+    """Why it was drained or is withheld."""
+    withheld: bool = False
+    """The engine gives it to no job of ours: others hold it, or it takes no jobs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,10 @@ class DaemonView:
     """Number of jobs by state."""
     problems: tuple[str, ...] = ()
     """What an operator should know, in sentences: a policy that fails, a full disk, a clock that was set."""
+    engine: str = "local"
+    """What runs the jobs."""
+    engine_down: str = ""
+    """Since when and why the engine cannot be asked, in a sentence; nothing is started or given up meanwhile."""
 
 
 OpenLog = Callable[[], JobLog | None]

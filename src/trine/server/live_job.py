@@ -96,37 +96,57 @@ class NodeState:
     """The executor lost it."""
     gpus: dict[int, str] = field(default_factory=dict)
     """GPUs that were drained by themselves, by index on the node, and why."""
+    withheld: dict[int, str] = field(default_factory=dict)
+    """GPUs that the executor withholds, by index on the node, and why."""
 
     def __post_init__(self) -> None:
         self.gpus = {int(index): reason for index, reason in self.gpus.items()}  # keys of JSON are texts
+        self.withheld = {int(index): reason for index, reason in self.withheld.items()}
 
     def withholds(self, index: int) -> bool:
         """Nothing may start on the node's GPU of this index."""
-        return self.drained or self.down or index in self.gpus
+        return self.drained or self.down or index in self.gpus or index in self.withheld
 
 
 def node_after(node: NodeState | None, record: rec.NodeChanged) -> NodeState | None:
     """A node after a change; ``None`` if all of it is in service.
 
-    That it is drained, that some of its GPUs are, and that it is down are three things, each with its own end; but
-    putting the whole node back into service includes its GPUs.
+    That it is drained, that some of its GPUs are, that the executor withholds some, and that it is down are four
+    things, each with its own end; but putting the whole node back into service includes its GPUs that were drained.
     """
     known = node or NodeState("up", "")
-    drained, down, gpus, reason = known.drained, known.down, known.gpus, known.reason
-    if record.gpus:
-        gpus = {index: why for index, why in gpus.items() if index not in record.gpus}
-        if record.state == "drained":
-            gpus |= dict.fromkeys(record.gpus, record.reason)
+    drained, down, gpus, withheld, reason = known.drained, known.down, known.gpus, known.withheld, known.reason
+    if record.gpus and record.by == rec.EXECUTOR:
+        withheld = _with_reasons(withheld, record, "withheld")
+    elif record.gpus:
+        gpus = _with_reasons(gpus, record, "drained")
     else:
         if record.by == rec.EXECUTOR:
             down = record.state == "down"
         else:
             drained, gpus = record.state == "drained", gpus if record.state == "drained" else {}
         reason = record.reason if record.state != "up" else reason
-    if not (drained or down or gpus):
+    return _node_state(reason, drained, down, gpus, withheld)
+
+
+def node_gone(node: NodeState) -> NodeState | None:
+    """A node that is not part of the cluster any more: what was asked of it holds when it comes back, no more."""
+    return _node_state(node.reason, node.drained, False, node.gpus, {})
+
+
+def _node_state(
+    reason: str, drained: bool, down: bool, gpus: dict[int, str], withheld: dict[int, str]
+) -> NodeState | None:
+    if not (drained or down or gpus or withheld):
         return None
     state = "down" if down else "drained" if drained else "up"
-    return NodeState(state, reason if state != "up" else "", drained, down, gpus)
+    return NodeState(state, reason if state != "up" else "", drained, down, gpus, withheld)
+
+
+def _with_reasons(known: dict[int, str], record: rec.NodeChanged, state: str) -> dict[int, str]:
+    """GPUs that are out of service, after a record that takes some out (``state``) or puts them back."""
+    others = {index: why for index, why in known.items() if index not in record.gpus}
+    return others | dict.fromkeys(record.gpus, record.reason) if record.state == state else others
 
 
 def pace_now(job: LiveJob, heard: rec.Heard) -> float:

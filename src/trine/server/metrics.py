@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -31,6 +31,7 @@ TABLE = {
     "trine_round_seconds": "processor time of deciding a round",
     "trine_internal_errors_total": "errors of trine, a policy or a placement that were contained",
     "trine_policy_fallback": "1 while FIFO is used because the configured policy fails for all jobs",
+    "trine_engine_up": "1 while the engine that runs the jobs can be asked",
     "trine_host_trouble": "1 while the host cannot start jobs (disk, descriptors, memory)",
     "trine_lost_work_seconds_total": "work of jobs that had to be done again",
     "trine_clock_skew_seconds": "by how much the wall clock is ahead of the time on record",
@@ -83,11 +84,11 @@ class Metrics(Collector):
         self._round.observe(time.process_time() - before)
 
     def exposition(
-        self, controller: Controller, journal: JournalWriter, now: float, trouble: str = "", skew_s: float = 0.0
+        self, controller: Controller, journal: JournalWriter, now: float, surroundings: Mapping[str, float]
     ) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """All metrics in Prometheus' text format; ``surroundings``: values of those that are not of the state."""
         self._sources = (controller, journal, now)
-        self._host = {"trine_host_trouble": float(bool(trouble)), "trine_clock_skew_seconds": skew_s}
+        self._surroundings = surroundings
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -105,7 +106,7 @@ class Metrics(Collector):
             "trine_journal_failing": float(journal.failure is not None),
             "trine_policy_fallback": float(controller.state.fallback is not None),
             "trine_skipped_records": float(len(controller.state.skipped)),
-            **self._host,
+            **self._surroundings,
         }
         for name, value in gauges.items():
             yield GaugeMetricFamily(name, TABLE[name], value=value)

@@ -18,6 +18,9 @@ SHORT_RUN_S = 60.0
 """An attempt that ends by itself earlier than this, without having done anything, counts as vain."""
 MAX_VAIN = 10
 """A job of which so many attempts in a row were vain is held: whatever is wrong does not pass by itself."""
+MAX_PASSING = 30
+"""A job of which so many starts in a row failed for passing reasons is held: with pauses of up to five minutes that is
+about two hours, and what has not passed by then needs a person."""
 SHORTEST_LOSS_SHOWN_S = 0.5
 """Less would be shown as 0 s."""
 _LONGEST_PAUSE_S = 300.0
@@ -72,12 +75,13 @@ def _after_failure(job: LiveJob, record: ExitReported) -> StateAfterExit:
 
 
 def _after_fault(job: LiveJob, record: ExitReported) -> StateAfterExit:
-    """The host is to blame: the job goes back, after a pause that grows. It is never failed for it."""
+    """Host or engine are to blame: the job goes back, after a pause that grows. It is never failed for it."""
     vain = job.vain + 1 if record.outcome == "host-fault" or _is_short(job, record) else 1
     what = "lost" if record.outcome == "lost" else "host fault"
     lost_s = _lost_s(job, record)
-    if record.outcome == "lost" and vain >= MAX_VAIN:
-        sentence = f"{_sentence(record.detail)} {vain} attempts in a row were lost, so it is held."
+    if vain >= (MAX_VAIN if record.outcome == "lost" else MAX_PASSING):
+        happened = "attempts in a row were lost" if record.outcome == "lost" else "starts in a row failed"
+        sentence = f"{_sentence(record.detail)} {vain} {happened}, so it is held."
         return StateAfterExit("held", what, sentence, vain=vain, failures=job.failures, lost_s=lost_s)
     # A first loss may be anything: it starts again at once.
     pause_s = _pause_s(1.0, vain) if record.outcome == "host-fault" or vain > 1 else 0.0
@@ -91,7 +95,7 @@ def _after_stop(job: LiveJob, record: ExitReported) -> StateAfterExit:
         return StateAfterExit(
             _waits(job), "stopped", _stopped(job, record, lost_s), failures=job.failures, lost_s=lost_s
         )
-    if not _is_short(job, record):
+    if record.detail or not _is_short(job, record):  # what the executor gives a reason for was not the job's own idea
         return StateAfterExit(_waits(job), "stopped", record.detail, failures=job.failures, lost_s=lost_s)
     vain = job.vain + 1
     left = f"It left by itself {vain} times in a row, each time within {SHORT_RUN_S:g} s and without progress"

@@ -49,8 +49,8 @@ class Pruner:
     storage: JobStorage
     retention: Retention
     state: Callable[[], LiveState]
-    busy: Callable[[], Iterable[str]]
-    """Jobs with attempts whose end is not on record yet."""
+    busy: Callable[[], Iterable[str] | None]
+    """Jobs with attempts whose end is not on record yet; ``None``: not known now, so that none is removed."""
     now: Callable[[], float]
 
     async def run(self) -> None:
@@ -62,7 +62,8 @@ class Pruner:
     async def once(self) -> None:
         loop, log = asyncio.get_running_loop(), structlog.get_logger("prune")
         for name in self.due(await loop.run_in_executor(None, self.storage.changed_s)):
-            if name in self.state().live or name in self.busy():
+            busy = self.busy()
+            if busy is None or name in self.state().live or name in busy:
                 continue
             if not self.retention.checkpoints and await loop.run_in_executor(None, self.storage.has_checkpoints, name):
                 continue
@@ -75,7 +76,7 @@ class Pruner:
 
     def due(self, found: dict[str, float]) -> list[str]:
         """Of the directories ``found`` (with the time each was last changed), those to be removed, oldest job first."""
-        state, busy = self.state(), set(self.busy())
+        state, busy = self.state(), set(self.busy() or ())
         before = float("-inf") if self.retention.keep_s is None else self.now() - self.retention.keep_s
         ended_s = {}
         for name, changed_s in found.items():

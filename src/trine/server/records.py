@@ -60,6 +60,8 @@ class StopOrder:
     """The job that gets its GPUs, where the policy names it."""
     gain_s: float = 0.0
     """Seconds by which a job that moves for its own good is expected to end earlier; 0: not known, or none."""
+    weighed: dict[str, float] = field(default_factory=dict)
+    """Gain, cost and price that the policy weighed it by, where it did; see ``core.reason.Trade``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,18 @@ class ModelRefined:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    """Nodes joined the cluster or left it while the daemon ran; the engine is built anew from here.
+
+    GPU ids follow their nodes. No job on record holds GPUs of a node that left."""
+
+    kind: ClassVar[str] = "cluster"
+    at_s: float
+    cluster: dict[str, Any]
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """A job was submitted."""
 
@@ -142,7 +156,8 @@ EXECUTOR = "executor"
 class NodeChanged:
     """A node, or only ``gpus`` of it, was drained (``drained``), came back (``up``) or was lost (``down``).
 
-    A drain ends on request, an outage when the executor (``by``) does: each brings back its own only.
+    A drain ends on request, an outage when the executor (``by``) says so: each brings back its own only. GPUs that the
+    executor withholds (``withheld``), because others hold them say, are a matter of its own, too.
     """
 
     kind: ClassVar[str] = "node"
@@ -238,6 +253,7 @@ class FellBack:
 Record = (
     Configured
     | ModelRefined
+    | ClusterChanged
     | Accepted
     | ActionRequested
     | NodeChanged
@@ -253,6 +269,7 @@ _KINDS: dict[str, type[Record]] = {
     for cls in (
         Configured,
         ModelRefined,
+        ClusterChanged,
         Accepted,
         ActionRequested,
         NodeChanged,
@@ -335,6 +352,8 @@ def _stop_body(order: StopOrder) -> dict[str, Any]:
         del body["for_job"]
     if not order.gain_s:
         del body["gain_s"]
+    if not order.weighed:
+        del body["weighed"]
     return body
 
 

@@ -70,6 +70,10 @@ class Scheduler(Execution):
         self._wake: asyncio.TimerHandle | None = None
         self.trouble = ""
         """Why nothing can be started on this host now, in a sentence."""
+        self.engine_down = ""
+        """Why the engine cannot be asked now, in a sentence."""
+        self.unusable_nodes = ""
+        """Why nodes that joined are not scheduled, in a sentence."""
         self._change = asyncio.Event()
         self._since_snapshot = 0
         self._snapshots: asyncio.Task[None] | None = None
@@ -123,7 +127,6 @@ class Scheduler(Execution):
     async def _configure(self) -> None:
         setup, state = self.setup, self.controller.state
         attempts = unknown_attempts(state, self.executor.storage)
-        sharing: rec.Sharing = setup.sharing if self.executor.shares_gpus else "off"
         record = self.controller.configure(
             self.now(),
             setup.version,
@@ -132,7 +135,7 @@ class Scheduler(Execution):
             setup.placement,
             setup.settings,
             setup.round_s,
-            sharing,
+            setup.sharing,
             self.clock.mark() if isinstance(self.clock, JournalClock) else None,
             attempts,
             adoptable(state, attempts, setup.cluster, self.executor),
@@ -181,6 +184,7 @@ class Scheduler(Execution):
                 self._ended.pop(handle, None)
                 self._up.discard(handle)
                 self._guarded(partial(self.executor.forget, handle))
+                self._guarded(self._follow_departures)
             elif isinstance(record, rec.NodeChanged):
                 self._guarded(partial(self._cordon, record))
             for stop in record.orders.stops:
@@ -237,7 +241,9 @@ class Scheduler(Execution):
         self._wake_in_time()
 
     def _in_trouble(self) -> bool:
-        """The host cannot start jobs now; it is looked at again soon; ``explain`` and a metric say so."""
+        """The host or the engine cannot start jobs now; looked at again soon; ``explain`` and a metric say so."""
+        if self.engine_down:
+            return True  # decided again when it is back
         before, self.trouble = self.trouble, self.executor.trouble()
         if self.trouble != before:
             self.log.warning("host", trouble=self.trouble or "over")

@@ -58,6 +58,8 @@ class LiveService(ABC):
     started_s: float
     closing: bool
     trouble: str
+    engine_down: str
+    unusable_nodes: str
     _change: asyncio.Event
 
     @property
@@ -139,13 +141,15 @@ class LiveService(ABC):
             engine.free.total,
             counts,
             self._problems(),
+            self.setup.engine,
+            self.engine_down,
         )
 
     def _problems(self) -> tuple[str, ...]:
         """What an operator should know, in sentences."""
         state = self.controller.state
         found = [state.fallback.reason] if state.fallback else []
-        found += [self.trouble] if self.trouble else []
+        found += [why for why in (self.engine_down, self.trouble, self.unusable_nodes) if why]
         found += state.skipped
         if abs(self.skew_s) > REPORTED_S:
             found.append(f"The wall clock is {self.skew_s:+.0f} s off the time on record; durations are not affected.")
@@ -197,7 +201,8 @@ class LiveService(ABC):
         found = replace(found, job=self._with_news(found.job))
         if job.state != "waiting":
             return found
-        more = [f"Nothing is started on this host now: {self.trouble}."] if self.trouble else []
+        more = [f"Nothing is started now: {self.engine_down}."] if self.engine_down else []
+        more += [f"Nothing is started on this host now: {self.trouble}."] if self.trouble else []
         more += [state.fallback.reason] if state.fallback else []
         return replace(found, sentences=(*found.sentences, *more))
 
@@ -216,7 +221,12 @@ class LiveService(ABC):
             await asyncio.wait_for(self._change.wait(), timeout_s)
 
     def metrics(self) -> bytes:
-        return self.observed.exposition(self.controller, self.journal, self.now(), self.trouble, self.skew_s)
+        host = {
+            "trine_host_trouble": float(bool(self.trouble)),
+            "trine_engine_up": float(not self.engine_down),
+            "trine_clock_skew_seconds": self.skew_s,
+        }
+        return self.observed.exposition(self.controller, self.journal, self.now(), host)
 
     async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
         self._take_requests()

@@ -16,7 +16,7 @@ from trine.perf.learning.observations_json import observations_from_json, observ
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.interface import LIVE_STATES, JobState
-from trine.server.live_job import LiveJob, NodeState, node_after, pace_now
+from trine.server.live_job import LiveJob, NodeState, node_after, node_gone, pace_now
 from trine.server.outcome import StateAfterExit, state_after_exit
 
 OF_PLACEMENT = "placement/"
@@ -70,6 +70,7 @@ class LiveState:
         self._appliers: dict[str, Callable[[Any], None]] = {
             rec.Configured.kind: self._configured,
             rec.ModelRefined.kind: lambda _: None,
+            rec.ClusterChanged.kind: self._cluster_changed,
             rec.Accepted.kind: self._accepted,
             rec.ActionRequested.kind: self._asked,
             rec.NodeChanged.kind: self._node_changed,
@@ -106,19 +107,11 @@ class LiveState:
     # -- what happened -------------------------------------------------------------------------------------------
 
     def _configured(self, record: rec.Configured) -> None:
-        cluster = rec.cluster_from_record(record.cluster)
-        if self.cluster is not None and cluster.nodes != self.cluster.nodes:
-            self._renumber(record.at_s, self.cluster, cluster)
-        if self.observations is None:
-            self.observations = Observations(VariabilityTable.of_cluster(cluster))
-        elif self.cluster is not None and cluster.scores != self.cluster.scores:
-            self.observations.rebase(VariabilityTable.of_cluster(cluster))
-        before = (self.policy, self.settings, self.round_s, self.cluster and self.cluster.types)
-        if before != (record.policy, record.settings, record.round_s, cluster.types):
-            self.accounts = {}  # of another policy, or in another form
+        self._use_cluster(record.at_s, rec.cluster_from_record(record.cluster))
+        if (self.policy, self.settings, self.round_s) != (record.policy, record.settings, record.round_s):
+            self.accounts = {}  # of another policy
         elif self.placement != record.placement:
             self.accounts = {name: kept for name, kept in self.accounts.items() if not name.startswith(OF_PLACEMENT)}
-        self.cluster = cluster
         self.policy, self.placement, self.settings = record.policy, record.placement, record.settings
         self.round_s, self.sharing = record.round_s, record.sharing
         self.fallback = None
@@ -126,6 +119,24 @@ class LiveState:
             self.clock = {**record.clock, "at_s": record.at_s}
         for job_id, newest in record.attempts.items():
             self._outdated(record.at_s, job_id, newest)
+
+    def _cluster_changed(self, record: rec.ClusterChanged) -> None:
+        self._use_cluster(record.at_s, rec.cluster_from_record(record.cluster))
+        names = {node.name for node in self.cluster.nodes} if self.cluster else set()
+        left = {name: node_gone(node) for name, node in self.nodes.items() if name not in names}
+        kept = {name: left.get(name, node) for name, node in self.nodes.items()}
+        self.nodes = {name: node for name, node in kept.items() if node is not None}
+
+    def _use_cluster(self, now: float, cluster: Cluster) -> None:
+        before, self.cluster = self.cluster, cluster
+        if before is not None and cluster.nodes != before.nodes:
+            self._renumber(now, before, cluster)
+        if self.observations is None:
+            self.observations = Observations(VariabilityTable.of_cluster(cluster))
+        elif before is not None and cluster.scores != before.scores:
+            self.observations.rebase(VariabilityTable.of_cluster(cluster))
+        if before is None or before.types != cluster.types:
+            self.accounts = {}  # in another form
 
     def _outdated(self, now: float, job_id: str, newest: int) -> None:
         """The journal is older than attempt ``newest``, which it does not know: the one it knows is over."""
@@ -139,7 +150,7 @@ class LiveState:
         job.epoch = newest
 
     def _renumber(self, now: float, old: Cluster, new: Cluster) -> None:
-        """Nodes came or went while the daemon was away: GPU ids follow their nodes."""
+        """Nodes came or went: GPU ids follow their nodes."""
         new_id = _renumbered(old, new)
         gone = "GPUs it ran on are not part of the cluster any more."
         for job in list(self.holders()):

@@ -164,11 +164,15 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
 
 
 def _out_of_service(controller: Controller) -> list[str]:
-    """Nodes, and GPUs of nodes, on which nothing starts: ``node0``, ``node1:3``."""
+    """Nodes, and GPUs of nodes, on which nothing starts: ``node0``, ``node1:3``, ``node1:4 (held by others)``."""
     names: list[str] = []
     for name, node in sorted(controller.state.nodes.items()):
         whole = node.drained or node.down
-        names += [name] if whole else [f"{name}:{index}" for index in sorted(node.gpus)]
+        if whole:
+            names.append(name)
+            continue
+        names += [f"{name}:{index}" for index in sorted(node.gpus)]
+        names += [f"{name}:{index} ({why})" for index, why in sorted(node.withheld.items()) if index not in node.gpus]
     return names
 
 
@@ -234,7 +238,7 @@ def node_views(controller: Controller) -> list[NodeView]:
     views = []
     for node in cluster.nodes:
         out = state.nodes.get(node.name)
-        alone = out.gpus if out else {}
+        drained, withheld = (out.gpus, out.withheld) if out else ({}, {})
         gpus = tuple(
             GpuView(
                 cluster.index_of(gpu),
@@ -243,8 +247,9 @@ def node_views(controller: Controller) -> list[NodeView]:
                 {name: round(table.slowdown(name)[gpu], 4) for name in table.classes},
                 tuple(flags.get(gpu, ())),
                 next(iter(holders.get(gpu, ())[1:]), None),
-                cluster.index_of(gpu) in alone,
-                alone.get(cluster.index_of(gpu), ""),
+                cluster.index_of(gpu) in drained,
+                (withheld | drained).get(cluster.index_of(gpu), ""),
+                cluster.index_of(gpu) in withheld,
             )
             for gpu in gpus_of(cluster, node.name)
         )

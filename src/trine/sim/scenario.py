@@ -7,16 +7,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trine.assembly.believed import believed_model
 from trine.assembly.factory import make_engine, performance_model
-from trine.assembly.settings import RunSettings, Settings, VariabilitySettings, described, resolve
+from trine.assembly.registry import placement_for
+from trine.assembly.settings import (
+    DrawnWorldSettings,
+    RunSettings,
+    Settings,
+    VariabilitySettings,
+    described,
+    resolve,
+)
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
+<<<<<<< HEAD
 from trine.core.result import JobRecord, RunResult, Summary, TimerChange
+=======
+from trine.core.params import build
+from trine.core.result import RunResult, TimerChange
+>>>>>>> main
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
@@ -40,7 +55,9 @@ from trine.sim.arrivals import (
 )
 from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
+from trine.sim.true_speeds import TrueSpeeds
 from trine.sim.world import World
+from trine.sim.worlds.generate import KINDS, WorldSpec, drawn_world
 from trine.sim.worlds.load import LoadedWorld, load_world
 
 if TYPE_CHECKING:
@@ -51,7 +68,8 @@ if TYPE_CHECKING:
 class Scenario:
     """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs.
 
-    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three.
+    ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three, or a kind of
+    world (``TVN``, ``T``, ``V``, ``N``) that is drawn with the seed.
     """
 
     cluster: str = ""
@@ -92,6 +110,7 @@ def run(
     )
     perf = _perf_model(scenario, settings.run, cluster, table, world)
     _check_network(settings, perf)
+    _check_believed(settings, perf)
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = jobs_that_fit(jobs, perf, settings.run, source, bool(scenario.throughputs))
     jobs = in_window(jobs, settings.run.window)
@@ -126,18 +145,26 @@ def run(
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every policy with every placement and every seed, in this order."""
+    """Every policy with every placement and every seed, in this order.
+
+    Without placements, every policy runs with the one that goes with it.
+    """
 
     base: Scenario
     policies: Sequence[str]
     placements: Sequence[str]
     seeds: Sequence[int]
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Policies with their placements."""
+        return [(policy, own) for policy in self.policies for own in self.placements or (placement_for(policy),)]
+
     def scenarios(self) -> list[Scenario]:
+        names = tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
         return [
-            replace(self.base, policy=policy, placement=placement, seed=seed, others=(*self.policies, *self.placements))
-            for policy in self.policies
-            for placement in self.placements
+            replace(self.base, policy=policy, placement=placement, seed=seed, others=names)
+            for policy, placement in self.pairs
             for seed in self.seeds
         ]
 
@@ -169,8 +196,20 @@ def _check_network(settings: Settings, perf: PerfModel) -> None:
         raise InputError("--set", "compat.round_ends_early with a network", "network=off", "compat.round_ends_early")
 
 
+def _check_believed(settings: Settings, perf: PerfModel) -> None:
+    """Beliefs are put right by the speeds of jobs that run in rounds, and concern what the model knows."""
+    believed = settings.believed
+    if not believed.differs:
+        return
+    if settings.run.ideal or settings.compat.round_ends_early:
+        found = "ideal=true" if settings.run.ideal else "compat.round_ends_early"
+        raise InputError("--set", f"believed.NAME with {found}", "rounds that end on the grid", "believed")
+    if (believed.type_error or "type" in believed.blind) and not perf.throughputs.rates:
+        raise InputError("--set", "believed speeds without step times by type", "--throughputs or --world", "believed")
+
+
 def _given_world(scenario: Scenario) -> LoadedWorld | None:
-    """The world directory, if there is one: it brings the jobs, the cluster and the step times, so nothing else may."""
+    """The world, read or drawn, if there is one: it brings jobs, cluster and step times, so nothing else may."""
     if not scenario.world:
         return None
     for option in ("cluster", "trace", "workload", "format", "throughputs"):
@@ -180,6 +219,15 @@ def _given_world(scenario: Scenario) -> LoadedWorld | None:
     if misplaced is not None:
         raise InputError(
             "--set", "a setting of jobs that are read or drawn, beside --world", "none: a world has jobs", misplaced
+        )
+    drawn = {name.removeprefix("world."): v for name, v in scenario.values.items() if name.startswith("world.")}
+    if scenario.world in KINDS and not Path(scenario.world).is_dir():
+        wanted: DrawnWorldSettings = build(DrawnWorldSettings, drawn, "--set", "world.")
+        return drawn_world(WorldSpec(scenario.world, seed=scenario.seed, **asdict(wanted)))
+    if drawn:
+        expected = f"a kind to draw, {', '.join(KINDS)}, as --world, or none of these settings"
+        raise InputError(
+            "--set", "a setting of drawn worlds, beside a directory", expected, f"world.{next(iter(drawn))}"
         )
     return load_world(scenario.world)
 
@@ -229,13 +277,22 @@ def _world(
     progress: Progress | None,
     log: DecisionLog | None,
 ) -> World:
-    engine = make_engine(settings, perf, f"{scenario.seed}/placement")
+    believed = believed_model(settings.believed, perf, scenario.seed)
+    engine = make_engine(settings, believed, f"{scenario.seed}/placement")
     check_capacity(jobs, settings.placement, perf.cluster)
     tracked = sum(job.tracked for job in jobs)
     log_decision = None if log is None else _decision_log(engine, log)
     arriving = with_background(jobs, settings.run)
+    truth = None if believed is perf else TrueSpeeds(perf, settings.believed.measured)
     return make_world(
-        settings, engine, arriving, tracked, keep_segments=keep_segments, progress=progress, log=log_decision
+        settings,
+        engine,
+        arriving,
+        tracked,
+        keep_segments=keep_segments,
+        progress=progress,
+        log=log_decision,
+        truth=truth,
     )
 
 
@@ -248,11 +305,15 @@ def make_world(
     keep_segments: bool = True,
     progress: Progress | None = None,
     log: Callable[[float, Decision], None] | None = None,
+    truth: TrueSpeeds | None = None,
 ) -> World:
-    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished."""
+    """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished.
+
+    ``truth``: how fast jobs are where the model of ``engine`` is not the world's.
+    """
     recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
     slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
-    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices)
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices, truth)
 
 
 def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
@@ -292,6 +353,8 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     entry = {"t": now, "action": action, "job": job.id, "gpus": gpus, "code": reason.code.value, "reason": str(reason)}
     if isinstance(decision, Stop) and decision.for_job >= 0:
         entry["for"] = engine.table.jobs[decision.for_job].id
+    if isinstance(decision, Stop) and decision.trade is not None:
+        entry |= decision.trade.figures()
     return entry
 
 

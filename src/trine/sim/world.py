@@ -22,6 +22,7 @@ from trine.engine.events import (
     Decision,
     Fill,
     Finished,
+    Measured,
     Progressed,
     Start,
     Started,
@@ -33,7 +34,9 @@ from trine.engine.events import (
 )
 from trine.engine.invariants import check
 from trine.parity.gavel_clock import RunningJob, SliceClock
+from trine.perf.model import Speed
 from trine.sim.recorder import Life, LinkLoads, Recorder, Run
+from trine.sim.true_speeds import TrueSpeeds
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
@@ -54,8 +57,12 @@ class World:
         progress: Callable[[int], None] | None = None,
         log: Callable[[float, Decision], None] | None = None,
         slices: SliceClock | None = None,
+        truth: TrueSpeeds | None = None,
     ) -> None:
-        """``slices``: rounds end with their last slice of whole steps instead of on the grid."""
+        """``slices``: rounds end with their last slice of whole steps instead of on the grid.
+
+        ``truth``: how fast jobs are, where the engine believes otherwise; ``None``: as the engine's model says.
+        """
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
         self.rounds = 0
@@ -71,11 +78,13 @@ class World:
         self._fruitless = 0
         self._slices = slices
         self._idle_rounds = 0
-        self._traffic = engine.traffic is not None
+        self._truth = truth
+        traffic = engine.traffic if truth is None else truth.traffic
+        self._traffic = traffic is not None
         self.link_loads: LinkLoads | None = None
         """Kept where a report is wanted."""
-        if engine.traffic is not None and recorder.keep_segments:
-            self.link_loads = LinkLoads(engine.traffic, len(engine.cluster.nodes), settings.round_s)
+        if traffic is not None and recorder.keep_segments:
+            self.link_loads = LinkLoads(traffic, len(engine.cluster.nodes), settings.round_s)
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     def run(self) -> None:
@@ -94,12 +103,14 @@ class World:
                 break
             # 2. What was submitted by now takes part in the decision.
             self._submit_jobs()
+            if self._truth is not None and not self._truth.measured:
+                self._tell_progress()
             # 3. The engine decides: a whole round, or between rounds only on free GPUs.
             self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
             # 4. Jobs slow each other anew once all of this moment stand: the order of starts must not show.
             if self.engine.neighbours.unsettled:
                 self.engine.settle_speeds(self.now)
-            if self.engine.rerated:
+            if self.engine.rerated or self._truth is not None:
                 self._rerate()
             if self.link_loads:
                 self.link_loads.look(self.now)
@@ -203,7 +214,8 @@ class World:
             return
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
-            self.recorder.lives.append(Life(job, float(self.engine.table.ideal_s[len(self.recorder.lives)])))
+            ideal_s = float(self.engine.table.ideal_s[len(self.recorder.lives)])
+            self.recorder.lives.append(Life(job, ideal_s if self._truth is None else self._truth.perf.ideal_s(job)))
             job = next(self._arrivals, None)
         self._next_job = job
 
@@ -245,6 +257,8 @@ class World:
         life.finish_s = self.now if self.settings.finish == "round" else end_s
         life.done = life.job.steps
         self.recorder.end_run(life, life.finish_s, Why.FINISHED)
+        if self._truth is not None:
+            self._truth.end(job_index)
         self._carry_out(self.engine.handle(Finished(self.now, job_index)))
         if life.job.tracked:
             self._tracked_left -= 1
@@ -269,7 +283,10 @@ class World:
 
     def _rerate(self) -> None:
         """Jobs that others came to, on their GPUs or links, or left, go on at another speed."""
-        for job_index in self.engine.rerated:
+        changed = self.engine.rerated
+        if self._truth is not None:
+            changed = changed | dict.fromkeys(self._truth.settle())
+        for job_index in changed:
             life = self.recorder.lives[job_index]
             run = life.run
             if run is None or (not self._slices and self._end_s(life, run) <= self.now + self._slack_s):
@@ -277,10 +294,27 @@ class World:
             if not self._slices:
                 worked_s = max(0.0, self.now - run.work_from_s)
                 life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
-            neighbour = self.engine.co_runner_of(job_index)
-            self.recorder.change_speed(life, self.now, self.engine.speed(job_index), neighbour is not None)
+            speed, neighbour = self._speed(job_index), self.engine.co_runner_of(job_index)
+            self.recorder.change_speed(life, self.now, speed, neighbour is not None)
             self._expect_end(job_index, life)
+            if self._truth is not None and self._truth.measured:
+                self.engine.handle(Measured(self.now, job_index, life.done, speed.steps_per_s, run.work_from_s))
         self.engine.rerated.clear()
+
+    def _tell_progress(self) -> None:
+        """How far running jobs are, to an engine that goes on believing in the speeds of its own model."""
+        for job_index, life in enumerate(self.recorder.lives):
+            if life.run is not None:
+                worked_s = max(0.0, self.now - life.run.work_from_s)
+                done = min(life.job.steps, life.done + worked_s * life.run.speed.steps_per_s)
+                rate, from_s = self.engine.speed(job_index).steps_per_s, max(self.now, life.run.work_from_s)
+                self.engine.handle(Measured(self.now, job_index, done, rate, from_s))
+
+    def _speed(self, job_index: int) -> Speed:
+        """How fast the job is on the GPUs it holds, next to the jobs on its GPUs and links."""
+        if self._truth is None:
+            return self.engine.speed(job_index)
+        return self._truth.speed(job_index, self.recorder.lives[job_index].job, self.engine.co_runner_of(job_index))
 
     def _expect_end(self, job_index: int, life: Life) -> None:
         """Note when the job will have done its work if it stays where it is."""
@@ -295,8 +329,11 @@ class World:
     def _start(self, decision: Start) -> None:
         job_index = decision.job_index
         life = self.recorder.lives[job_index]
+        if self._truth is not None:
+            self._truth.start(job_index, life.job, decision.gpus)
         # Starts are many: straight to the model where that is all there is to ask. Neighbours count from step 4 on.
-        speed = self.engine.speed(job_index) if self._traffic else self.engine.perf.speed(life.job, decision.gpus)
+        plain = self._truth is None and not self._traffic
+        speed = self.engine.perf.speed(life.job, decision.gpus) if plain else self._speed(job_index)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
@@ -305,7 +342,9 @@ class World:
         life.lost_s += overhead_s
         life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, booked_steps=life.done)
         self._expect_end(job_index, life)
-        self.engine.handle(Started(self.now, job_index, speed.steps_per_s, work_from_s))
+        seen = self._truth is None or self._truth.measured
+        rate = (speed if seen else self.engine.speed(job_index)).steps_per_s
+        self.engine.handle(Started(self.now, job_index, rate, work_from_s))
 
     def _overhead_s(self, life: Life) -> float:
         """Seconds until work goes on: nothing at the first start."""
@@ -325,6 +364,8 @@ class World:
         else:
             life.preemptions += 1
         self.recorder.end_run(life, self.now, decision.why)
+        if self._truth is not None:
+            self._truth.end(decision.job_index)
         return self.engine.handle(Stopped(self.now, decision.job_index, life.done))
 
     def _count_fruitless(self, saved: bool) -> None:

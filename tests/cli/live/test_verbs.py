@@ -78,6 +78,15 @@ def test_queue_says_how_many_jobs_it_does_not_show(daemon: FakeDaemon) -> None:
     assert trine("queue", "--limit", "5").err == ""
 
 
+def test_queue_says_that_the_engine_cannot_be_asked(daemon: FakeDaemon) -> None:
+    daemon.add()
+    assert trine("queue").err == ""
+    daemon.engine_down = "the engine slurm does not answer: squeue timed out"
+    done = trine("queue")
+    assert (done.code, done.err) == (0, "trine: the engine slurm does not answer: squeue timed out\n")
+    assert len(done.out.splitlines()) == 2, "what was last seen is shown"
+
+
 def test_queue_chooses_by_user_and_name(daemon: FakeDaemon) -> None:
     daemon.add(user="ada", name="sweep-1"), daemon.add(user="bob", name="sweep-2"), daemon.add(user="ada", name="x")
     assert [job["id"] for job in trine("queue", "--user", "ada", "-o", "json").json] == ["1", "3"]
@@ -315,6 +324,12 @@ def test_single_gpus_are_drained_and_undrained(daemon: FakeDaemon) -> None:
     assert (gpu[2], gpu[-1]) == ("drained", "ecc")
     assert daemon.nodes[0]["state"] == "up"
     assert trine("undrain", "n0:0").out == "n0:0 up\n"
+
+
+def test_gpus_that_others_hold_are_shown_with_the_reason(daemon: FakeDaemon) -> None:
+    daemon.nodes[0]["gpus"][1] |= {"withheld": True, "reason": "job 77 of alice"}
+    (gpu,) = [row for row in trine("nodes", "n0").out.splitlines() if row.split()[3:4] == ["1"]]
+    assert gpu.split()[2] == "withheld" and gpu.rstrip().endswith("job 77 of alice")
 
 
 def test_undraining_a_node_says_that_its_gpus_are_back_too(daemon: FakeDaemon) -> None:

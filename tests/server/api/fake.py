@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from trine.executor.local.storage import open_log_file
+from trine.executor.attempt.storage import open_log_file
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access, WaitingJobs
 from trine.server.interface import (

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.api.conftest import Running, Start
 from tests.server.api.fake import ANNA_TOKEN
-from trine.executor.local.storage import open_log_file
+from trine.executor.attempt.storage import open_log_file
 from trine.server.api.limits import Limits
 from trine.server.api.logs import TAIL_BYTES, tail_offset
 

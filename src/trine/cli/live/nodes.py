@@ -141,8 +141,10 @@ def holders(gpu: GpuAnswer) -> list[str]:
 
 
 def _state(node: NodeAnswer, gpu: GpuAnswer) -> str:
-    """That of its node, unless the GPU was drained by itself."""
-    return "drained" if gpu.get("drained") and node["state"] == "up" else node["state"]
+    """That of its node, unless the GPU was drained by itself or the engine withholds it."""
+    if node["state"] != "up":
+        return node["state"]
+    return "drained" if gpu.get("drained") else "withheld" if gpu.get("withheld") else "up"
 
 
 def _drained_alone(node: NodeAnswer) -> list[int]:

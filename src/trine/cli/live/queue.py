@@ -24,6 +24,8 @@ RIGHT = ("pos", "id", "gpus", "progress", "elapsed", "waited", "limit")
 MOST_JOBS = 100_000
 """Jobs that the API lists at once, at most."""
 
+Look = tuple[list["JobAnswer"], list[str]]
+"""The jobs, and sentences that belong with them."""
 User = Annotated[str, typer.Option("--user", "-u", metavar="U", help="Only jobs of this user.")]
 Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="Only jobs of this name; * and ? are wildcards.")]
 
@@ -54,19 +56,21 @@ def queue(
     wanted = _wanted(everything, only)
     with connected(state) as client:
 
-        def look() -> tuple[list[JobAnswer], str]:
-            return _look(client, wanted, limit, user, name)
+        def look() -> Look:
+            jobs, cut_off = _look(client, wanted, limit, user, name)
+            down = client.daemon().get("engine_down", "")  # what is shown of running jobs is what was last seen
+            return jobs, [note for note in (cut_off, down) if note]
 
         if watch:
             _show_again(look, every_s)
             return
-        jobs, cut_off = look()
+        jobs, notes = look()
     if output is Form.JSON:
         print_json(jobs)
     else:
         _print(jobs)
-    if cut_off:
-        say(f"trine: {cut_off}")
+    for note in notes:
+        say(f"trine: {note}")
 
 
 def _wanted(everything: bool, only: list[str] | None) -> list[str]:
@@ -157,34 +161,34 @@ def _fit() -> Fit:
     )
 
 
-def _show_again(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) -> None:
+def _show_again(look: Callable[[], Look], every_s: float) -> None:
     """A screen that is refreshed, or, where the output is no terminal, the table again whenever it changed."""
     if sys.stdout.isatty():
         _refresh(look, every_s)
     before: list[list[str]] | None = None
-    for jobs, cut_off in _looks(look, every_s):
-        now = rows(jobs, None)
+    for jobs, notes in _looks(look, every_s):
+        now = [*rows(jobs, None), notes]
         if now != before:
             _print(jobs)
-            if cut_off:
-                say(f"trine: {cut_off}")
+            for note in notes:
+                say(f"trine: {note}")
         before = now
 
 
-def _refresh(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) -> None:
+def _refresh(look: Callable[[], Look], every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
     from trine.cli.tables import console, fitted, terminal_width
 
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
-        for jobs, cut_off in _looks(look, every_s):
+        for jobs, notes in _looks(look, every_s):
             lines = fitted(*table(jobs, time.time(), brief=True), RIGHT, _fit(), terminal_width())
-            lines += [cut_off] if cut_off else []
+            lines += notes
             screen.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
 
-def _looks(look: Callable[[], tuple[list[JobAnswer], str]], every_s: float) -> Iterator[tuple[list[JobAnswer], str]]:
+def _looks(look: Callable[[], Look], every_s: float) -> Iterator[Look]:
     while True:
         yield look()
         time.sleep(every_s)

@@ -61,7 +61,7 @@ def up(
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,
     lease_s: Annotated[
         float | None,
-        typer.Option("--lease", help="Seconds without a daemon after which jobs save their work and leave."),
+        typer.Option("--lease", help="Seconds without a daemon after which jobs are told to stop, and ended."),
     ] = None,
     job_user: Annotated[
         str, typer.Option("--job-user", help="Started as root: run the owner's own jobs as this user.")

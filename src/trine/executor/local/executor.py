@@ -19,9 +19,16 @@ from typing import ClassVar
 
 from trine.core.cluster import Cluster
 from trine.core.params import param
+from trine.executor.attempt import rundir
+from trine.executor.attempt.fence import Fences
+from trine.executor.attempt.processes import is_same
+from trine.executor.attempt.spec import LaunchRefused, check_form, check_user, make_spec
+from trine.executor.attempt.state_dir import StateDir
+from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
     AttemptExited,
     AttemptStarted,
+    Capabilities,
     Event,
     Handle,
     JobLease,
@@ -30,25 +37,12 @@ from trine.executor.base import (
     Placement,
 )
 from trine.executor.faults import describe
-from trine.executor.local import rundir
+from trine.executor.host import Host
 from trine.executor.local.attempt import Attempt
-from trine.executor.local.host import Host
 from trine.executor.local.inventory import discover, nodes_of
-from trine.executor.local.launch import (
-    LaunchRefused,
-    StateDir,
-    cgroup_name,
-    check_form,
-    check_user,
-    free_port,
-    make_spec,
-    send_signal,
-    spawn_supervisor,
-)
-from trine.executor.local.node_states import NodeStates, check_holders, may_pair
-from trine.executor.local.processes import is_same
-from trine.executor.local.storage import LocalStorage
-from trine.executor.local.watch import EventQueue, Watch
+from trine.executor.local.launch import cgroup_name, port_for, send_signal, spawn_supervisor
+from trine.executor.node_states import NodeStates, check_holders, may_pair
+from trine.executor.watch import EventQueue, Watch
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +60,10 @@ class LocalEngine:
 
     def find_nodes(self, described: Cluster | None) -> list[NodeInfo]:
         return discover() if described is None else nodes_of(described)
+
+    def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:  # noqa: ARG002 - alike everywhere
+        # Root becomes the user whose job it is, with that user's rights only; any other account runs all as itself.
+        return Capabilities(exact_gpus=True, shares_gpus=True, separates_users=os.geteuid() == 0)
 
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> LocalExecutor:
         return LocalExecutor(
@@ -87,8 +85,6 @@ class LocalExecutor:
     from, ``cordoned`` the nodes (with reasons) that take no jobs, ``reserve_bytes`` what must be free on the disk of
     ``state_dir`` for a job to start (by default 64 MiB or 1 % of the disk, whichever is smaller)."""
 
-    shares_gpus = True
-
     def __init__(
         self,
         state_dir: str | Path,
@@ -104,10 +100,11 @@ class LocalExecutor:
     ) -> None:
         self._state, self._api_url, self._environ, self._cgroups = StateDir(Path(state_dir)), api_url, environ, cgroups
         self._clock = clock
-        self.storage = LocalStorage(Path(state_dir))
+        self.storage = DirectoryStorage(Path(state_dir))
         self._host = Host(Path(state_dir), reserve_bytes)
         self._lock = threading.RLock()
         self._attempts: dict[Handle, Attempt] = {}
+        self._fences = Fences()
         self._queue = EventQueue()
         self._nodes = NodeStates(nodes, cordoned or {}, self._queue.put, clock)
         self._watch = Watch(self._tick, self._any_running, progress_s)
@@ -144,13 +141,13 @@ class LocalExecutor:
             try:
                 self._launch(lease)
             except LaunchRefused as refusal:
-                self._launch_failed(lease.handle, str(refusal), refusal.host_fault)
+                self._launch_failed(lease.handle, str(refusal), refusal.passing)
             except (OSError, MemoryError) as error:
                 # Nothing that the user named has been touched yet: whatever went wrong, the job is not to blame.
-                self._launch_failed(lease.handle, f"cannot be started: {_why(error)}", host_fault=True)
+                self._launch_failed(lease.handle, f"cannot be started: {_why(error)}", passing=True)
             except Exception as error:  # of ours; whatever it is, the daemon has other jobs to care for
                 _log.exception("%s cannot be launched", lease.handle)
-                self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", host_fault=True)
+                self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", passing=True)
         return lease.handle
 
     def _report_again(self, attempt: Attempt) -> None:
@@ -174,24 +171,25 @@ class LocalExecutor:
         check_user(lease.run_as)
         self._state.check_paths(lease)
         if unknown := self._unknown():
-            raise LaunchRefused(unknown, host_fault=True)
+            raise LaunchRefused(unknown, passing=True)
         self._nodes.check(lease.placement)
         check_holders(lease, self._running())
         run_dir = self._state.run_dir(lease.handle)
-        port = free_port(run_dir, {attempt.spec.get("port", 0) for attempt in self._running()})
+        port = port_for(run_dir, {attempt.spec.get("port", 0) for attempt in self._running()})
         cgroup = cgroup_name(run_dir) if self._cgroups else ""
         self._state.prepare(lease, make_spec(lease, self._environ, port, self._api_url, cgroup))
         self._adopt(lease.handle)
 
-    def _launch_failed(self, handle: Handle, reason: str, host_fault: bool = False) -> None:
-        self._queue.put(LaunchFailed(handle, self._clock(), reason, host_fault))
+    def _launch_failed(self, handle: Handle, reason: str, passing: bool = False) -> None:
+        self._queue.put(LaunchFailed(handle, self._clock(), reason, passing))
 
     def renew(self, handle: Handle, lease_s: float | None) -> None:
         with self._lock:
             if attempt := self._running_one(handle):
-                # On a full disk the lease stays as it is; the next renewal may do better.
+                # What cannot be renewed runs on; the next renewal may do better.
                 with suppress(OSError):
                     attempt.renew_lease(lease_s, self._clock())
+                self._fences.renewed(handle, lease_s, attempt.grace_s)
 
     def pair(self, handle: Handle, co_runner: str) -> None:
         with self._lock:
@@ -205,15 +203,20 @@ class LocalExecutor:
     def preempt(self, handle: Handle, grace_s: float) -> None:
         with self._lock:
             if attempt := self._running_one(handle):
-                with suppress(OSError):  # on a full disk the grace is that of the lease
-                    rundir.write_json(str(attempt.run_dir / rundir.STOP), {"grace_s": grace_s})
+                self._wish(attempt, {"grace_s": grace_s})
                 rundir.request_stop(str(attempt.run_dir))
                 self._signal(attempt, signal.SIGTERM)
 
     def kill(self, handle: Handle) -> None:
         with self._lock:
             if attempt := self._running_one(handle):
+                self._wish(attempt, {"kill": True})
                 self._signal(attempt, signal.SIGUSR1)
+
+    def _wish(self, attempt: Attempt, wish: dict[str, object]) -> None:
+        """On a full disk the signal that goes with it must do; the grace is that of the lease then."""
+        with suppress(OSError):
+            rundir.write_json(str(attempt.run_dir / rundir.STOP), wish)
 
     def _signal(self, attempt: Attempt, number: int) -> None:
         attempt.requested_signal = number
@@ -243,9 +246,17 @@ class LocalExecutor:
         with self._lock:
             if handle not in self._attempts:
                 if rundir.read_json(str(self._state.run_dir(handle) / rundir.EXIT)) is None:
-                    return False
+                    return not self._end_traceless(handle)
                 self._adopt(handle)
             return True
+
+    def _end_traceless(self, handle: Handle) -> bool:
+        """End what may be left of an attempt whose directory is gone; False while something of it is still there."""
+        attempt = Attempt(handle, self._state.run_dir(handle), known=True, gone=True, traceless=True)
+        if attempt.sweep():
+            return True
+        self._attempts[handle] = attempt
+        return False
 
     def forget(self, handle: Handle) -> None:
         with self._lock:
@@ -253,6 +264,7 @@ class LocalExecutor:
             if attempt is not None and not attempt.ended:
                 return
             self._attempts.pop(handle, None)
+            self._fences.forget(handle)
             with suppress(OSError):
                 self._state.forget(handle)
 
@@ -298,6 +310,8 @@ class LocalExecutor:
                 self._conclude(attempt)
             elif attempt.pidfd < 0:
                 self._attach(attempt)
+            elif self._fences.over(attempt.handle) and not attempt.fenced:
+                self._fence(attempt)
             self._report_news(attempt)
         except Exception as error:  # one attempt that cannot be looked at must not hide all others
             if attempt.unseen != describe(error):
@@ -310,7 +324,9 @@ class LocalExecutor:
     def _take_up(self, attempt: Attempt) -> None:
         owner, end = attempt.read(rundir.PID), attempt.read(rundir.EXIT)
         attempt.spec = attempt.read(rundir.SPEC) or {}
-        attempt.shares_with = str((attempt.read(rundir.LEASE) or {}).get("shares_with", ""))
+        lease = attempt.read(rundir.LEASE) or {}
+        attempt.shares_with = str(lease.get("shares_with", ""))
+        self._fences.renewed(attempt.handle, lease.get("lease_s"), attempt.grace_s)
         attempt.known = True
         if owner is None and end is None:
             self._start(attempt)
@@ -351,6 +367,14 @@ class LocalExecutor:
         if attempt.requested_signal:
             send_signal(pidfd, attempt.requested_signal)
 
+    def _fence(self, attempt: Attempt) -> None:
+        """The lease and the grace are over, and the supervisor has not ended the ranks: something keeps it from it.
+
+        Killed, it takes its ranks along; the loss is told when nothing of the attempt is left."""
+        attempt.fenced = True
+        _log.warning("%s is not ended by its supervisor", attempt.handle)
+        send_signal(attempt.pidfd, signal.SIGKILL)
+
     def _look_at_start(self, attempt: Attempt) -> None:
         with self._lock:
             word = os.read(attempt.ready, 64) if attempt.ready >= 0 else b""
@@ -388,10 +412,10 @@ class LocalExecutor:
             self._attach(attempt)
             return
         end = attempt.end()
-        if end is None and owner is None:
+        if end is None and owner is None and not attempt.traceless:
             end = attempt.record_unlaunched(self._clock(), attempt.why_no_supervisor())
         if end is None and attempt.sweep():
-            end = attempt.record_loss(self._clock())
+            end = attempt.record_loss(self._clock(), attempt.why_lost())
         if end is not None:
             self._end(attempt, end)
 

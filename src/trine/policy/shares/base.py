@@ -88,6 +88,8 @@ class SharePolicy(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str] = ""
+    goes_with: ClassVar[str] = "packed-sticky"
+    """The placement that a simulation takes where none is named."""
     objective: ClassVar[str] = "objective"
     """What the number ``Allocation.objective`` is, for people."""
     takes_classes: ClassVar[bool] = False

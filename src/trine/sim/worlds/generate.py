@@ -15,12 +15,15 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from trine.core.atomic_file import write_output
 from trine.core.errors import InputError
 from trine.inputs.throughputs import load_throughputs
+from trine.sim.worlds.load import LoadedWorld, load_world
 
 KINDS = {
     "TVN": "types, slow chips and a shared network",
@@ -96,12 +99,17 @@ class WorldSpec:
     def check(self) -> None:
         """Raise ``InputError`` for what cannot be drawn."""
         if self.kind not in KINDS:
-            raise InputError("--kind", f"found {self.kind!r}", f"one of {', '.join(KINDS)}")
+            expected = ", ".join(f"{kind} ({what})" for kind, what in KINDS.items())
+            raise InputError("kind of world", f"found {self.kind!r}", f"one of {expected}")
         for name, least in (("jobs", 1), ("racks", 1), ("nodes_per_rack", 1), ("gpus_per_node", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')}", f"found {getattr(self, name)}", f"at least {least}")
-        if not 0 < self.load < math.inf:
-            raise InputError("--load", f"found {self.load:g}", "a number above 0")
+        for name in ("load", "round_s", "congestion"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"--{name.removesuffix('_s')}", f"found {value:g}", "a number above 0")
+        if not 0 <= self.restart_s < math.inf:
+            raise InputError("--restart", f"found {self.restart_s:g}", "0 or more seconds")
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -119,6 +127,16 @@ def generate_world(folder: Path, spec: WorldSpec) -> None:
     write_output(folder / "cluster.json", json.dumps(_cluster(spec), indent=1) + "\n")
     write_output(folder / "gpus.csv.gz", _csv(_gpus(spec)))
     write_output(folder / "jobs.csv.gz", _csv(_jobs(spec)))
+
+
+@lru_cache(maxsize=4)
+def drawn_world(spec: WorldSpec) -> LoadedWorld:
+    """The world as if it had been written and read: both ways give the same results. Sweeps draw the same one often."""
+    spec.check()
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / f"{spec.kind}-load{spec.load:g}-seed{spec.seed}"
+        generate_world(folder, spec)
+        return load_world(str(folder))
 
 
 def _csv(rows: Iterable[Sequence[object]]) -> str:

@@ -1,10 +1,12 @@
 """The directory of one attempt: which files it holds and how they are written. Light: every supervisor loads this.
 
-``spec.json`` what to run; ``lease.json`` what the job may read of its lease; ``pid.json`` the supervisor that owns it;
-``status`` what happened, one JSON object per line; ``stop.json`` how to stop; ``exit.json`` the end; ``progress/``."""
+``spec.json`` what to run; ``lease.json`` what the job may read of its lease; ``pid.json`` the leader that owns it;
+``status`` what happened, one JSON object per line; ``stop.json`` how to stop; ``exit.json`` the end; ``progress/``.
+Where an attempt has several parts: ``part-N.json`` the process that owns part N, ``part-N.up.json`` its ranks run,
+``part-N.end.json`` how they ended; ``halt.json`` the first failure; ``port.json`` where the ranks meet."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
-# ruff: noqa: PTH105, PTH108, PTH118, PTH123
+# ruff: noqa: PTH105, PTH108, PTH116, PTH118, PTH123
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 SPEC, LEASE, PID, STATUS, STOP, EXIT = "spec.json", "lease.json", "pid.json", "status", "stop.json", "exit.json"
 PROGRESS, SUPERVISOR_LOG, LOG = "progress", "supervisor.log", "log"
+HALT, PORT = "halt.json", "port.json"
 _RESERVED_BYTES = 1024
 _LONGEST_BYTES = 4 << 20
 _LONGEST_JOB_BYTES = 16 << 10
@@ -106,12 +109,14 @@ def objects(data: bytes) -> list[dict[str, Any]]:
     return [value for line in data.splitlines() if (value := _object(line))]
 
 
-def claim(run_dir: str, identity: dict[str, Any]) -> bool:
-    """Become the one owner of an attempt; False if it has, or had, another."""
-    aside = os.path.join(run_dir, f"pid.{os.getpid()}.tmp")
+def claim(run_dir: str, identity: dict[str, Any], name: str = PID) -> bool:
+    """Become the one owner of an attempt, or of the part that ``name`` stands for; False if it has, or had, another.
+
+    Also for any other file that only the first may write: a link is made by one, on file servers, too."""
+    aside = os.path.join(run_dir, f"{name}.{os.getpid()}.tmp")
     try:
         _write(aside, json.dumps(identity).encode(), os.O_CREAT | os.O_TRUNC, 0o600)
-        os.link(aside, os.path.join(run_dir, PID))
+        os.link(aside, os.path.join(run_dir, name))
     except FileExistsError:
         return False
     finally:
@@ -119,13 +124,17 @@ def claim(run_dir: str, identity: dict[str, Any]) -> bool:
     return True
 
 
+def part_file(index: int, what: str = "") -> str:
+    """The name of a file of part ``index``: its claim, or what it says when its ranks are ``up``, at their ``end``."""
+    return f"part-{index}.{what}.json" if what else f"part-{index}.json"
+
+
 def reserve_exit(run_dir: str, at_s: float) -> None:
     """Take the disk space for the record of the end now: a disk that is full later must not turn done into lost.
 
     It holds an end already, for ``write_unlaunched``."""
     first = {"kind": "unlaunched", "rc": 126, "host": True, "reason": "the machine could not start it", "t": at_s}
-    text = json.dumps(first).encode().ljust(_RESERVED_BYTES)
-    _write(os.path.join(run_dir, f"{EXIT}.tmp"), text, os.O_CREAT | os.O_TRUNC, 0o600)
+    reserve(run_dir, EXIT, first)
 
 
 def write_unlaunched(run_dir: str) -> None:
@@ -135,16 +144,38 @@ def write_unlaunched(run_dir: str) -> None:
 
 def write_exit(run_dir: str, record: dict[str, Any]) -> None:
     """Record the end, in the space that was reserved for it."""
-    text = json.dumps({**record, "reason": str(record.get("reason", ""))[:300]}).encode()
-    aside = os.path.join(run_dir, f"{EXIT}.tmp")
-    _write(aside, text.ljust(_RESERVED_BYTES), os.O_CREAT, 0o600)
-    os.replace(aside, os.path.join(run_dir, EXIT))
+    write_reserved(run_dir, EXIT, {**record, "reason": str(record.get("reason", ""))[:300]})
+
+
+def reserve(run_dir: str, name: str, first: dict[str, Any]) -> None:
+    """Take the disk space for a record that is written at the end."""
+    text = json.dumps(first).encode().ljust(_RESERVED_BYTES)
+    _write(os.path.join(run_dir, f"{name}.tmp"), text, os.O_CREAT | os.O_TRUNC, 0o600)
+
+
+def write_reserved(run_dir: str, name: str, record: dict[str, Any]) -> None:
+    """Write a record, in the space that was reserved for it."""
+    aside = os.path.join(run_dir, f"{name}.tmp")
+    _write(aside, json.dumps(record).encode().ljust(_RESERVED_BYTES), os.O_CREAT, 0o600)
+    os.replace(aside, os.path.join(run_dir, name))
 
 
 def lease_time(lease_s: float | None, renewal: int, now_s: float) -> dict[str, Any]:
     """How long a lease holds, as it stands in its file. ``deadline_s`` (Unix seconds) is for people and for programs
     without the SDK; the SDK times ``lease_s`` by a clock that cannot be set."""
     return {"lease_s": lease_s, "renewal": renewal, "deadline_s": None if lease_s is None else now_s + lease_s}
+
+
+def touch_lease(run_dir: str) -> None:
+    """Renew a lease where there is no room to write it anew: its parts see that the file was touched."""
+    os.utime(os.path.join(run_dir, LEASE))
+
+
+def read_lease(run_dir: str) -> tuple[dict[str, Any], tuple[object, int]]:
+    """The lease, and a mark that changes whenever it is renewed. OSError if it cannot be read now."""
+    path = os.path.join(run_dir, LEASE)
+    lease = read_json(path, raising=True) or {}
+    return lease, (lease.get("renewal"), os.stat(path).st_mtime_ns)
 
 
 def request_stop(run_dir: str) -> None:

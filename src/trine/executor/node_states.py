@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from trine.core.errors import nearest, unknown_name
+from trine.executor.attempt.files import AttemptFiles, Place
+from trine.executor.attempt.spec import LaunchRefused
 from trine.executor.base import Event, JobLease, NodeDrained, NodeInfo, NodeUp
-from trine.executor.local.attempt import Attempt, Place
-from trine.executor.local.launch import LaunchRefused
 
 
 class NodeStates:
@@ -41,7 +41,7 @@ class NodeStates:
             if node not in self._nodes:
                 raise LaunchRefused(f"there is no node {node!r}{nearest(node, self._nodes)}")
             if node in self._cordoned:
-                raise LaunchRefused(f"{node} takes no jobs: {self._cordoned[node]}", host_fault=True)
+                raise LaunchRefused(f"{node} takes no jobs: {self._cordoned[node]}", passing=True)
             if missing := sorted(set(gpus) - self._indices[node]):
                 raise LaunchRefused(f"there is no GPU {missing[0]} on {node}")
             if len(set(gpus)) < len(gpus):
@@ -70,7 +70,7 @@ class NodeStates:
             raise unknown_name("executor", "node", name, self._nodes)
 
 
-def check_holders(lease: JobLease, running: Sequence[Attempt]) -> None:
+def check_holders(lease: JobLease, running: Sequence[AttemptFiles]) -> None:
     """A GPU is given on only after the exit of its holder was seen, and a job runs once at a time.
 
     Two jobs hold the same GPUs only if each was declared to share with the other; a third never joins them. A lease
@@ -80,29 +80,29 @@ def check_holders(lease: JobLease, running: Sequence[Attempt]) -> None:
     holders = [attempt for attempt in running if wanted.intersection(attempt.gpus)]
     for attempt in running:
         if attempt.handle.job_id == lease.job_id:
-            raise LaunchRefused(f"{_name(attempt)} still runs", host_fault=True)
+            raise LaunchRefused(f"{_name(attempt)} still runs", passing=True)
     if len(holders) == 1 and _name_each_other(lease, holders[0]) and set(holders[0].gpus) == wanted:
         return
     if holders:
         node, gpu = _first_held(wanted, holders)
         names = " and ".join(map(_name, holders))
-        raise LaunchRefused(f"GPU {gpu} of {node} is still held by {names}", host_fault=True)
+        raise LaunchRefused(f"GPU {gpu} of {node} is still held by {names}", passing=True)
 
 
-def may_pair(attempt: Attempt, co_runner: str, running: Sequence[Attempt]) -> bool:
+def may_pair(attempt: AttemptFiles, co_runner: str, running: Sequence[AttemptFiles]) -> bool:
     """No job but ``co_runner`` is on the GPUs of the attempt besides itself."""
     mine = set(attempt.gpus)
     others = {other.handle.job_id for other in running if other is not attempt and mine.intersection(other.gpus)}
     return others <= {co_runner}
 
 
-def _name_each_other(lease: JobLease, holder: Attempt) -> bool:
+def _name_each_other(lease: JobLease, holder: AttemptFiles) -> bool:
     return lease.shares_with == holder.handle.job_id and holder.shares_with == lease.job_id
 
 
-def _first_held(wanted: set[Place], holders: Sequence[Attempt]) -> Place:
+def _first_held(wanted: set[Place], holders: Sequence[AttemptFiles]) -> Place:
     return min(wanted.intersection(*(set(holder.gpus) for holder in holders)) or wanted.intersection(holders[0].gpus))
 
 
-def _name(attempt: Attempt) -> str:
+def _name(attempt: AttemptFiles) -> str:
     return f"{attempt.handle.job_id} (epoch {attempt.handle.epoch})"

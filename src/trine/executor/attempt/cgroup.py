@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 
+from trine.executor.attempt.processes import send
 from trine.executor.faults import is_exhausted
-from trine.executor.local.processes import send
 
 ROOT = "/sys/fs/cgroup"
 

@@ -1,6 +1,6 @@
 """Makes a fresh process one rank of a job: checks the lease, sets the environment, drops to the user, runs the
-command. Standard library only; a supervisor calls it after a fork, other engines run
-``python -m trine.executor.local.rank RUN_DIR RANK EPOCH``."""
+command. Standard library only; a part calls it after a fork, and ``python -m trine.executor.attempt.rank RUN_DIR RANK
+EPOCH`` runs one rank in the foreground."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH103, PTH118, PTH120, PTH208
@@ -15,8 +15,8 @@ import time
 import warnings  # noqa: F401 - exec needs it, and the job's user may not be able to read Python's files
 
 from trine.executor.accounts import find_user
-from trine.executor.local import rundir
-from trine.executor.local.processes import die_with_parent
+from trine.executor.attempt import rendezvous, rundir
+from trine.executor.attempt.processes import die_with_parent
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, lease: dict[str, 
     local = [other for other in range(len(ranks)) if ranks[other]["node"] == mine["node"]]
     nodes = list(dict.fromkeys(other["node"] for other in ranks))
     return {
-        "GLOO_SOCKET_IFNAME": "lo",
+        **rendezvous.interface(spec),
         "TRINE_API": spec["api"],
         **(_for_torchrun(spec, mine, nodes) if len(nodes) == len(ranks) else {}),
         **spec["env"],
@@ -48,7 +48,7 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, lease: dict[str, 
         "WORLD_SIZE": str(len(ranks)),
         "LOCAL_WORLD_SIZE": str(len(local)),
         "GROUP_RANK": str(nodes.index(mine["node"])),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": rendezvous.address(spec),
         "MASTER_PORT": str(spec["port"]),
         "TRINE_JOB_ID": spec["job"],
         "TRINE_ATTEMPT": str(spec["epoch"]),
@@ -70,7 +70,7 @@ def _for_torchrun(spec: dict[str, Any], mine: dict[str, Any], nodes: list[str]) 
         "PET_NNODES": str(len(nodes)),
         "PET_NODE_RANK": str(nodes.index(mine["node"])),
         "PET_NPROC_PER_NODE": str(len(mine["gpus"])),
-        "PET_MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_ADDR": rendezvous.address(spec),
         "PET_MASTER_PORT": str(spec["port"]),
         "PET_SHUTDOWN_TIMEOUT": str(-int(-spec["grace_s"] // 1)),  # rounded up: the workers have all of the grace
     }
@@ -126,6 +126,27 @@ def stay_with(parent: int) -> None:
     die_with_parent()
     if os.getppid() != parent:
         raise StaleLease("its supervisor is gone")
+
+
+def log_of(run_dir: str, rank: int) -> str:
+    """Rank 0 writes to the log of the job, the others to one each; later attempts append."""
+    name = rundir.LOG if rank == 0 else f"{rundir.LOG}.{rank}"
+    return os.path.join(os.path.dirname(run_dir), name)
+
+
+def make_log(log: str, user: str | None) -> None:
+    """An empty log that belongs to the user, since many scripts open /dev/stdout again; made once, written as the user.
+
+    The directory is the daemon's: no other user can put anything in the place of the log."""
+    try:
+        made = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return
+    try:
+        if user and os.geteuid() == 0:
+            os.fchown(made, find_user(user).pw_uid, -1)
+    finally:
+        os.close(made)
 
 
 def _redirect(log: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 
 from trine.executor.faults import is_exhausted
 
@@ -30,6 +31,11 @@ def is_same(known: dict[str, Any] | None) -> bool:
     """Whether the process with this identity still runs."""
     now = identity(int(known["pid"])) if known else None
     return now is not None and known is not None and all(known.get(key) == now[key] for key in now)
+
+
+def uptime_s() -> float:
+    """Seconds on a clock that cannot be set, and that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def adopt_orphans() -> None:
@@ -61,6 +67,19 @@ def descendants(root: int) -> list[int]:
     for pid in found:
         found.extend(children.get(pid, ()))
     return found
+
+
+def children(root: int) -> list[int]:
+    """Processes whose parent is ``root`` now."""
+    return [pid for pid, parent in parents().items() if parent == root]
+
+
+def session(pid: int) -> int:
+    """The session of a process, 0 if it is gone."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def marked(marker: str) -> list[int]:

@@ -1,5 +1,5 @@
 """What jobs leave below the state directory: logs, attempts, checkpoints that name no directory of their own. Read and
-removed here on behalf of the daemon; how an attempt gets there is in ``launch``."""
+removed here on behalf of the daemon; how an attempt gets there is in ``state_dir``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
+from trine.executor.attempt import rundir
+from trine.executor.attempt.rank import newest_epoch
+from trine.executor.attempt.removal import remove_tree
+from trine.executor.attempt.state_dir import checkpoint_dir, is_below
 from trine.executor.base import JobLease
-from trine.executor.local import rundir
-from trine.executor.local.launch import checkpoint_dir, is_below
-from trine.executor.local.rank import newest_epoch
-from trine.executor.local.removal import remove_tree
 
 
 class LogFile:
@@ -43,7 +43,7 @@ def open_log_file(path: str | Path) -> LogFile | None:
     return None
 
 
-class LocalStorage:
+class DirectoryStorage:
     """``executor.base.JobStorage`` in ``jobs/`` of a state directory."""
 
     def __init__(self, state_dir: Path) -> None:

@@ -1,0 +1,210 @@
+"""Merges what the parts of an attempt say into one start and one end: ``merged`` for those that have all of it in hand,
+``python -m trine.executor.attempt.leader RUN_DIR -- COMMAND...`` for engines whose parts run elsewhere. The command
+starts all parts (as one ``srun`` does); of the parts themselves only the files are seen. Standard library only."""
+
+# pathlib takes 5 ms to load, and every job pays for it.
+# ruff: noqa: PTH100, PTH118
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from trine.executor.attempt import rundir
+from trine.executor.attempt.part import (
+    CHECKPOINTED_EXIT,
+    KILLED_RC,
+    SIGNALS,
+    parts_of,
+    prepare_process,
+    stop_pending,
+)
+from trine.executor.attempt.processes import identity
+
+TYPE_CHECKING = False  # loading typing would take longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_LOOK_S = 0.1
+_SETTLE_S = 5.0
+"""How long a file that was written on another machine may take to be seen here."""
+_KILL_S = 5.0
+"""How long KILL may take to end all of a part, after its grace."""
+
+
+def unlaunched(reason: str, host: bool) -> dict[str, Any]:
+    """The record of the end of an attempt that never ran."""
+    return {"kind": "unlaunched", "rc": 126, "reason": reason, "host": host}
+
+
+def merged(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[str, Any] | None = None) -> dict[str, Any]:
+    """How an attempt ended, by the ends of all its parts: their ranks' exit codes and what they were asked for.
+
+    ``halt``: the first failure of all, where there are several parts."""
+    graces = [end["grace_s"] for end in ends if end.get("grace_s") is not None]
+    return _verdict(spec, ends, halt) | ({"grace_s": min(graces)} if graces else {})
+
+
+def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[str, Any] | None) -> dict[str, Any]:
+    problems = [end["unlaunched"] for end in ends if end.get("unlaunched")]
+    if problems:
+        # What the job itself got wrong would go wrong again, whatever the machine lacked besides.
+        found = next((problem for problem in problems if not problem["host"]), problems[0])
+        return unlaunched(found["reason"], found["host"])
+    codes = _codes(ends)
+    given_up = halt is not None and halt["rank"] < 0
+    if given_up and not all(code in (0, CHECKPOINTED_EXIT) for code in codes):
+        return {"kind": "lost", "rc": KILLED_RC, "reason": "its engine gave up a part of it"}
+    asked = next((end["asked"] for kind in ("kill", "preempt") for end in ends if end.get("asked") == kind), "")
+    if len(codes) < len(spec["ranks"]):
+        return _end_without_all(codes, asked, halt)
+    if all(code == 0 for code in codes):
+        return {"kind": "done", "rc": 0}
+    fenced = {"reason": "its lease was not renewed in time"} if any(end.get("fenced") for end in ends) else {}
+    if all(code in (0, CHECKPOINTED_EXIT) for code in codes):
+        return {"kind": "preempted", "rc": CHECKPOINTED_EXIT, **fenced}
+    failure = (halt["rank"], halt["rc"]) if halt else next((end["failure"] for end in ends if end.get("failure")), None)
+    if failure is not None:
+        return {"kind": "failed", "rc": failure[1], "reason": _blame(spec, *failure)}
+    forced = next(code for code in codes if code not in (0, CHECKPOINTED_EXIT))
+    if asked == "preempt" or fenced:
+        return {"kind": "preempted", "rc": forced, "killed": any(end.get("killed") for end in ends), **fenced}
+    return {"kind": "failed", "rc": forced, "reason": "killed on request"}
+
+
+def _codes(ends: Sequence[dict[str, Any]]) -> list[int]:
+    """Of all ranks that ran, by rank."""
+    by_rank = {int(rank): int(code) for end in ends for rank, code in end["codes"].items()}
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def _end_without_all(codes: list[int], asked: str, halt: dict[str, Any] | None) -> dict[str, Any]:
+    """Some ranks were never started: the attempt was to stop before all of it ran."""
+    if asked == "kill":
+        return {"kind": "failed", "rc": KILLED_RC, "reason": "killed before it started"}
+    if halt:
+        return {"kind": "failed", "rc": int(halt["rc"]), "reason": f"rank {halt['rank']} ended before all had started"}
+    rc = next((code for code in codes if code not in (0, CHECKPOINTED_EXIT)), CHECKPOINTED_EXIT)
+    return {"kind": "preempted", "rc": rc, "reason": "stopped before it started"}
+
+
+def _blame(spec: dict[str, Any], rank: int, code: int) -> str:
+    return f"rank {rank} of {len(spec['ranks'])} ended with exit code {code}"
+
+
+def conclude(run_dir: str, spec: dict[str, Any], why: str) -> dict[str, Any] | None:
+    """The end of an attempt whose parts nobody starts any more, by their files; ``None`` while a part may still run.
+
+    Parts that have not begun are claimed, so that they never do. Not to be called before their engine has given them
+    up: ``why`` says how, in a few words. OSError if the files cannot be seen."""
+    count = len(parts_of(spec))
+    never = sum(rundir.claim(run_dir, {"revoked": why}, rundir.part_file(index)) for index in range(count))
+    if never == count:
+        return unlaunched(f"none of its parts was started: {why}", host=True)
+    ends = [_read(run_dir, index, "end") for index in range(count)]
+    revoked = [bool((_read(run_dir, index) or {}).get("revoked")) for index in range(count)]
+    if any(end is None and not gone for end, gone in zip(ends, revoked, strict=True)):
+        return None
+    known = [end for end in ends if end is not None]
+    if any(revoked) and not any(end.get("unlaunched") for end in known):
+        known.append({"codes": {}, "unlaunched": {"reason": f"a part was never started: {why}", "host": True}})
+    return merged(spec, known, rundir.read_json(os.path.join(run_dir, rundir.HALT)))
+
+
+def write_end(run_dir: str, end: dict[str, Any]) -> None:
+    """Put the end of the attempt on record: nothing of it is left."""
+    rundir.append_status(run_dir, t=time.time(), ev="exit", **end)
+    rundir.write_exit(run_dir, {**end, "t": time.time(), "step": rundir.last_step(run_dir)})
+
+
+def _read(run_dir: str, index: int, what: str = "") -> dict[str, Any] | None:
+    return rundir.read_json(os.path.join(run_dir, rundir.part_file(index, what)))
+
+
+class Leader:
+    """Follows the parts of one attempt until all have ended, or none of those left can still run."""
+
+    def __init__(self, run_dir: str, spec: dict[str, Any], pid: int) -> None:
+        self.run_dir, self.spec, self.pid = run_dir, spec, pid
+        self.count = len(parts_of(spec))
+        self.started = False
+        self.given_up_s: float | None = None
+        """When the command that starts the parts had ended, on the monotonic clock."""
+        self.code = 0
+
+    def follow(self) -> dict[str, Any]:
+        """The end of the attempt."""
+        while True:
+            number = signal.sigtimedwait(SIGNALS, _LOOK_S)
+            if number is not None and stop_pending_after(number.si_signo):
+                self._pass_on_stop()
+            self._reap()
+            self._look_at_starts()
+            ends = [_read(self.run_dir, index, "end") for index in range(self.count)]
+            if all(end is not None for end in ends):
+                halt = rundir.read_json(os.path.join(self.run_dir, rundir.HALT))
+                return merged(self.spec, [end for end in ends if end is not None], halt)
+            if (end := self._without_command()) is not None:
+                return end
+
+    def _look_at_starts(self) -> None:
+        if not self.started and all(_read(self.run_dir, index, "up") for index in range(self.count)):
+            self.started = True
+            rundir.append_status(self.run_dir, t=time.time(), ev="started")
+
+    def _pass_on_stop(self) -> None:
+        """Somebody ends the attempt through the engine: its parts hear of it by file, once, with all of their grace."""
+        rundir.claim(self.run_dir, {"grace_s": self.spec["grace_s"]}, rundir.STOP)
+
+    def _reap(self) -> None:
+        if self.given_up_s is None and os.waitpid(self.pid, os.WNOHANG)[0]:
+            self.given_up_s = time.monotonic()
+
+    def _without_command(self) -> dict[str, Any] | None:
+        """The command has ended, and not all parts have: wait for their files, then for the end of the lease."""
+        if self.given_up_s is None:
+            return None
+        since_s = time.monotonic() - self.given_up_s
+        if since_s < _SETTLE_S:
+            return None
+        why = "the command that starts its parts has ended"
+        if (end := conclude(self.run_dir, self.spec, why)) is not None:
+            return end
+        rundir.claim(self.run_dir, {"rank": -1, "rc": KILLED_RC}, rundir.HALT)
+        lease_s = (rundir.read_json(os.path.join(self.run_dir, rundir.LEASE)) or {}).get("lease_s")
+        # A part that sees neither this nor any renewal ends itself when the last one it saw is over.
+        if lease_s is None or since_s < lease_s + self.spec["grace_s"] + _KILL_S:
+            return None
+        return {"kind": "lost", "rc": KILLED_RC, "reason": "a part of it was not heard of until its lease was over"}
+
+
+def stop_pending_after(number: int) -> bool:
+    """The signal, or one that waits behind it, asks for a stop."""
+    return number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or bool(stop_pending())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``RUN_DIR -- COMMAND...``: lead the attempt, unless another process does or did."""
+    prepare_process()
+    run_dir, command = os.path.abspath(arguments[0]), list(arguments[2:])
+    spec = rundir.read_json(os.path.join(run_dir, rundir.SPEC)) if rundir.is_own_dir(run_dir) else None
+    me = identity(os.getpid())
+    if spec is None or me is None or not command:
+        print(f"{run_dir}: no lease to run, or no command to start its parts", file=sys.stderr)
+        return 1
+    if rundir.read_json(os.path.join(run_dir, rundir.EXIT)) is not None or not rundir.claim(run_dir, me):
+        return 0
+    try:
+        pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=())
+    except OSError as error:
+        write_end(run_dir, unlaunched(f"cannot be started: {command[0]}: {error.strerror}", host=True))
+        return 0
+    write_end(run_dir, Leader(run_dir, spec, pid).follow())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
