@@ -42,9 +42,10 @@ imports: $(VENV)/.ready-dev
 docs: $(VENV)/.ready
 	$(BIN)/python docs/reference.py
 
-# The pictures of the documentation, in a headless Chromium.
+# The pictures of the documentation; those of pages in a headless Chromium.
 pictures: $(VENV)/.ready
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/page_pictures.py
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

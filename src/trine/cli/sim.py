@@ -155,12 +155,6 @@ def compare(
     cluster: ClusterSpec = "",
     world: WorldDir = "",
     policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
-<<<<<<< HEAD
-    placements: Annotated[str, typer.Option("--placements", metavar="X,Y", help="Placements to compare.")] = "",
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
-    ] = "",
-=======
     placements: Annotated[
         str,
         typer.Option(
@@ -169,8 +163,9 @@ def compare(
             help="Placements to compare.  [default: for each policy the one that goes with it]",
         ),
     ] = "",
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
->>>>>>> main
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
+    ] = "",
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
     round_s: Round = None,
     event_driven: EventDriven = False,
@@ -202,8 +197,7 @@ def compare(
         parse_seeds(seeds or chosen.seeds or "0"),
     )
     if out:
-        title = comparison_title(sweep.policies, sweep.placements, sweep.seeds)
-        replaced = check_out(out, title, overwrite)
+        replaced = check_out(out, comparison_title(sweep.policies, _swept_placements(sweep), sweep.seeds), overwrite)
         require_page()
     with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
         results = run_all(sweep, workers, bar.advance)
@@ -252,9 +246,12 @@ def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
     """What all runs of the sweep share, and what it went through."""
     given = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
     shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
-    placements = list(dict.fromkeys(placement for _, placement in sweep.pairs))
-    swept = {"policies": list(sweep.policies), "placements": placements, "seeds": list(sweep.seeds)}
-    return given | swept | {"settings": shared}
+    names = {"policies": list(sweep.policies), "placements": _swept_placements(sweep)}
+    return given | names | {"seeds": list(sweep.seeds), "settings": shared}
+
+
+def _swept_placements(sweep: Sweep) -> list[str]:
+    return list(dict.fromkeys(placement for _, placement in sweep.pairs))
 
 
 def _seeds_change_nothing(comparison: Comparison) -> bool:

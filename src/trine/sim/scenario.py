@@ -26,12 +26,8 @@ from trine.assembly.settings import (
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
-<<<<<<< HEAD
-from trine.core.result import JobRecord, RunResult, Summary, TimerChange
-=======
 from trine.core.params import build
-from trine.core.result import RunResult, TimerChange
->>>>>>> main
+from trine.core.result import JobRecord, RunResult, Summary, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
