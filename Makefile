@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
+WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 
-.PHONY: run sim test training torch bench lint types imports docs pictures wheel clean
+.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -16,7 +17,7 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto -m "not training"
+	$(BIN)/python -m pytest -n auto -m "not training and not slurm"
 
 # The tests of real, also distributed, training. PyTorch is not needed by trine itself and large, so they stand apart.
 training: torch
@@ -24,6 +25,15 @@ training: torch
 
 torch: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+
+# The tests against a real Slurm, which they start on loopback; they skip, and say how to get it, where there is none.
+slurm: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n 2 -m "slurm and not training" -rs
+
+# The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
+slurm-demo: $(VENV)/.ready-dev
+	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
+	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks

@@ -135,7 +135,9 @@ def rounds_svg(result: RunResult) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif" font-size="13">\n<rect width="100%" height="100%" fill="#ffffff"/>\n'
-        + "\n".join([f'<text x="{LEFT}" y="18">Rounds of {round_s:g} s, max-min-fairness</text>', *rows, *boxes, *marks])
+        + "\n".join(
+            [f'<text x="{LEFT}" y="18">Rounds of {round_s:g} s, max-min-fairness</text>', *rows, *boxes, *marks]
+        )
         + "\n</svg>\n"
     )
 
@@ -144,7 +146,9 @@ def _box(segment: Segment, round_s: float) -> str:
     start, end = segment.start_s / round_s, min(ROUNDS, segment.end_s / round_s)
     x, wide, y = LEFT + start * ROUND_PX, (end - start) * ROUND_PX, 30 + segment.gpus[0] * ROW_PX
     box = f'<rect x="{x:g}" y="{y}" width="{wide - 1:g}" height="{ROW_PX - 6}" fill="{FILLS[segment.job_id]}"/>'
-    label = f'<text x="{x + 5:g}" y="{y + 24}" fill="#ffffff">{segment.job_id if wide >= 58 else segment.job_id[0]}</text>'
+    label = (
+        f'<text x="{x + 5:g}" y="{y + 24}" fill="#ffffff">{segment.job_id if wide >= 58 else segment.job_id[0]}</text>'
+    )
     return box + label
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trine.core.errors import unknown_name
+from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, params_of
 from trine.core.plugins import discover, find
 from trine.parity.flags import Compat
@@ -60,13 +60,14 @@ def placements() -> dict[str, type[Placement]]:
     return discover("trine.placement", Placement)
 
 
-def find_policy(name: str, keys: Collection[str] = ()) -> PolicyEntry:
+def find_policy(name: str, keys: Collection[str] = (), *, prefer_shares: bool = False) -> PolicyEntry:
     """The policy called ``name``, or the one in the file ``name``; ``keys`` are the parameters given for it.
 
-    A name that an ordering and a share policy have in common means the former, unless a key belongs to the latter.
+    A name that an ordering and a share policy have in common means the former, unless ``prefer_shares`` is set or a
+    key belongs to the latter.
     """
-    ordering = ordering_policies()
-    if name.endswith(".py") or (name in ordering and not set(keys).intersection(SHARE_KEYS)):
+    ordering, shares_wanted = ordering_policies(), prefer_shares or bool(set(keys).intersection(SHARE_KEYS))
+    if name.endswith(".py") or (name in ordering and not shares_wanted):
         return PolicyEntry(find("trine.policy", Policy, "policy", name, "--policy"), computes_shares=False)
     shares = share_policies()
     if name in shares:
@@ -88,10 +89,25 @@ def placement_for(policy: str) -> str:
 
 
 def parameters_called(name: str) -> list[dict[str, Param]]:
-    """Parameters of every policy and placement of this name."""
+    """Parameters of every policy and placement of this name, or of the one in the file ``name``."""
+    if name.endswith(".py"):
+        return [params_of(_in_file(name))]
     found = [PolicyEntry(known[name], False).params for known in (ordering_policies(), placements()) if name in known]
     shares = share_policies()
     return [*found, PolicyEntry(shares[name], True).params] if name in shares else found
+
+
+def own_name(name: str) -> str:
+    """What the policy or placement calls itself: ``name``, or the name of the class in the file ``name``."""
+    return str(_in_file(name).name) if name.endswith(".py") else name
+
+
+def _in_file(path: str) -> type[Any]:
+    """The policy in a file, or the placement if it defines none."""
+    try:
+        return find("trine.policy", Policy, "policy", path, "--policy")
+    except InputError:
+        return find("trine.placement", Placement, "placement", path, "--placement")
 
 
 def make_policy(

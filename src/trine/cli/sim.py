@@ -166,7 +166,14 @@ def compare(
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
     ] = "",
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
+    workers: Annotated[
+        str,
+        typer.Option(
+            "--workers",
+            metavar="N|slurm",
+            help="Processes, 0 = all cores; or slurm: the simulations as jobs of that cluster, resumable.",
+        ),
+    ] = "0",
     round_s: Round = None,
     event_driven: EventDriven = False,
     variability: Variability = "",
@@ -181,6 +188,7 @@ def compare(
     """Simulate several policies, placements and seeds side by side: one table, one report."""
     from trine.assembly.registry import DEFAULT_POLICY
     from trine.cli.progress_bar import ProgressBar
+    from trine.cli.workers import workers_of
     from trine.report.compare import Comparison
     from trine.report.files import check_out, comparison_title, write_comparison
     from trine.report.page import require_page
@@ -196,11 +204,12 @@ def compare(
         _different("--placements", placements) or chosen.placements or _names(chosen.placement),
         parse_seeds(seeds or chosen.seeds or "0"),
     )
+    chosen_workers = workers_of(workers, base.values, sweep, out)
     if out:
         replaced = check_out(out, comparison_title(sweep.policies, _swept_placements(sweep), sweep.seeds), overwrite)
         require_page()
     with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
-        results = run_all(sweep, workers, bar.advance)
+        results = run_all(sweep, chosen_workers, bar.advance)
     comparison = Comparison.of(results, _common_settings(sweep, results[0]))
     if len(sweep.seeds) > 1 and _seeds_change_nothing(comparison):
         comparison.notes.append("The trace is fixed and nothing is drawn at random: all seeds give the same runs.")

@@ -173,6 +173,7 @@ class Engine(EngineState):
     def use_model(self, perf: PerfModel) -> None:
         """Decide by another performance model of the same cluster from now on."""
         self.perf = self._planner.perf = perf
+        self.policy.use_model(perf)
         self.placement.use_model(perf)
         self.neighbours.use_model(perf)
         table = self.table

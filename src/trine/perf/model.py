@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal, NamedTuple
 
 from trine.core.cluster import Cluster, Largest, Tier
@@ -100,6 +101,7 @@ class PerfModel:
     _step_s: dict[tuple[str, int, float | None], tuple[float, ...]] = field(default_factory=dict, init=False)
     _next_to: dict[tuple[str, int, float | None, str, int], float] = field(default_factory=dict, init=False)
     _tiers: dict[tuple[str, int | None, int, int], tuple[float, ...]] = field(default_factory=dict, init=False)
+    _typical: dict[tuple[str, int], float] = field(default_factory=dict, init=False, repr=False)
     _largest: dict[int, Largest] = field(default_factory=dict, init=False)
     """By index of the GPU type."""
 
@@ -309,6 +311,16 @@ class PerfModel:
             if gpus_by_type[t] >= job.gpus and step_s[i] != float("inf") and (not wanted or t.lower() in wanted)
         ]
         return tuple(sorted(fits, key=lambda i: step_s[i]))
+
+    def typical_slowdown(self, app_class: str, type_index: int) -> float:
+        """Median slowdown of the chips of a GPU type for a class; 1 where chips are measured against that median."""
+        key = (self.variability.class_of(app_class), type_index)
+        known = self._typical.get(key)
+        if known is None:
+            slowdown, nodes = self.variability.slowdown(app_class), self.cluster.node_of
+            mine = [v for gpu, v in enumerate(slowdown) if self._type_of_node[nodes[gpu]] == type_index]
+            known = self._typical[key] = median(mine)
+        return known
 
     def best_tier(self, gpus: int, type_index: int) -> Tier:
         """The lowest tier at which the GPUs of a type, were all of them free, hold a gang of ``gpus``."""

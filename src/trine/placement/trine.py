@@ -89,7 +89,8 @@ class TrinePlacement(Placement):
         type_index = self._perf.cluster.types.index(pool.gpu_type)
         part = speed.steps_per_s * self._perf.step_s_by_type(job)[type_index]
         chip = f"slowest chip {speed.chip:.2f}" if self._perf.variability.classes else "chips alike"
-        return f"That is {part:.0%} of its best speed on {pool.gpu_type} ({chip}, one {speed.tier.label})."
+        place = "" if len(gpus) == 1 else f", one {speed.tier.label}"
+        return f"That is {part:.0%} of its best speed on {pool.gpu_type} ({chip}{place})."
 
     # -- indices, made when a class or gang is first met ---------------------------------------------------------------
 

@@ -237,6 +237,9 @@ class Policy(ABC):
     def prepare(self, perf: PerfModel) -> None:  # noqa: B027 - most need nothing
         """Called once before the first round, with what a policy may read of the cluster and the speeds of jobs."""
 
+    def use_model(self, perf: PerfModel) -> None:  # noqa: B027 - most read speeds from the view
+        """Jobs turned out faster or slower than was thought: ``perf`` knows, for the same cluster."""
+
     def without_blocking(self) -> None:  # noqa: B027 - most do not block, or may be served out of order as they are
         """The run lets jobs overtake one that does not fit (``strict=false``); called once, before ``prepare``."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from trine.core.params import param
 from trine.core.reason import Trade
+from trine.core.sums import rows_times
 from trine.perf.model import PerfModel
 from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
 from trine.policy.guard import FairShareGuard
@@ -39,7 +40,7 @@ class JobFigures:
         self._types = 0
         self.rows = self._rows
 
-    def of(self, view: View) -> JobFigures:
+    def of(self, view: View, perf: PerfModel) -> JobFigures:
         """The figures of the jobs of ``view``, in its order."""
         types = len(view.gpus_by_type)
         if view.revision != self._revision or types != self._types:
@@ -49,7 +50,7 @@ class JobFigures:
         if len(job_indices) and (job_indices[-1] >= len(self._known) or self._rows.shape[1] != types + 3):
             self._grow(int(job_indices[-1]) + 1, types)
         for job_index in job_indices[~self._known[job_indices]].tolist():
-            self._rows[job_index] = self._row(view, job_index)
+            self._rows[job_index] = self._row(view, perf, job_index)
             self._known[job_index] = True
         self.rows = self._rows[job_indices] if len(job_indices) else np.zeros((0, types + 3))
         return self
@@ -63,16 +64,18 @@ class JobFigures:
             self._known[:] = False
         self._rows, self._known = rows, np.pad(self._known, (0, size - len(self._known)))
 
-    def _row(self, view: View, job_index: int) -> Floats:
+    def _row(self, view: View, perf: PerfModel, job_index: int) -> Floats:
         _, types, step_s = view.of(job_index)
         job, row = view.job_of(job_index), np.zeros(len(view.gpus_by_type) + 3)
-        row[list(types)] = [step_s[types[0]] / step_s[t] for t in types]
+        # On chips as the type has them: where all are slow, those who wait must not expect more than those who run get.
+        row[list(types)] = [step_s[types[0]] / step_s[t] / perf.typical_slowdown(job.app_class, t) for t in types]
         row[-3:] = job.weight, np.inf if job.deadline_s is None else job.deadline_s, view.restart_cost(job)
         return row
 
     @property
     def speed(self) -> Floats:
-        """Speed of each job (row) on median GPUs of each type (column), 1 on its best one; 0 where it cannot run."""
+        """Speed of each job (row) on each type (column) at the best place, over that on the best type with chips of
+        slowdown 1; 0 where it cannot run."""
         return self.rows[:, :-3]
 
     @property
@@ -137,14 +140,18 @@ class Trine(Policy):
 
     def prepare(self, perf: PerfModel) -> None:
         self._types = perf.cluster.types
+        self._perf = perf
+
+    def use_model(self, perf: PerfModel) -> None:
+        self._perf = perf
 
     def finished(self, ended: FinishedJob) -> None:
         self._work.add(ended.work_s)
 
     def rank(self, view: View) -> Selection:
-        figures = self._figures.of(view)
+        figures = self._figures.of(view, self._perf)
         speed = figures.speed
-        mean_speed = speed @ (view.capacity / max(1, int(view.capacity.sum())))
+        mean_speed = rows_times(speed, view.capacity / max(1, int(view.capacity.sum())))
         left_s = self._left_s(view)
         weight = self._weights(view, figures, left_s, mean_speed)
         value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)
@@ -180,7 +187,7 @@ class Trine(Policy):
             # The closer the slack before the deadline comes to the work left, the more the job is worth; a job that is
             # late in any case is worth no more than others, or it would take GPUs from jobs that can still be on time.
             slack = (figures.deadline_s - view.now) / left_s
-            weight = weight * np.where(slack >= 1.0, np.clip(_LATE / slack, 1.0, _LATE), 1.0)
+            weight = weight * np.where(slack >= 1.0, np.clip(_LATE / np.maximum(slack, 1.0), 1.0, _LATE), 1.0)
         return weight
 
     def _effective_speed(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
@@ -248,14 +255,14 @@ class Trine(Policy):
 
     def _in_words(self, over: dict[int, float], first: int, second: int = -1) -> str:
         """What the job offers for a GPU of one type, and of another."""
-        names = [self._types[t] if t < len(self._types) else f"type {t}" for t in range(len(self._prices.by_type))]
+        names = [f"{t} GPU" if t.lower() != "gpu" else "GPU" for t in self._types]
         if over[first] < np.inf:
-            said = f"For a {names[first]} GPU it offers {_times(over[first])} the price at which the type is full"
+            said = f"For a {names[first]} it offers {_times(over[first])} the price at which the type is full"
         else:
-            said = f"There are {names[first]} GPUs for all that want one"
+            said = f"There is a {names[first]} for all that want one"
         if second < 0:
             return f"{said}."
-        return f"{said}, for a {names[second]} GPU " + (
+        return f"{said}, for a {names[second]} " + (
             f"{_times(over[second])} its price." if over[second] < np.inf else "any price: all that want one have it."
         )
 

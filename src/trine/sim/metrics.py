@@ -13,6 +13,8 @@ from trine.sim.recorder import Life, Recorder
 
 _TIMERS_NAMED = 3
 """So many timers are named in the note on their tuning; the others are left out."""
+_DROPPED_NAMED = 5
+"""So many jobs that were given up are named."""
 
 
 def job_record(life: Life, fair_s: float) -> JobRecord:
@@ -58,6 +60,15 @@ def _job_time(life: Life, jct_s: float) -> JobTime | None:
     )
 
 
+def dropped_sentences(recorder: Recorder) -> list[str]:
+    """Jobs that were given up, which ended but did not finish."""
+    dropped = [life.job.id for life in recorder.lives if life.dropped and life.job.tracked]
+    if not dropped:
+        return []
+    named = ", ".join(dropped[:_DROPPED_NAMED]) + (", ..." if len(dropped) > _DROPPED_NAMED else "")
+    return [f"{len(dropped)} jobs were given up with work left ({named}): their times run to that moment."]
+
+
 def summarise(
     recorder: Recorder, records: list[JobRecord], *, rounds: int, cpu_s: float, policy: str, placement: str, seed: int
 ) -> Summary:
@@ -73,7 +84,7 @@ def summarise(
     capacity = recorder.cluster.gpu_count * (last - began)
     return Summary(
         jobs=len(tracked),
-        finished=len(records),
+        finished=sum(not life.dropped for life in tracked),
         jct_mean_s=float(jct.mean()),
         jct_p50_s=float(np.quantile(jct, 0.5)),
         jct_p95_s=float(np.quantile(jct, 0.95)),

@@ -74,6 +74,8 @@ class Life:
     tier: Tier = Tier.GPU
     leg: int = 0
     """Stretches at one speed so far."""
+    dropped: bool = False
+    """Given up before its work was done."""
     moving: bool = False
     """The last stop was part of a move."""
     run: Run | None = None

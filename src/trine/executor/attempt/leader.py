@@ -17,6 +17,7 @@ from trine.executor.attempt.part import (
     CHECKPOINTED_EXIT,
     KILLED_RC,
     SIGNALS,
+    TERMINATED_RC,
     parts_of,
     prepare_process,
     stop_pending,
@@ -69,7 +70,7 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
     failure = (halt["rank"], halt["rc"]) if halt else next((end["failure"] for end in ends if end.get("failure")), None)
     if failure is not None:
         return {"kind": "failed", "rc": failure[1], "reason": _blame(spec, *failure)}
-    forced = next(code for code in codes if code not in (0, CHECKPOINTED_EXIT))
+    forced = _forced(codes)
     if asked == "preempt" or fenced:
         return {"kind": "preempted", "rc": forced, "killed": any(end.get("killed") for end in ends), **fenced}
     return {"kind": "failed", "rc": forced, "reason": "killed on request"}
@@ -89,6 +90,12 @@ def _end_without_all(codes: list[int], asked: str, halt: dict[str, Any] | None) 
         return {"kind": "failed", "rc": int(halt["rc"]), "reason": f"rank {halt['rank']} ended before all had started"}
     rc = next((code for code in codes if code not in (0, CHECKPOINTED_EXIT)), CHECKPOINTED_EXIT)
     return {"kind": "preempted", "rc": rc, "reason": "stopped before it started"}
+
+
+def _forced(codes: list[int]) -> int:
+    """The code of an attempt that was ended: a rank that failed because its peers were gone says less than they do."""
+    left = [code for code in codes if code not in (0, CHECKPOINTED_EXIT)]
+    return next((code for code in left if code == KILLED_RC), next((c for c in left if c == TERMINATED_RC), left[0]))
 
 
 def _blame(spec: dict[str, Any], rank: int, code: int) -> str:
