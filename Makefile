@@ -6,15 +6,15 @@ OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 
-.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs wheel clean
+.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
 	$(BIN)/python examples/run_workload.py --state $(STATE) $(if $(KEEP),--keep)
 
-# The simulator's quickstart: six policies on one workload, with a report.
+# The simulator's quickstart: five policies on one workload, with a report.
 sim: $(VENV)/.ready
-	$(BIN)/trine sim compare --preset quickstart --out $(OUT)
+	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n auto -m "not training and not slurm"
@@ -51,6 +51,11 @@ imports: $(VENV)/.ready-dev
 # The reference pages that are made from the code; a test keeps them up to date.
 docs: $(VENV)/.ready
 	$(BIN)/python docs/reference.py
+
+# The pictures of the documentation; those of pages in a headless Chromium.
+pictures: $(VENV)/.ready
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/page_pictures.py
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

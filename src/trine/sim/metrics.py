@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trine.core.cluster import Tier
 from trine.core.prices import HOUR_S
-from trine.core.result import JobRecord, Summary, TierTime, TimerChange
+from trine.core.result import JobRecord, JobTime, Summary, TierTime, TimerChange
 from trine.sim.recorder import Life, Recorder
 
 _TIMERS_NAMED = 3
@@ -39,6 +39,26 @@ def job_record(life: Life, fair_s: float) -> JobRecord:
         jct_s / life.ideal_s,
         life.comm_gpu_s,
         jct_s / fair_s,
+        _job_time(life, jct_s),
+    )
+
+
+def _job_time(life: Life, jct_s: float) -> JobTime | None:
+    """Where the JCT went; ``None`` if no run of the job was recorded."""
+    if not life.work_s:
+        return None
+    parts_s = life.ideal_work_s + life.type_s + life.chip_s + life.network_s
+    # Where published clocks pass over restores, no more is left for them than the GPUs were held.
+    restart_s = min(life.lost_s, max(0.0, life.held_s - life.work_s))
+    return JobTime(
+        wait_s=jct_s - life.held_s,
+        ideal_s=life.ideal_work_s,
+        type_s=life.type_s,
+        chip_s=life.chip_s,
+        network_s=life.network_s,
+        sharing_s=life.work_s - parts_s,
+        restart_s=restart_s,
+        round_end_s=life.held_s - life.work_s - restart_s,
     )
 
 

@@ -26,10 +26,11 @@ from trine.assembly.settings import (
     resolve,
 )
 from trine.core.cluster import Cluster
+from trine.core.costs import StopCosts
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.core.params import build
-from trine.core.result import RunResult, TimerChange
+from trine.core.result import JobRecord, RunResult, Summary, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
@@ -145,10 +146,12 @@ def run(
     all_notes += metrics.dropped_sentences(recorder)
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
+    all_notes += _free(settings, perf, simulated.engine.costs, summary, records)
     in_effect = _record(scenario, settings)
     times, links = metrics.tier_times(recorder), simulated.link_loads
     loads = [] if links is None else links.samples
-    return RunResult(summary, records, recorder.segments, cluster, in_effect, all_notes, timers, times, loads)
+    shown = replace(cluster, scores={name: tuple(table.slowdown(name)) for name in table.classes})
+    return RunResult(summary, records, recorder.segments, shown, in_effect, all_notes, timers, times, loads)
 
 
 @dataclass(frozen=True)
@@ -383,6 +386,20 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Stop) and decision.trade is not None:
         entry |= decision.trade.figures()
     return entry
+
+
+def _free(
+    settings: Settings, perf: PerfModel, costs: StopCosts, summary: Summary, records: Sequence[JobRecord]
+) -> list[str]:
+    """What happened and cost nothing, which a real cluster would charge for: stops, and gangs that span nodes."""
+    run, notes = settings.run, list[str]()
+    stops = summary.preemptions + summary.migrations
+    if stops and not summary.lost_work_s and costs.by_model is None and not costs.restore_s:
+        notes.append(f"Stops are free: restore_s is 0, so {stops:,} preemptions and migrations cost no time.")
+    spread = any(record.tier in ("rack", "network") for record in records)
+    if spread and perf.network is None and run.locality_penalty == 1 and not (run.rack_penalty or run.class_penalty):
+        notes.append("Spreading is free: locality_penalty is 1, so gangs that span nodes are not slowed down.")
+    return notes
 
 
 def _after_arrivals(settings: Settings, world: World) -> list[str]:

@@ -348,7 +348,7 @@ class World:
             life.start_s = self.now
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s)
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, booked_steps=life.done)
         self._expect_end(job_index, life)
         seen = self._truth is None or self._truth.measured
         rate = (speed if seen else self.engine.speed(job_index)).steps_per_s
