@@ -167,12 +167,12 @@ class Sweep:
     seeds: Sequence[int]
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
+    def pairs(self) -> list[tuple[Choice, Choice]]:
         """Policies with their placements."""
         return [(policy, own) for policy in self.policies for own in self.placements or (placement_for(policy),)]
 
     def scenarios(self) -> list[Scenario]:
-        names = tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+        names = (*self.policies, *(self.placements or map(placement_for, self.policies)))
         return [
             replace(self.base, policy=policy, placement=placement, seed=seed, others=names)
             for policy, placement in self.pairs
