@@ -23,6 +23,7 @@ import pytest
 import trine
 from tests.executor.driving import LONG, Driver, LocalEngine, fill, small_disk, until
 from trine.executor.attempt import state_dir
+from trine.executor.attempt.processes import marked
 from trine.executor.attempt.spec import make_spec
 from trine.executor.attempt.state_dir import StateDir
 from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed
@@ -310,3 +311,15 @@ def test_an_attempt_whose_supervisor_cannot_start_is_over(
     driver.reopen()
     assert driver.end(handle) == told, "started by itself after it was said to have failed"
     assert driver.exited(driver.launch("j", epoch=2, STEPS=1)).kind == "done"
+
+
+def test_processes_of_an_attempt_without_a_directory_are_ended_before_it_counts_as_lost(driver: Driver) -> None:
+    run_dir = driver.state / "jobs" / "gone" / "3"
+    stray = subprocess.Popen(["/bin/sleep", "1000"], env={"TRINE_RUN_DIR": str(run_dir)})
+    try:
+        until(lambda: marked(f"TRINE_RUN_DIR={run_dir}"), "the process")
+        assert not driver.executor.recall(Handle("gone", 3)), "nothing of it runs any more"
+        assert stray.wait(10) == -signal.SIGKILL
+    finally:
+        stray.kill()
+        stray.wait()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trine.core.cluster import Cluster
 from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
     AttemptExited,
@@ -293,7 +294,7 @@ class Site:
     def __post_init__(self) -> None:
         self.cluster = load_cluster(self.gpus)
         self.world = FakeWorld(nodes_of(self.cluster), self.home)
-        self._told = self.cluster
+        self._told = self._on_record = self.cluster
         self.now = 1_000_000.0
         self.daemon: Scheduler | None = None
 
@@ -307,9 +308,8 @@ class Site:
         leases = Leases(900.0)
         if self.cluster is not self._told:  # the test has changed the machines
             self.world.nodes, self._told = [node_info(node) for node in self.cluster.nodes], self.cluster
-        same = is_cluster_of(self.cluster, self.world.nodes)
         setup = Setup(
-            self.cluster if same else cluster_of(self.world.nodes),
+            self._found(),
             self.policy,
             self.placement,
             self.settings,
@@ -324,12 +324,20 @@ class Site:
         await self.daemon.start()
         return self.daemon
 
+    def _found(self) -> Cluster:
+        """The cluster as a start finds it; that on record if the engine cannot be asked."""
+        if self.world.away:
+            return self._on_record
+        same = is_cluster_of(self.cluster, self.world.nodes)
+        return self.cluster if same else cluster_of(self.world.nodes)
+
     async def crash(self) -> None:
         """As SIGKILL: nothing more is written, nobody is told."""
         daemon = self.daemon
         if daemon is None:
             return
         self.daemon, daemon.closing = None, True
+        self._on_record = daemon.controller.state.cluster or self.cluster
         with contextlib.suppress(Exception):
             asyncio.get_running_loop().remove_reader(daemon.executor.fileno())
         for task in daemon._tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -390,3 +391,59 @@ def test_an_engine_that_is_away_later_has_the_nodes_on_record(scripted: Options)
     prepared = prepare(said(scripted, away="no route to host"))
     assert prepared.setup.cluster.nodes == setup.cluster.nodes
     assert [found.name for found in prepared.nodes] == ["n0", "n1"]
+
+
+async def _anything(site: Site, rng: random.Random) -> None:
+    """One thing that may happen to a daemon and its engine."""
+    running = sorted(site.world.running())
+    kind = rng.choice(
+        ["submit", "submit", "tick", "tick", "end", "engine", "engine", "nodes", "nodes", "crash", "cancel"]
+    )
+    if kind == "submit":
+        await submit(site, rng.choice([1, 1, 2]))
+    elif kind == "end" and running:
+        site.world.end(rng.choice(running), *rng.choice([("done", 0), ("failed", 1), ("lost", 137)]))
+    elif kind == "cancel" and running:
+        job = rng.choice(running)
+        if states(site)[job] == "running":
+            await daemon_of(site).cancel(job, OWNER)
+    elif kind == "engine":
+        await (engine_returns(site) if site.world.away else engine_goes(site))
+    elif kind == "nodes" and not site.world.away:
+        await nodes_become(site, *_some_nodes(site, rng))
+    elif kind == "crash":
+        await site.crash()
+        await site.up()
+    await site.tick(after_s=rng.choice([1.0, 60.0, 600.0]))
+
+
+def _some_nodes(site: Site, rng: random.Random) -> list[NodeInfo]:
+    """Some of four nodes, with GPUs that others hold where no job of ours does."""
+    ours = {place for attempt in site.world.running().values() for place in attempt.gpus}
+    nodes = []
+    for name in sorted(rng.sample(["node0", "node1", "node2", "node3"], rng.randint(1, 4))):
+        others = {index for index in range(2) if rng.random() < 0.2 and (name, index) not in ours}
+        gpus = tuple(NodeGpu(index, "gpu", withheld="taken" if index in others else "") for index in range(2))
+        nodes.append(NodeInfo(name, gpus, schedulable=rng.random() < 0.9, up=rng.random() < 0.9))
+    return nodes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_to_the_engine_every_job_ends_once_and_no_gpu_is_held_twice(seed: int, tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        rng = random.Random(seed)
+        await site.up()
+        for _ in range(40):
+            await _anything(site, rng)
+        if site.world.away:
+            await engine_returns(site)
+        await nodes_become(site, *(node(f"node{i}") for i in range(4)))
+        for _ in range(20):
+            for job in sorted(site.world.running()):
+                site.world.end(job)
+            await site.tick(after_s=600.0)
+        left = {job: state for job, state in states(site).items() if state not in ("done", "failed", "cancelled")}
+        assert left == {} and not site.world.running()
+        replayed(site)
+
+    over_crash(tmp_path, script)
