@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LOOK_S = 0.1
+_LEFT_TOGETHER = frozenset({0, CHECKPOINTED_EXIT, TERMINATED_RC})
 _SETTLE_S = 5.0
 """How long a file that was written on another machine may take to be seen here."""
-__LEFT_TOGETHER = frozenset({0, CHECKPOINTED_EXIT, TERMINATED_RC})
-KILL_S = 5.0
+_KILL_S = 5.0
 """How long KILL may take to end all of a part, after its grace."""
 
 
