@@ -97,15 +97,16 @@ def test_what_costs_nothing_is_said(crowd: Path) -> None:
 
 
 def test_a_repetition_replaces_and_says_so_but_nothing_else_is_overwritten(trace: Path, tmp_path: Path) -> None:
-    run = ("run", "--trace", trace, "--cluster", "2x2", "--out", tmp_path / "out")
+    files = ("--trace", trace, "--cluster", "2x2", "--out", tmp_path / "out")
+    run = ("run", *files, "--placement", "packed-sticky", "--policy", "fifo")
     assert "replaced" not in sim(*run).stderr
     before = (tmp_path / "out" / "report.html").read_bytes()
     assert "(fifo with packed-sticky, seed 0) are replaced" in sim(*run).stderr
     assert (tmp_path / "out" / "report.html").read_bytes() == before
     with pytest.raises(InputError, match=r"results of another run \(fifo with packed-sticky, seed 0\).*--overwrite"):
-        sim(*run, "--policy", "las")
+        sim("run", *files, "--policy", "las")
     assert (tmp_path / "out" / "report.html").read_bytes() == before
-    sim(*run, "--policy", "las", "--overwrite")
+    sim("run", *files, "--policy", "las", "--overwrite")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["policy"] == "las"
 
 
