@@ -4,19 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
+WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 
-.PHONY: run sim test training torch bench lint types imports docs notebooks wheel clean
+.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
 	$(BIN)/python examples/run_workload.py --state $(STATE) $(if $(KEEP),--keep)
 
-# The simulator's quickstart: six policies on one workload, with a report.
+# The simulator's quickstart: five policies on one workload, with a report.
 sim: $(VENV)/.ready
-	$(BIN)/trine sim compare --preset quickstart --out $(OUT)
+	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto -m "not training"
+	$(BIN)/python -m pytest -n auto -m "not training and not slurm"
 
 # The tests of real, also distributed, training. PyTorch is not needed by trine itself and large, so they stand apart.
 training: torch
@@ -24,6 +25,15 @@ training: torch
 
 torch: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+
+# The tests against a real Slurm, which they start on loopback; they skip, and say how to get it, where there is none.
+slurm: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n 2 -m "slurm and not training" -rs
+
+# The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
+slurm-demo: $(VENV)/.ready-dev
+	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
+	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks
@@ -45,6 +55,11 @@ docs: $(VENV)/.ready
 # What the cells of the notebooks show, stored in them; a test keeps it up to date.
 notebooks: $(VENV)/.ready
 	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
+
+# The pictures of the documentation; those of pages in a headless Chromium.
+pictures: $(VENV)/.ready
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/page_pictures.py
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

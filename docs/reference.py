@@ -19,6 +19,7 @@ from trine.assembly.registry import ordering_policies, placements, share_policie
 from trine.assembly.settings import GROUPS
 from trine.core.params import Param, params_of
 from trine.core.result import Summary
+from trine.executor import registry
 from trine.experiment.arguments import MoreInputs
 from trine.inputs.job_rules import EXPECTED
 from trine.inputs.job_spec import JobSpec
@@ -48,6 +49,7 @@ def pages() -> dict[str, str]:
         ),
         "view.md": _view(),
         "settings.md": _settings(),
+        "engines.md": _engines(),
         "presets.md": _presets(),
         "jobs.md": _jobs(),
         "api.md": _api(),
@@ -162,6 +164,15 @@ def _settings() -> str:
         "## Quirks of published code\n\nSee [simulate like a published system](../published.md). `compat=authors` turns on "
         f"those of the preset.\n\n{quirks}\n"
     )
+    return "\n".join(parts)
+
+
+def _engines() -> str:
+    lead = "What runs the jobs of `trine up --engine NAME`, set up with `--set engine.KEY=VALUE`. See [engines](../engines.md)."
+    parts = [f"{MADE}# Engines\n\n{lead}\n"]
+    for name in registry.names():
+        owner = type(registry.engine(name, {}))
+        parts.append(f"## {name}\n\n{_one_line(owner.__doc__ or '')}\n{_table(params_of(owner), 'engine.')}")
     return "\n".join(parts)
 
 

@@ -30,11 +30,18 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path("runs/live"), help="state directory of the scheduler")
     parser.add_argument("--keep", action="store_true", help="stay up afterwards")
     parser.add_argument("--files", type=Path, default=HERE / "workload", help="directory of job files")
+    parser.add_argument(
+        "--engine", default="local", help="what runs the jobs: local, or the slurm that SLURM_CONF names"
+    )
     asked = parser.parse_args()
-    real = bool(discover())
     options = ["--round", "3", "--policy", "trine", "--placement", "trine", "--set", "restore_s=2", "--quiet"]
-    options += [] if real else ["--gpus", "2x2"]
-    say(f"Starting `trine up {' '.join(options)}`: {'real' if real else 'four virtual'} GPUs.")
+    options += ["--engine", asked.engine]
+    gpus = "the cluster's"
+    if asked.engine == "local":
+        real = bool(discover())
+        options += [] if real else ["--gpus", "2x2"]
+        gpus = "real" if real else "four virtual"
+    say(f"Starting `trine up {' '.join(options)}`: {gpus} GPUs.")
     daemon = start(asked.state, options)
     try:
         client = Client(state=asked.state)
@@ -115,7 +122,9 @@ def tell_news(explained: Any, told: dict[str, int]) -> None:
     for line in story[told.get(job["id"], 0) :]:
         if line["what"] != "submitted":
             at = time.strftime("%H:%M:%S", time.localtime(line["at_s"]))
-            say(f"{at}  job {job['id']:>2} {job['name']:<9} {line['what']:<13} {line['sentence']}".rstrip())
+            where = ", ".join(part["node"] for part in job["placement"] or ()) if line["what"] == "running" else ""
+            sentence = line["sentence"] or (where and f"on {where}.")
+            say(f"{at}  job {job['id']:>2} {job['name']:<9} {line['what']:<13} {sentence}".rstrip())
     told[job["id"]] = len(story)
 
 

@@ -1,11 +1,16 @@
-"""Fixtures for the whole suite: where the public data lies, if it lies anywhere."""
+"""Fixtures for the whole suite: where the public data lies, if it lies anywhere, and a Slurm where there is one."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.executor.slurm_cluster import SlurmCluster
 
 SHARED = Path(os.environ.get("TRINE_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -26,3 +31,12 @@ def shared_data() -> Path:
 def reference() -> Path:
     """Per-job results of the published systems' own code."""
     return _existing(SHARED / "reference")
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[SlurmCluster]:
+    """A real Slurm of four nodes with two GPUs each, in two racks."""
+    from tests.executor.slurm_cluster import slurm_cluster
+
+    with slurm_cluster(4, 2) as cluster:
+        yield cluster

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
+from tests.executor.slurm_driving import SlurmDriving
 from trine.core.errors import InputError
 from trine.executor import registry
 from trine.executor.base import (
@@ -32,16 +33,21 @@ ENGINES = {
     "local": [
         pytest.param(LocalEngine(cgroups=True), id="local"),
         pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
-    ]
+    ],
+    "slurm": [pytest.param(SlurmDriving(), id="slurm", marks=pytest.mark.slurm)],
 }
 """How each executor of the registry is driven here, with the settings that matter."""
 A, B, C = ("node0", (0,)), ("node1", (1,)), ("node2", (0, 1))
 
 
 @pytest.fixture(params=[each for drivers in ENGINES.values() for each in drivers])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     found: Engine = request.param
-    return found
+    found.prepare(request)
+    try:
+        yield found
+    finally:
+        found.tidy()
 
 
 @pytest.fixture
@@ -58,8 +64,14 @@ def test_every_executor_of_the_registry_is_driven_here() -> None:
     assert registry.DEFAULT in registry.names()
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_an_executor_is_opened_by_its_name_and_runs_a_job(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slurm] if name == "slurm" else []) for name in registry.names()]
+)
+def test_an_executor_is_opened_by_its_name_and_runs_a_job(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "slurm":
+        monkeypatch.setenv("SLURM_CONF", str(request.getfixturevalue("slurm").conf))
     engine = registry.engine(name, {})
     assert engine.name == name
     nodes = engine.find_nodes(load_cluster("2x2"))

@@ -93,6 +93,12 @@ class Engine(Protocol):
 
     shares_gpus: bool
 
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        """Whatever it needs for a test; skips the test where that cannot be had."""
+
+    def tidy(self) -> None:
+        """After a test, when all jobs of its driver have ended."""
+
     def open(self, state: Path) -> Executor:
         """A new executor over what is in ``state``, with nodes node0 to node3 of 2 GPUs each."""
 
@@ -112,13 +118,28 @@ class LocalEngine:
         nodes = virtual_nodes("4x2") if nodes is None else nodes
         return LocalExecutor(state, nodes, cgroups=self.cgroups, progress_s=0.05)
 
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        """This machine is all it needs."""
+
+    def tidy(self) -> None:
+        """The driver has ended all jobs."""
+
     def log(self, state: Path, job_id: str, rank: int) -> str:
-        path = state / "jobs" / job_id / ("log" if rank == 0 else f"log.{rank}")
-        return path.read_text() if path.exists() else ""
+        return job_log(state, job_id, rank)
 
     def leftovers(self, state: Path) -> list[int]:
-        runs = state.glob("jobs/*/[0-9]*")
-        return [pid for run in runs for pid in marked(f"TRINE_RUN_DIR={run}")]
+        return marked_processes(state)
+
+
+def job_log(state: Path, job_id: str, rank: int) -> str:
+    path = state / "jobs" / job_id / ("log" if rank == 0 else f"log.{rank}")
+    return path.read_text() if path.exists() else ""
+
+
+def marked_processes(state: Path) -> list[int]:
+    """Processes of the jobs in a state directory, by what is in their environment."""
+    runs = state.glob("jobs/*/[0-9]*")
+    return [pid for run in runs for pid in marked(f"TRINE_RUN_DIR={run}")]
 
 
 class Driver:

@@ -19,6 +19,7 @@ from trine.profile.gpu_session import MeasurementPlan, SessionFiles, SessionStat
 from trine.profile.measurements import read_records
 from trine.profile.profile_json import load_profile
 from trine.profile.profile_matching import table_for
+from trine.report.profile_page import session_page
 
 SLOWDOWNS = (1.0, 1.0, 1.3)
 
@@ -35,7 +36,7 @@ def measured(
     measuring = open_session(plan_of(machine, repeats), files, resume)
     session = measuring.run(machine, machine.clock, lambda: taken.append(1), lambda: len(taken) == stop_after)
     if session.complete:
-        measuring.finish(session)
+        measuring.finish(session, session_page)
     return session
 
 
@@ -75,6 +76,8 @@ def test_a_session_writes_records_profile_and_page(tmp_path: Path) -> None:
     page = files.page.read_text(encoding="utf-8")
     assert "n0-gpu2" in page
     assert "<script src" not in page
+    assert "How this profile was made" in page
+    assert 'id="class-0"' in page, "drawn by the script of all pages"
     assert sorted(p.name for p in files.page.parent.iterdir()) == [
         "p.html",
         "p.json",

@@ -130,7 +130,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 def test_a_stop_half_way_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
 ) -> None:
-    def interrupted(result: RunResult) -> str:
+    def interrupted(result: RunResult, command: str) -> str:
         raise stop
 
     monkeypatch.setattr(files, "run_page", interrupted)

@@ -30,7 +30,7 @@ def own_part(page: str) -> str:
 
 def test_every_plot_of_the_contract_is_there_with_axis_titles() -> None:
     figures = figures_of(run_page(plausible_run()))
-    assert set(figures) == {"jct-cdf", "wait-cdf", "load", "map", "slowdown"}
+    assert set(figures) == {"jct-cdf", "wait-cdf", "bounded-slowdown-cdf", "load", "map", "slowdown"}
     for figure in figures.values():
         axes = [v for k, v in figure["layout"].items() if k[1:].startswith("axis")]
         assert len(axes) >= 2

@@ -7,12 +7,11 @@ import pytest
 from trine.report.text import (
     count,
     duration,
-    duration_with_interval,
     log_ticks,
     number,
     share,
-    time_unit,
     times,
+    with_bounds,
     with_interval,
 )
 
@@ -59,8 +58,10 @@ def test_the_interval_decides_the_decimals(mean: float, half: float | None, text
 
 
 def test_a_duration_and_its_interval_share_one_unit() -> None:
-    assert duration_with_interval(4320.0, 180.0) == "1.200 ± 0.050 h"
-    assert duration_with_interval(4320.0, 180.0, time_unit(120)) == "72.0 ± 3.0 min"
+    assert with_bounds(1.2, 1.15, 1.25) == "1.200 [1.150, 1.250]"
+    assert with_bounds(28.0, 3.3, 245.0) == "28 [3, 245]", "no more decimals than the nearer end warrants"
+    assert with_bounds(0.0, 0.0, 0.0) == "0"
+    assert with_bounds(12.345, None, None) == "12.3"
 
 
 def test_small_words() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trine.assembly.choices import Choice, class_of, made_anew
-from trine.core.errors import unknown_name
+from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, params_of
 from trine.core.plugins import discover, find
 from trine.parity.flags import Compat
@@ -63,17 +63,18 @@ def placements() -> dict[str, type[Placement]]:
     return discover("trine.placement", Placement)
 
 
-def find_policy(name: Choice, keys: Collection[str] = ()) -> PolicyEntry:
+def find_policy(name: Choice, keys: Collection[str] = (), *, prefer_shares: bool = False) -> PolicyEntry:
     """The policy called ``name``, or the one in the file ``name``; ``keys`` are the parameters given for it.
 
     In place of a name stands a class or an object where the caller has one.
 
-    A name that an ordering and a share policy have in common means the former, unless a key belongs to the latter.
+    A name that an ordering and a share policy have in common means the former, unless ``prefer_shares`` is set or a
+    key belongs to the latter.
     """
     if not isinstance(name, str):
         return _given_policy(name)
-    ordering = ordering_policies()
-    if name.endswith(".py") or (name in ordering and not set(keys).intersection(SHARE_KEYS)):
+    ordering, shares_wanted = ordering_policies(), prefer_shares or bool(set(keys).intersection(SHARE_KEYS))
+    if name.endswith(".py") or (name in ordering and not shares_wanted):
         return PolicyEntry(find("trine.policy", Policy, "policy", name, "--policy"), computes_shares=False)
     shares = share_policies()
     if name in shares:
@@ -104,12 +105,27 @@ def placement_for(policy: Choice) -> str:
 
 
 def parameters_called(name: Choice) -> list[dict[str, Param]]:
-    """Parameters of every policy and placement of this name, or of the class or object given."""
+    """Parameters of every policy and placement of this name, or of the file, class or object given."""
     if not isinstance(name, str):
         return [params_of(name if isinstance(name, type) else type(name))]
+    if name.endswith(".py"):
+        return [params_of(_in_file(name))]
     found = [PolicyEntry(known[name], False).params for known in (ordering_policies(), placements()) if name in known]
     shares = share_policies()
     return [*found, PolicyEntry(shares[name], True).params] if name in shares else found
+
+
+def own_name(name: str) -> str:
+    """What the policy or placement calls itself: ``name``, or the name of the class in the file ``name``."""
+    return str(_in_file(name).name) if name.endswith(".py") else name
+
+
+def _in_file(path: str) -> type[Any]:
+    """The policy in a file, or the placement if it defines none."""
+    try:
+        return find("trine.policy", Policy, "policy", path, "--policy")
+    except InputError:
+        return find("trine.placement", Placement, "placement", path, "--placement")
 
 
 def make_policy(

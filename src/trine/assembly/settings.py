@@ -18,6 +18,7 @@ from trine.assembly.registry import (
     find_policy,
     make_placement,
     make_policy,
+    own_name,
     parameters_called,
 )
 from trine.core.costs import StopCosts
@@ -99,6 +100,12 @@ class RunSettings(WorldSettings):
         None, "NICs of a rack over its uplink; none = as the network states", minimum=1e-6
     )
     congestion: float = param(1.0, "scales NICs and uplinks: 0.1 leaves a tenth of them", minimum=1e-6)
+    policy_kind: str = param(
+        "ordering",
+        "what a name means that a policy of each kind has (fifo): the one that orders jobs, or the one that computes "
+        "shares of GPU types",
+        ("ordering", "shares"),
+    )
     window: str = param(
         "", "measure only the jobs FROM:TO (positions in the trace, TO excluded); the others load the cluster"
     )
@@ -258,11 +265,14 @@ def resolve(
     ``seed`` is that of the run: a policy that draws takes it unless a setting names another.
     """
     policy_name, placement_name = name_of(policy), name_of(placement)
-    entry = find_policy(policy, {key.removeprefix(f"{policy_name}.").removeprefix("policy.") for key in values})
+    keys = {key.removeprefix(f"{policy_name}.").removeprefix("policy.") for key in values}
+    entry = find_policy(policy, keys, prefer_shares=values.get("policy_kind") == "shares")
     placement_type = find_placement(placement)
     known = {group: params_of(owner) for group, owner in GROUPS.items()}
     known |= {"policy": entry.params, "placement": params_of(placement_type)}
-    named = {policy_name: "policy", placement_name: "placement", placement_name.removesuffix(STICKY): "placement"}
+    plain = placement_name.removesuffix(STICKY)
+    named = {placement_name: "placement", plain: "placement", str(placement_type.name): "placement"}
+    named |= {policy_name: "policy", str(entry.policy_type.name): "policy"}
     parts = _Sorted()
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
@@ -317,7 +327,7 @@ def _meant_for(others: tuple[Choice, ...], name: str) -> bool:
         called = name_of(other)
         plain = called.removesuffix(STICKY)
         for params in parameters_called(plain if isinstance(other, str) else other):
-            if name in params or (head in (called, plain) and rest in params):
+            if name in params or (head in (called, plain, own_name(plain)) and rest in params):
                 return True
     return False
 
@@ -337,9 +347,10 @@ def _all_names(known: dict[str, dict[str, Param]]) -> list[str]:
 
 def _compat(values: dict[str, Any], authors: tuple[str, ...]) -> Compat:
     flags: dict[str, bool] = {}
-    if "compat" in values:
-        if values.pop("compat") != "authors":
-            raise InputError(WHERE, "compat without 'authors'", "compat=authors or compat.NAME=true", "compat")
+    chosen = values.pop("compat", "none")
+    if chosen != "none":
+        if chosen != "authors":
+            raise InputError(WHERE, f"{chosen!r}", "compat=authors, compat=none or compat.NAME=true", "compat")
         if not authors:
             raise InputError(
                 WHERE, "compat=authors without a preset that names quirks", "a preset such as pal-sia", "compat"

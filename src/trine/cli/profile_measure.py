@@ -45,7 +45,7 @@ def gpus(
 
     from trine.profile.devices import find_devices
     from trine.profile.gpu_session import RUN_S, MeasurementPlan, SessionFiles, open_session
-    from trine.profile.session_page import require_page
+    from trine.report.profile_page import require_page, session_page
 
     require_page()
     found = find_devices(node or socket.gethostname(), devices)
@@ -57,7 +57,7 @@ def gpus(
         kept = f"{len(session.records)} of {measuring.steps} measurements are in {measuring.files.records}"
         typer.echo(f"trine: interrupted; {kept}, and --resume goes on from there", err=True)
         raise typer.Exit(INTERRUPTED)
-    _report(measuring.finish(session), as_json)
+    _report(measuring.finish(session, session_page), as_json)
 
 
 def _print_notes(found: DeviceChoice) -> None:

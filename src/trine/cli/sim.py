@@ -73,6 +73,9 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting or parameter; may be repeated."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results and report.html there.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what is in --out even if it is of another policy or seed.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Metrics = Annotated[
     str,
@@ -86,6 +89,7 @@ Metrics = Annotated[
 
 @app.command("run")
 def run_one(
+    context: typer.Context,
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
@@ -117,6 +121,7 @@ def run_one(
     sets: Sets = None,
     metrics: Metrics = "",
     out: Out = None,
+    overwrite: Overwrite = False,
     decisions: Annotated[
         Path | None,
         typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason, a JSON line each."),
@@ -127,27 +132,30 @@ def run_one(
     from trine.cli.progress_bar import ProgressBar
     from trine.core.result import Summary
     from trine.experiment.run import run_simulation
-    from trine.report.data_files import check_target
-    from trine.report.files import require_files
+    from trine.experiment.scenarios import make_scenario
+    from trine.report.files import check_out, require_files, run_title
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
     inputs = _inputs(preset, trace, fmt, workload, cluster, world, variability, throughputs, prices, values)
     shown = Summary.chosen(_names(metrics))
     if out:
-        check_target(out)
+        scenario = make_scenario(inputs, policy, placement, seed)
+        replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed), overwrite)
         require_files()
     with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
         done = run_simulation(
             inputs, policy, placement, seed, keep_timeline=out is not None, progress=bar.advance, log=log
         )
     if out:
-        done.save(out)
+        done.save(out, command_line(context))
+        done.notes.extend([replaced] if replaced else [])
     _print_run(done.result, shown, out, as_json)
 
 
 @app.command("compare")
 def compare(
+    context: typer.Context,
     preset: PresetName = "",
     trace: TracePath = "",
     fmt: FormatName = "",
@@ -167,8 +175,17 @@ def compare(
             help="Placements to compare.  [default: for each policy the one that goes with it]",
         ),
     ] = "",
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0..9", help="A range or a list of seeds.")] = "",
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)] = 0,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
+    ] = "",
+    workers: Annotated[
+        str,
+        typer.Option(
+            "--workers",
+            metavar="N|slurm",
+            help="Processes, 0 = all cores; or slurm: the simulations as jobs of that cluster, resumable.",
+        ),
+    ] = "0",
     round_s: Round = None,
     event_driven: EventDriven = False,
     variability: Variability = "",
@@ -178,35 +195,74 @@ def compare(
     sets: Sets = None,
     metrics: Metrics = "",
     out: Out = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
     from trine.cli.progress_bar import ProgressBar
+    from trine.cli.workers import workers_of
     from trine.core.result import Summary
     from trine.experiment.run import run_comparison
-    from trine.experiment.scenarios import parse_seeds
-    from trine.report.data_files import check_target
+    from trine.experiment.scenarios import make_sweep, parse_seeds
+    from trine.report.files import check_out, comparison_title
     from trine.report.page import require_page
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
+    files = (preset, trace, cluster, world, variability, throughputs, prices, *_names(policies), *_names(placements))
+    chosen_workers = workers_of(workers, values, files, out)
     inputs = _inputs(preset, trace, fmt, workload, cluster, world, variability, throughputs, prices, values)
     shown = Summary.chosen(_names(metrics))
+    swept = _names(policies), _names(placements), parse_seeds(seeds) if seeds else ()
     if out:
-        check_target(out)
+        sweep = make_sweep(inputs, *swept)
+        placed = list(dict.fromkeys(placement for _, placement in sweep.pairs))
+        replaced = check_out(out, comparison_title(sweep.policies, placed, sweep.seeds), overwrite)
         require_page()
     with ExitStack() as stack:
         done = run_comparison(
             inputs,
-            _names(policies),
-            _names(placements),
-            parse_seeds(seeds) if seeds else (),
-            workers=workers,
+            *swept,
+            workers=chosen_workers,
             count=lambda runs: stack.enter_context(ProgressBar(runs, "simulating")).advance,
         )
+    comparison = done.compared
+    comparison.notes.extend(_one_seed_note(seeds))
     if out:
-        done.save(out)
-    _print_comparison(done.compared, shown, out, as_json)
+        done.save(out, command_line(context))
+        comparison.notes.extend([replaced] if replaced else [])
+    _print_comparison(comparison, shown, out, as_json)
+
+
+_NOT_OF_THE_RESULT = frozenset({"out", "overwrite", "workers", "as_json", "decisions"})
+"""Options that change where results go, not what they are: left out of the command that a page names."""
+
+
+def command_line(context: typer.Context) -> str:
+    """The command as it was given, for the page: options in the order of the help, so that equal runs name it alike."""
+    import shlex
+
+    words = context.command_path.split()
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name in _NOT_OF_THE_RESULT or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            words.append(option.opts[0])
+            continue
+        for single in value if isinstance(value, list | tuple) else [value]:
+            words += [option.opts[0], str(single)]
+    return shlex.join(words)
+
+
+def _one_seed_note(seeds: str) -> list[str]:
+    """A single number is often meant as how many."""
+    number = seeds.strip()
+    if not number.isdecimal() or int(number) < 2:
+        return []
+    return [f"--seeds {number} is the one seed {number}; {number} seeds are --seeds 0..{int(number) - 1}."]
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -311,7 +367,7 @@ def _selected(values: dict[str, Any], metrics: Sequence[Metric]) -> dict[str, An
 
 
 def _print_comparison(comparison: Comparison, metrics: Sequence[Metric], out: Path | None, as_json: bool) -> None:
-    from trine.report.compare import as_dict, comparison_table
+    from trine.report.compare import as_dict, comparison_table, headline
 
     if as_json:
         import json
@@ -321,6 +377,7 @@ def _print_comparison(comparison: Comparison, metrics: Sequence[Metric], out: Pa
         from trine.cli.tables import print_table
 
         print_table(comparison_table(comparison, metrics))
+        typer.echo(headline(comparison))
     _print_notes(comparison.notes[:5], out)
 
 

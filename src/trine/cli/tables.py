@@ -49,12 +49,30 @@ def print_columns(header: Sequence[str], rows: Rows, right: Iterable[str] = (), 
         console().print(drawn(header, rows, right))
 
 
+_UNBOUNDED = 10_000
+
+
 def print_table(rows: Rows, numbers_from: int = 2) -> None:
-    """A table of figures. The first row is the header; columns from ``numbers_from`` on are aligned to the right."""
+    """A table of figures. The first row is the header; columns from ``numbers_from`` on are aligned to the right.
+
+    Figures are never cut: on a narrow terminal the columns go on in a further table below.
+    """
     output = console()
-    if not output.is_terminal:
-        output.width = 240
-    output.print(_drawn(rows[0], rows[1:], lambda i: {"justify": "right" if i >= numbers_from else "left"}))
+    room = output.width if output.is_terminal else _UNBOUNDED
+    output.width = max(output.width, room)
+    for block in blocks(rows, numbers_from, room):
+        output.print(_drawn(block[0], block[1:], lambda i: {"justify": "right" if i >= numbers_from else "left"}))
+
+
+def blocks(rows: Rows, numbers_from: int, room: int) -> list[Rows]:
+    """The table in parts that are at most ``room`` wide, each with the columns before ``numbers_from``."""
+    widths = [max(width(row[i]) for row in rows) + _GAP for i in range(len(rows[0]))]
+    parts: list[list[int]] = [[]]
+    for i in range(numbers_from, len(rows[0])):
+        if parts[-1] and sum(widths[:numbers_from]) + sum(widths[k] for k in parts[-1]) + widths[i] > room:
+            parts.append([])
+        parts[-1].append(i)
+    return [[[*row[:numbers_from], *(row[i] for i in part)] for row in rows] for part in parts]
 
 
 def terminal_width() -> int:

@@ -13,6 +13,30 @@ SHORT_JOB_S = 10.0
 """Run times below this count as so long in the bounded slowdown: a job of a second that waits for ten is no scandal."""
 
 
+class JobTime(NamedTuple):
+    """Where the completion time of a job went, in seconds: the parts add up to it.
+
+    A part is negative where it gained time, as on a chip that is faster than the median of its type.
+    """
+
+    wait_s: float
+    """Without GPUs."""
+    ideal_s: float
+    """What its steps take on median GPUs of the best type, packed and alone."""
+    type_s: float
+    """More than that on GPUs of a slower type."""
+    chip_s: float
+    """More on slower chips of the type."""
+    network_s: float
+    """More by place and traffic. Where communication hides a slow chip, what is left of both is under the chip."""
+    sharing_s: float
+    """More by another job on the same GPUs."""
+    restart_s: float
+    """With GPUs: restoring, and work that a stop threw away."""
+    round_end_s: float
+    """With GPUs, its work done, until the round ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """One line of ``jobs.csv``. Times in seconds on the trace's clock."""
@@ -37,6 +61,8 @@ class JobRecord:
     """GPU-seconds of communication that compute did not hide. Not in ``jobs.csv``, whose columns are a contract."""
     rho: float = 0.0
     """JCT over the JCT with an equal share of the cluster (and one round); the last column of ``jobs.csv``."""
+    time: JobTime | None = None
+    """Where the JCT went; ``None`` where no GPUs were assigned (``ideal``). Not in ``jobs.csv``."""
 
     @property
     def bounded_slowdown(self) -> float:

@@ -35,6 +35,15 @@ class NodeStates:
         reason = self._cordoned.get(node.name)
         return node if reason is None else replace(node, schedulable=False, reason=reason)
 
+    def update(self, nodes: Sequence[NodeInfo]) -> bool:
+        """All nodes there are now; whether anything of them changed. What is cordoned stays so while it is there."""
+        changed = list(self._nodes.values()) != list(nodes)
+        self._nodes = {node.name: node for node in nodes}
+        self._indices = {node.name: {gpu.index for gpu in node.gpus} for node in nodes}
+        self._cordoned = {name: reason for name, reason in self._cordoned.items() if name in self._nodes}
+        self._undrained &= self._nodes.keys()
+        return changed
+
     def check(self, placement: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Refuse a placement on nodes or GPUs that do not exist or take no jobs."""
         for node, gpus in placement:

@@ -5,7 +5,8 @@ executor is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -15,8 +16,10 @@ from trine.core.cluster import Cluster
 from trine.core.errors import unknown_name
 from trine.executor.base import Capabilities, Executor, NodeInfo, Unreachable
 
-_MODULES = {"local": "trine.executor.local.executor"}
+_MODULES = {"local": "trine.executor.local.executor", "slurm": "trine.executor.slurm.engine"}
 DEFAULT = "local"
+POOLS = {"slurm": "trine.executor.slurm.sweep"}
+"""Engines on whose clusters other work than jobs of the daemon can be done, too: ``--workers`` of a comparison."""
 
 
 class ExecutorFactory(Protocol):
@@ -49,3 +52,8 @@ def engine(name: str, settings: Mapping[str, Any], where: str = "--engine", pref
         raise unknown_name(where, "engine", name, _MODULES)
     found: ExecutorFactory = params.build(import_module(_MODULES[name]).ENGINE, settings, "--set", prefix)
     return found
+
+
+def pool(name: str, settings: Mapping[str, Any]) -> Callable[..., list[Any]]:
+    """``work_through(work, todo, done, directory, inputs)`` on the cluster of an engine with these settings."""
+    return partial(import_module(POOLS[name]).work_through, settings)

@@ -74,9 +74,12 @@ class Simulation:
         """The table of jobs as ``pandas.DataFrame``."""
         return pandas_frame(self.jobs)
 
-    def save(self, folder: str | Path) -> None:
-        """Write ``summary.json``, ``jobs.csv``, ``timeline.parquet`` and ``report.html``, as ``--out`` does."""
-        write_run(self.result, folder)
+    def save(self, folder: str | Path, command: str = "") -> None:
+        """Write ``summary.json``, ``jobs.csv``, ``timeline.parquet`` and ``report.html``, as ``--out`` does.
+
+        ``command`` is named on the page as what made it.
+        """
+        write_run(self.result, folder, command)
 
     @cached_property
     def _page(self) -> str:
@@ -203,9 +206,9 @@ class Comparison:
         """The table of runs as ``pandas.DataFrame``."""
         return pandas_frame(self.runs)
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, command: str = "") -> None:
         """Write ``compare.json``, ``compare.csv`` and ``report.html``, as ``--out`` does; of one point (``at``)."""
-        write_comparison(self._single("save").compared, folder)
+        write_comparison(self._single("save").compared, folder, command)
 
     @cached_property
     def _page(self) -> str:

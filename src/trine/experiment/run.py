@@ -27,7 +27,7 @@ from trine.experiment.arguments import (
 from trine.experiment.results import Comparison, Point, Simulation
 from trine.experiment.scenarios import Inputs, make_scenario, make_sweep
 from trine.report.compare import Comparison as ComparisonOfRuns
-from trine.sim.scenario import DecisionLog, Progress, Sweep, run, run_each
+from trine.sim.scenario import DecisionLog, Progress, Sweep, Workers, run, run_each
 from trine.trace import ImportOptions, Trace
 from trine.trace import load as read_trace
 
@@ -144,7 +144,7 @@ def run_comparison(
     *,
     loads: Sequence[float] = (),
     swept: Mapping[str, Sequence[Any]] | None = None,
-    workers: int = 0,
+    workers: int | Workers = 0,
     count: Callable[[int], Callable[[], None]] | None = None,
 ) -> Comparison:
     """All runs of a sweep, at every load and for every value of the settings that are swept.

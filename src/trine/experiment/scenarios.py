@@ -46,18 +46,17 @@ class Inputs:
 
 
 def make_scenario(inputs: Inputs, policy: Choice = "", placement: Choice = "", seed: int = 0) -> Scenario:
-    """One run; what neither the caller nor the preset names is trine, and the placement that goes with the policy."""
+    """One run; ``trine`` and the placement that goes with a policy where neither caller nor preset names another."""
     preset = inputs.chosen_preset()
-    base = _base(inputs, preset)
-    policy = policy or preset.policy or DEFAULT_POLICY
-    where = placement or preset.placement or placement_for(policy)
-    return replace(base, policy=policy, placement=where, seed=seed)
+    chosen = policy or preset.policy or DEFAULT_POLICY
+    where = placement or preset.placement or placement_for(chosen)
+    return replace(_base(inputs, preset), policy=chosen, placement=where, seed=seed)
 
 
 def make_sweep(inputs: Inputs, policies: Sequence[Choice], placements: Sequence[Choice], seeds: Sequence[int]) -> Sweep:
     """Every policy with every placement and seed; what is empty comes from the preset.
 
-    Without placements, every policy runs with the one that goes with it.
+    Where neither names placements, each policy runs with the one that goes with it.
     """
     preset = inputs.chosen_preset()
     for option, choices in (("--policies", policies), ("--placements", placements)):

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from trine.core.sums import columns_times
 from trine.parity.flags import Compat
 from trine.parity.hsd_ipm import ConeProgram, walk
 from trine.policy.shares.allocation import Allocation, Certificate, allocation, exact, whole_shares
@@ -273,7 +274,7 @@ def _single(rates: Floats) -> Floats:
 def _reached(space: Polytope, shares: Floats) -> float:
     """The smallest throughput; nothing if the shares are more than there is."""
     alone, pairs = np.split(np.clip(shares, 0.0, 1.0), [len(space.rates)])
-    used = space.gang @ alone + space.gang[space.pairs[:, 0]] @ pairs
+    used = columns_times(space.gang, alone) + columns_times(space.gang[space.pairs[:, 0]], pairs)
     time = alone.sum(axis=1)
     np.add.at(time, space.pairs.ravel(), np.repeat(pairs.sum(axis=1), 2))
     if not ((used <= space.capacity * (1 + PROVEN)).all() and (time <= 1 + PROVEN).all()):

@@ -11,7 +11,8 @@ import numpy as np
 
 from trine.engine.planner import PlannerRules
 from trine.parity.flags import Compat
-from trine.perf.bins import Bins, kmeans, outliers
+from trine.parity.seeded_kmeans import seeded_kmeans
+from trine.perf.bins import Bins, outliers
 from trine.placement.base import Placement
 from trine.placement.pm_first import PmFirst
 from trine.policy.view import Floats, RemainingTime, View, remaining_by_work
@@ -23,11 +24,14 @@ def remaining_by_wall_time(view: View) -> Floats:
 
 
 def published_bins(slowdowns: Sequence[float]) -> Bins:
-    """K-means with K = 2 + number of outliers, over all GPUs; score = centre over the median of the centres."""
+    """K-means with K = 2 + number of outliers, over all GPUs; score = centre over the median of the centres.
+
+    By the seeded iteration of the published code, whose local optimum is not always the best.
+    """
     values = np.asarray(slowdowns, dtype=np.float64)
     outlier = outliers(values)
-    labels = kmeans(values, 2 + int(outlier.sum()))
-    centres = np.bincount(labels, values) / np.bincount(labels)
+    clusters = min(2 + int(outlier.sum()), len(np.unique(values)))
+    labels, centres = seeded_kmeans(values, clusters)
     scores = centres / np.median(centres)
     return Bins(tuple(labels.tolist()), tuple(scores.tolist()), tuple(outlier.tolist()))
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trine.core.errors import InputError
+from trine.core.sums import length, product, rows_times, solve_definite
 from trine.perf.throughput import ThroughputTable
 
 Floats = NDArray[np.float64]
@@ -31,29 +32,29 @@ def completed(
     """``values`` with what is not ``known`` filled in, clipped to ``within``; what is known stays as it is.
 
     Alternating ridge regressions on two factors with a normal start, until the product moves by less than
-    ``TOLERANCE`` per entry, as Gavel's estimator does. Raises ``numpy.linalg.LinAlgError`` if the algebra fails.
+    ``TOLERANCE`` per entry, as Gavel's estimator does.
     """
     if known.all():
         return values
     rows, columns = values.shape
     mask, given = known.astype(np.float64), np.where(known, values, 0.0)
     right = rng.standard_normal((columns, rank))
-    product = rng.standard_normal((rows, rank)) @ right.T
+    filled = product(rng.standard_normal((rows, rank)), right.T)
     for _ in range(MOST_PASSES):
         left = _regressed(given, mask, right)
         right = _regressed(given.T, mask.T, left)
-        before, product = product, left @ right.T
-        if float(np.linalg.norm(product - before)) / values.size < TOLERANCE:
+        before, filled = filled, product(left, right.T)
+        if length(filled - before) / values.size < TOLERANCE:
             break
-    return np.where(known, values, np.clip(product, *within))
+    return np.where(known, values, np.clip(filled, *within))
 
 
 def _regressed(given: Floats, mask: Floats, factor: Floats) -> Floats:
     """For every row of ``given`` the ridge regression of its known entries on ``factor``."""
     rank = factor.shape[1]
     squares = (factor[:, :, None] * factor[:, None, :]).reshape(len(factor), -1)
-    gram = (mask @ squares).reshape(len(mask), rank, rank) + RIDGE * np.eye(rank)
-    return np.asarray(np.linalg.solve(gram, (given @ factor)[:, :, None])[:, :, 0], np.float64)
+    gram = product(mask, squares).reshape(len(mask), rank, rank) + RIDGE * np.eye(rank)
+    return solve_definite(gram, product(given, factor))
 
 
 def nearest_row(rows: Floats, row: Floats) -> int | None:
@@ -62,11 +63,11 @@ def nearest_row(rows: Floats, row: Floats) -> int | None:
     The cosine ignores how much a model suffers overall, which a few noisy measurements tell badly, and compares from
     which co-runners it suffers. Rounded, so that rows that differ in the last bits only are equals.
     """
-    length = float(np.linalg.norm(row))
+    own = length(row)
     lengths = np.linalg.norm(rows, axis=1)
-    if length == 0 or not np.isfinite(length) or not lengths.any():
+    if own == 0 or not np.isfinite(own) or not lengths.any():
         return None
-    distance = 1.0 - rows @ row / (np.where(lengths > 0, lengths, np.inf) * length)
+    distance = 1.0 - rows_times(rows, row) / (np.where(lengths > 0, lengths, np.inf) * own)
     return int(np.argmin(np.round(distance, 12)))
 
 

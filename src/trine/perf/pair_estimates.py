@@ -69,10 +69,7 @@ class References:
         known &= rng.random(len(row)) < profiled
         whole = np.vstack([self.slowdowns, np.where(known, row, 0.0)])
         mask = np.vstack([np.ones_like(self.slowdowns, np.bool_), known])
-        try:
-            found = nearest_row(self.slowdowns, completed(whole, mask, rng)[-1]) if known.any() else None
-        except np.linalg.LinAlgError:
-            found = None
+        found = nearest_row(self.slowdowns, completed(whole, mask, rng)[-1]) if known.any() else None
         # Without any measurement, or if the algebra fails, all references are as likely.
         reference = self.models[int(rng.integers(len(self.models))) if found is None else found]
         columns = [(gpu_type, other) for gpu_type in self.types for other in self.models]

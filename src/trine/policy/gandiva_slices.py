@@ -28,7 +28,7 @@ class GandivaSlices(Policy):
     title: ClassVar[str] = "round robin in time slices, with moves that pack"
     paper: ClassVar[str] = "Gandiva (OSDI'18), sections 3.1 and 3.2"
 
-    slice_s: float = param(60.0, "seconds that a turn lasts while others wait", minimum=1e-3)
+    slice_s: float = param(60.0, "seconds that a time slice lasts while others wait", minimum=1e-3)
     pack: bool = param(True, "running gangs move to better GPUs if they gain more than the move costs")
 
     def rank(self, view: View) -> Ranking:

@@ -13,6 +13,7 @@ import numpy as np
 
 from trine.core.params import param
 from trine.core.reason import Trade
+from trine.core.sums import rows_times
 from trine.perf.model import PerfModel
 from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
 from trine.policy.guard import FairShareGuard
@@ -150,7 +151,7 @@ class Trine(Policy):
     def rank(self, view: View) -> Selection:
         figures = self._figures.of(view, self._perf)
         speed = figures.speed
-        mean_speed = speed @ (view.capacity / max(1, int(view.capacity.sum())))
+        mean_speed = rows_times(speed, view.capacity / max(1, int(view.capacity.sum())))
         left_s = self._left_s(view)
         weight = self._weights(view, figures, left_s, mean_speed)
         value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)

@@ -24,7 +24,6 @@ from trine.profile.devices import Device
 from trine.profile.kernels import KERNELS, Kernel
 from trine.profile.measurements import COLUMNS, MeasurementRecord, read_records
 from trine.profile.profile_json import save_profile
-from trine.profile.session_page import session_page
 from trine.profile.variability_profile import build_profile
 
 WARM_UP_S = 0.02
@@ -261,6 +260,10 @@ class SessionResult:
         }
 
 
+SessionPage = Callable[[str, Sequence[ClassEstimate], Sequence[MeasurementRecord]], str]
+"""Makes the page of a session: its title, what was estimated, what was measured."""
+
+
 @dataclass(frozen=True)
 class OpenSession:
     """A session that is open: what is to be measured, and what an earlier attempt has measured already."""
@@ -290,7 +293,7 @@ class OpenSession:
 
         return run_session(self.plan, runner, clock, keep, self.taken, stop)
 
-    def finish(self, session: SessionState) -> SessionResult:
+    def finish(self, session: SessionState, page: SessionPage) -> SessionResult:
         """Estimate, and write the profile and the page."""
         result = SessionResult(self.plan, session, tuple(estimate(session.records)), self.files)
         profile = build_profile(
@@ -298,7 +301,7 @@ class OpenSession:
         )
         save_profile(profile, self.files.profile)
         title = f"Devices of {self.plan.devices[0].node}"
-        write_output(self.files.page, session_page(title, result.estimates, session.records))
+        write_output(self.files.page, page(title, result.estimates, session.records))
         return result
 
 

@@ -33,7 +33,10 @@ _ALIASES = {
     "place": ("place",),
 }
 _SECONDS_PER_UNIT = {"perf_s": 1.0, "perf_ms": 1e-3, "perf": 1e-3}
-"""Columns of times, best first. ``perf`` is that of the published measurements: milliseconds."""
+"""Columns of times, best first. ``perf`` is that of the published measurements, which states no unit (``_unit_s``)."""
+_PERF_UNITS_S = (1e-3, 1.0, 1e-6, 1e-9)
+_RUN_S = (1e-3, 1e3)
+"""Seconds that the median of a class lasts in its right unit."""
 _RUN_COLUMNS = ("run", "at_s", "ts", "job_id", "reps")
 """Columns that distinguish runs: with one of them, two equal rows are one measurement written twice."""
 _A_TIME = "a finite number greater than 0"
@@ -93,6 +96,8 @@ def read_records(path: str | Path, app_class: str = "", column: str = "") -> Mea
     table = CsvTable(str(path), text)
     layout = _CsvColumns.of(table.names, table.where, column)
     kept, duplicates = _without_duplicates(list(table), layout)
+    if layout.perf.lower() == "perf" and not column:
+        layout = replace(layout, seconds_per_unit=_unit_s([row.number(layout.perf, above=0.0) for row in kept]))
     records = [_record(row, layout, app_class) for row in kept]
     if not records:
         raise InputError(str(path), "no measurements", WHAT)
@@ -154,6 +159,16 @@ def _perf_column(names: list[str], where: str, column: str) -> tuple[str, float]
         if name in lower:
             return names[lower.index(name)], seconds
     raise InputError(where, f"no such column{nearest('perf_s', lower)}", WHAT, "perf_s")
+
+
+def _unit_s(times: list[float]) -> float:
+    """Seconds per unit of a column that states none: the first unit in which the median run lasts a plausible time.
+
+    The published files have milliseconds, those of Frontera seconds (training) and nanoseconds (kernels).
+    """
+    middle = median(times) if times else 1.0
+    low_s, high_s = _RUN_S
+    return next((unit for unit in _PERF_UNITS_S if low_s <= middle * unit < high_s), _PERF_UNITS_S[0])
 
 
 def _without_duplicates(rows: list[Row], layout: _CsvColumns) -> tuple[list[Row], int]:

@@ -22,7 +22,8 @@ SLOW, NOISY, FEW = "slow", "noisy", "few"
 FLAGS = (SLOW, NOISY, FEW)
 
 MIN_RUNS = 3
-"""With fewer runs a GPU is flagged ``few``, and never ``slow``: one bad run would do."""
+"""With fewer runs a GPU is flagged ``few``, and not ``slow``: one bad run would do. Where every GPU of a class has a
+single record, as in files that hold one summary per GPU, nothing better is known: then both are said."""
 SLOW_MARGIN = 0.05
 SLOW_SPREADS = 3.0
 """Slow is more than 3 robust standard deviations of the GPUs above the median, and at least 5 %."""
@@ -182,7 +183,11 @@ def _flags(relative: list[float], figures: ClassFigures) -> tuple[str, ...]:
     slow_runs = sum(v >= figures.slow_from for v in relative)
     one_off = middle * (1.0 + max(ONE_OFF_MARGIN, ONE_OFF_SPREADS * figures.noise))
     few = len(relative) < MIN_RUNS
-    slow = not few and middle >= figures.slow_from and slow_runs >= SLOW_SHARE * len(relative)
+    slow = (
+        (not few or figures.records == figures.gpus)
+        and middle >= figures.slow_from
+        and slow_runs >= SLOW_SHARE * len(relative)
+    )
     noisy = any(v > one_off for v in relative)
     return tuple(flag for flag, holds in zip(FLAGS, (slow, noisy, few), strict=True) if holds)
 

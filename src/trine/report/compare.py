@@ -1,22 +1,23 @@
-"""Several policies and placements side by side: means over seeds with intervals, paired differences, a table as text.
+"""Several policies and placements side by side: means over seeds with intervals, paired differences, the headline, a
+table as text. The page is in ``compare_page``, writing in ``files``.
 
-Statistics only; the page is in ``compare_page``, writing in ``files``. Intervals are 95 % and use Student's t over the
-seeds.
+Intervals are 95 % over the seeds. Those of figures that cannot be negative are Student's on the logarithm of the mean:
+never below zero, and wide where few seeds are skewed; those of differences are plain Student's (design record 18).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any
 
 from trine.core.result import Metric, RunResult, Summary, flat_results
-from trine.report.text import MISSING, duration_with_interval, median, time_unit, with_interval
+from trine.report.text import count, duration, median, share, time_unit, with_bounds
 
 CONFIDENCE = 0.95
 BEST_MARK = " *"
-_FAR_APART = 200.0
 
 Contender = tuple[str, str]
 """Policy and placement."""
@@ -48,6 +49,8 @@ class Comparison:
     runs: dict[Contender, RunResult] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    never_short: bool = False
+    """In no run did a job wait for GPUs: each started in the first round after its submission and was never stopped."""
 
     @classmethod
     def of(cls, results: Iterable[RunResult], settings: dict[str, Any] | None = None) -> Comparison:
@@ -55,11 +58,13 @@ class Comparison:
         rows: list[ComparisonRow] = []
         runs: dict[Contender, RunResult] = {}
         notes: dict[str, None] = {}
+        never_short = True
         for result in results:
             rows.append(ComparisonRow.of(result.summary))
             runs.setdefault((result.summary.policy, result.summary.placement), result)
             notes |= dict.fromkeys(result.notes)
-        return cls(rows, runs, settings or {}, list(notes))
+            never_short = never_short and _never_short(result)
+        return cls(rows, runs, settings or {}, list(notes), never_short and bool(rows))
 
     @property
     def contenders(self) -> list[Contender]:
@@ -69,6 +74,14 @@ class Comparison:
         return [r for r in self.rows if (r.policy, r.placement) == contender]
 
 
+def _never_short(result: RunResult) -> bool:
+    """Every job started in the first round after its submission; in event-driven mode at once."""
+    settings = result.settings.get("settings", {}).get("run", {})
+    longest_s = 0.0 if settings.get("event_driven") else float(settings.get("round_s", 0.0))
+    stops = result.summary.preemptions + result.summary.migrations
+    return not stops and all(job.wait_s <= longest_s * (1 + 1e-9) for job in result.jobs)
+
+
 COMPARED = tuple(metric for metric in Summary.metrics() if metric.column)
 METRICS = tuple(metric for metric in COMPARED if not metric.optional)
 """Compared in any case; the optional ones only where a run has them."""
@@ -76,19 +89,32 @@ METRICS = tuple(metric for metric in COMPARED if not metric.optional)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds; ``half`` is half the width of its interval, ``None`` with fewer than two values."""
+    """A mean over seeds; ``half`` is half the width of Student's interval, ``None`` with fewer than two values."""
 
     mean: float
     half: float | None
     values: tuple[float, ...] = ()
+    positive: bool = False
+    """Of a figure that cannot be negative: the interval is that of the logarithm, ``mean`` times or over a factor."""
+    at_most: float = math.inf
+    """No value can be larger, nor the interval reach further."""
 
     @property
     def low(self) -> float | None:
-        return None if self.half is None else self.mean - self.half
+        if self.half is None:
+            return None
+        return self.mean * math.exp(-self.half / self.mean) if self._on_logs else self.mean - self.half
 
     @property
     def high(self) -> float | None:
-        return None if self.half is None else self.mean + self.half
+        if self.half is None:
+            return None
+        high = self.mean * math.exp(self.half / self.mean) if self._on_logs else self.mean + self.half
+        return min(high, self.at_most)
+
+    @property
+    def _on_logs(self) -> bool:
+        return self.positive and self.mean > 0
 
     @property
     def excludes_zero(self) -> bool:
@@ -96,7 +122,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and half interval of ``values``; those that are no numbers are left out."""
+    """Mean and half of Student's interval of ``values``; those that are no numbers are left out."""
     known = tuple(float(v) for v in values if math.isfinite(v))
     n = len(known)
     if n == 0:
@@ -122,7 +148,8 @@ def value_of(row: ComparisonRow, metric: Metric) -> float:
 
 
 def metric_estimate(comparison: Comparison, contender: Contender, metric: Metric) -> Estimate:
-    return estimate([value_of(r, metric) for r in comparison.rows_of(contender)])
+    found = estimate([value_of(r, metric) for r in comparison.rows_of(contender)])
+    return replace(found, positive=True, at_most=1.0 if metric.kind == "share" else math.inf)
 
 
 def paired_difference(comparison: Comparison, contender: Contender, metric: Metric) -> Estimate | None:
@@ -148,21 +175,34 @@ def best(estimates: Sequence[Estimate], metric: Metric) -> set[int]:
     return {i for i, e in enumerate(estimates) if e.mean == goal}
 
 
-def formatter(estimates: Sequence[Estimate], metric: Metric) -> Callable[[Estimate], str]:
-    """How to write the values of one column: in one unit, to compare at a glance, unless they lie far apart."""
+@dataclass(frozen=True, slots=True)
+class ColumnUnit:
+    """The one unit of a column or an axis: what a value is divided by, its symbol and its plural."""
+
+    scale: float
+    symbol: str
+    plural: str
+
+    def write(self, e: Estimate) -> str:
+        """Mean and interval in this unit, without its name: ``12.3 [9.8, 15.4]``."""
+        low, high = (None if end is None else end / self.scale for end in (e.low, e.high))
+        return with_bounds(e.mean / self.scale, low, high)
+
+    def after(self, text: str) -> str:
+        """``text`` with the unit behind it."""
+        return f"{text} {self.symbol}".rstrip()
+
+
+def column_unit(estimates: Sequence[Estimate], metric: Metric) -> ColumnUnit:
+    """The unit that suits the middle value: one for the whole column, so that its numbers can be compared."""
     if metric.kind == "duration":
-        means = [abs(e.mean) for e in estimates if math.isfinite(e.mean)]
-        far_apart = max(means, default=0.0) > _FAR_APART * min(means, default=0.0)
-        unit = None if far_apart else time_unit(median(means))
-        return lambda e: duration_with_interval(e.mean, e.half, unit)
-    if metric.kind == "share":
-        return _percent
-    return lambda e: with_interval(e.mean, e.half)
+        unit = time_unit(median(abs(e.mean) for e in estimates))
+        return ColumnUnit(unit.seconds, unit.symbol, unit.plural)
+    return ColumnUnit(0.01, "%", "%") if metric.kind == "share" else ColumnUnit(1.0, "", "number")
 
 
-def _percent(e: Estimate) -> str:
-    text = with_interval(100 * e.mean, None if e.half is None else 100 * e.half)
-    return text if text == MISSING else f"{text} %"
+def column_title(title: str, unit: ColumnUnit) -> str:
+    return f"{title} ({unit.symbol})" if unit.symbol else title
 
 
 def columns_of(comparison: Comparison) -> dict[Metric, str]:
@@ -191,18 +231,84 @@ def comparison_table(comparison: Comparison, metrics: Sequence[Metric] = ()) -> 
     """
     contenders = comparison.contenders
     titles = chosen_columns(comparison, metrics) if metrics else columns_of(comparison)
-    columns = []
+    columns, headers = [], list[str]()
     for metric in titles:
         estimates = [metric_estimate(comparison, c, metric) for c in contenders]
         # Hours on one type or another are neither good nor bad.
-        write, winners = formatter(estimates, metric), set[int]() if metric.by_type else best(estimates, metric)
-        columns.append([write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
-    header = ("policy", "placement", "seeds", *titles.values())
+        unit, winners = column_unit(estimates, metric), set[int]() if metric.by_type else best(estimates, metric)
+        headers.append(column_title(titles[metric], unit))
+        columns.append([unit.write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
+    header = ("policy", "placement", "seeds", *headers)
     lines = [
-        (*contender, str(len(comparison.rows_of(contender))), *(column[i] for column in columns))
+        (*map(label, contender), str(len(comparison.rows_of(contender))), *(column[i] for column in columns))
         for i, contender in enumerate(contenders)
     ]
     return [header, *lines]
+
+
+# -- names and the headline --------------------------------------------------------------------------------------------
+
+
+def label(name: str) -> str:
+    """What a policy or placement is called where people read: a file of one's own by its name, not by its path."""
+    return PurePath(name).stem if name.endswith(".py") else name
+
+
+def name_of(contender: Contender) -> str:
+    return f"{label(contender[0])}/{label(contender[1])}"
+
+
+def names_of(comparison: Comparison) -> dict[Contender, str]:
+    """Short where they can be: what all contenders have in common is not repeated."""
+    contenders = comparison.contenders
+    for part, other in ((0, 1), (1, 0)):
+        names = [label(c[part]) for c in contenders]
+        if len(contenders) > 1 and len({c[other] for c in contenders}) == 1 and len(set(names)) == len(names):
+            return dict(zip(contenders, names, strict=True))
+    full = [name_of(c) for c in contenders]
+    if len(set(full)) < len(full):  # two files of one name: the paths tell them apart
+        full = ["/".join(c) for c in contenders]
+    return dict(zip(contenders, full, strict=True))
+
+
+def headline(comparison: Comparison) -> str:
+    """The combination with the shortest mean completion time, and by how much; or that there is no difference."""
+    contenders, metric, names = comparison.contenders, METRICS[0], names_of(comparison)
+    means = [metric_estimate(comparison, c, metric).mean for c in contenders]
+    known = [(m, i) for i, m in enumerate(means) if math.isfinite(m)]
+    if len(contenders) == 1 or not known:
+        return f"Comparison: {name_of(contenders[0])}"
+    if no_difference(comparison):
+        return _no_difference_sentence(comparison)
+    mean, winner = min(known)
+    equal = [names[contenders[i]] for m, i in known if m == mean]
+    if len(equal) > 1:
+        return f"{' and '.join(equal)} have the same mean completion time, {duration(mean)}, the shortest"
+    head = f"{names[contenders[winner]]} has the shortest mean completion time, {duration(mean)}"
+    if winner == 0 or not means[0] > 0:
+        return head
+    difference = paired_difference(comparison, contenders[winner], metric)
+    unsure = difference is not None and difference.half is not None and not difference.excludes_zero
+    doubt = ", which may be chance" if unsure else ""
+    return f"{head}: {share(1 - mean / means[0])} below {names[contenders[0]]}{doubt}"
+
+
+def no_difference(comparison: Comparison) -> bool:
+    """All combinations have the same figures, seed by seed."""
+    metrics = columns_of(comparison)
+    seen = [
+        {tuple(sorted((r.seed, r.results[m.key]) for r in comparison.rows_of(c))) for c in comparison.contenders}
+        for m in metrics
+    ]
+    return len(comparison.contenders) > 1 and all(len(values) == 1 for values in seen)
+
+
+def _no_difference_sentence(comparison: Comparison) -> str:
+    used = [float(row.results["utilization"]) for row in comparison.rows]
+    jobs = f"the {count(len(comparison.contenders), 'combination')} give the same results"
+    if not comparison.never_short:
+        return f"No difference: {jobs}"
+    return f"No difference: GPUs were never short ({share(sum(used) / len(used))} of their time was used); {jobs}"
 
 
 def as_dict(comparison: Comparison, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
@@ -215,6 +321,7 @@ def as_dict(comparison: Comparison, metrics: Sequence[Metric] = ()) -> dict[str,
         "confidence": CONFIDENCE,
         "baseline": _names(comparison.contenders[0]),
         "means": [_means(comparison, c, compared) for c in comparison.contenders],
+        "headline": headline(comparison),
         "differences": [_differences(comparison, c, compared) for c in comparison.contenders[1:]],
         "runs": [{**r.results, "policy": r.policy, "placement": r.placement, "seed": r.seed} for r in comparison.rows],
         "settings": comparison.settings,

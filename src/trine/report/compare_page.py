@@ -1,4 +1,5 @@
-"""The page of a comparison: a table, dot plots with intervals, differences to the baseline, distributions, maps."""
+"""The page of a comparison: a table, dot plots with intervals, differences to the baseline, distributions, where job
+time went, Gantt charts, and how the page was made."""
 
 from __future__ import annotations
 
@@ -7,80 +8,59 @@ from collections.abc import Callable
 from typing import Any
 
 from trine.core.result import Metric, RunResult
-from trine.report import figures, page, series
+from trine.report import breakdown, figures, gantt, page, provenance, series
 from trine.report.compare import (
     METRICS,
     Comparison,
     Contender,
     Estimate,
     best,
+    column_title,
+    column_unit,
     columns_of,
-    formatter,
+    headline,
+    label,
     metric_estimate,
+    name_of,
+    names_of,
     paired_difference,
 )
 from trine.report.occupancy import MAX_CELLS
 from trine.report.page import Cell
-from trine.report.text import count, duration, median, share, time_unit
+from trine.report.text import count, duration, times
 
 DOT_METRICS = tuple(m for m in METRICS if m.key != "jct_p50_s")
 MAX_VIEWS = 16
 """Policies whose load and map are embedded; more would make the file too large to mail."""
 MAX_CURVES = 12
+FAR_APART = 15.0
+"""Means that differ by more than this factor stand on a logarithmic axis."""
 
 
-def compare_page(comparison: Comparison) -> str:
-    """``report.html`` of a comparison."""
+def compare_page(comparison: Comparison, command: str = "") -> str:
+    """``report.html`` of a comparison that ``command`` made."""
     contenders = comparison.contenders
     body = [
-        page.notes([*_warnings(comparison), *comparison.notes]),
+        page.notes(_warnings(comparison), comparison.notes),
         _table(comparison),
         _dots(comparison),
         _differences(comparison),
+        _breakdown(comparison),
         _distributions(comparison),
+        _fairness(comparison),
         _views(comparison),
+        _types(comparison),
         _slowdown(comparison),
-        page.section("Settings of this comparison", page.settings_table(comparison.settings)),
+        provenance.section("comparison", comparison.settings, command),
     ]
     seeds = len({r.seed for r in comparison.rows})
     lead = f"{count(len(contenders), 'combination')} of policy and placement, {count(seeds, 'seed')}"
-    return page.page(_title(comparison), f"{lead}{_cluster(comparison)}", body)
+    return page.page(headline(comparison), f"{lead}{_cluster(comparison)}", body)
 
 
 def _cluster(comparison: Comparison) -> str:
     described = {run.cluster.describe() for run in comparison.runs.values()}
     return f"; {described.pop()}" if len(described) == 1 else ""
-
-
-def name_of(contender: Contender) -> str:
-    return f"{contender[0]}/{contender[1]}"
-
-
-def names_of(comparison: Comparison) -> dict[Contender, str]:
-    """Short where they can be: what all contenders have in common is not repeated."""
-    contenders = comparison.contenders
-    if len(contenders) > 1 and len({p for _, p in contenders}) == 1:
-        return {c: c[0] for c in contenders}
-    if len(contenders) > 1 and len({p for p, _ in contenders}) == 1:
-        return {c: c[1] for c in contenders}
-    return {c: name_of(c) for c in contenders}
-
-
-def _title(comparison: Comparison) -> str:
-    """The combination with the shortest mean completion time, and by how much against the baseline."""
-    contenders, metric = comparison.contenders, METRICS[0]
-    means = [metric_estimate(comparison, c, metric).mean for c in contenders]
-    known = [(m, i) for i, m in enumerate(means) if math.isfinite(m)]
-    if len(contenders) == 1 or not known:
-        return f"Comparison: {name_of(contenders[0])}"
-    mean, winner = min(known)
-    head = f"{name_of(contenders[winner])} has the shortest mean completion time, {duration(mean)}"
-    if winner == 0 or not means[0] > 0:
-        return head
-    difference = paired_difference(comparison, contenders[winner], metric)
-    unsure = difference is not None and difference.half is not None and not difference.excludes_zero
-    doubt = ", which may be chance" if unsure else ""
-    return f"{head}: {share(1 - mean / means[0])} below {name_of(contenders[0])}{doubt}"
 
 
 def _warnings(comparison: Comparison) -> list[str]:
@@ -104,26 +84,33 @@ def _unfinished(comparison: Comparison) -> str:
 
 def _table(comparison: Comparison) -> str:
     contenders, titles = comparison.contenders, columns_of(comparison)
-    columns = [_column(comparison, metric) for metric in titles]
-    header = [Cell("policy", False), Cell("placement", False), Cell("seeds"), *(Cell(t) for t in titles.values())]
+    columns = [_column(comparison, metric, title) for metric, title in titles.items()]
+    header = [Cell("policy", False), Cell("placement", False), Cell("seeds"), *(head for head, _ in columns)]
     rows = [
         [
-            Cell(c[0], False),
-            Cell(c[1], False),
+            *(Cell(label(name), False) for name in c),
             Cell(str(len(comparison.rows_of(c)))),
-            *(column[i] for column in columns),
+            *(cells[i] for _, cells in columns),
         ]
         for i, c in enumerate(contenders)
     ]
     with_intervals = any(len(comparison.rows_of(c)) > 1 for c in contenders)
-    caption = "Means over seeds ± 95 % confidence interval (Student t)." if with_intervals else "One run each."
+    caption = (
+        "Means over seeds [95 % confidence interval, Student's t on the logarithm]."
+        if with_intervals
+        else "One run each."
+    )
     return page.section("Results", page.table(header, rows), caption=f"{caption} The best of each column is bold.")
 
 
-def _column(comparison: Comparison, metric: Metric) -> list[Cell]:
+def _column(comparison: Comparison, metric: Metric, title: str) -> tuple[Cell, list[Cell]]:
     estimates = [metric_estimate(comparison, c, metric) for c in comparison.contenders]
-    write, winners = formatter(estimates, metric), best(estimates, metric)
-    return [Cell(write(e), best=i in winners) for i, e in enumerate(estimates)]
+    unit, winners = column_unit(estimates, metric), best(estimates, metric)
+    cells = []
+    for i, e in enumerate(estimates):
+        mean, bracket, interval = unit.write(e).partition("[")
+        cells.append(Cell(mean.strip(), best=i in winners, detail=bracket + interval))
+    return Cell(column_title(title, unit)), cells
 
 
 def _dots(comparison: Comparison) -> str:
@@ -138,12 +125,12 @@ def _dots(comparison: Comparison) -> str:
 
 def _dot_title(found: list[tuple[str, Estimate]], metric: Metric) -> str:
     estimates = [e for _, e in found]
-    winners, write = best(estimates, metric), formatter(estimates, metric)
+    winners, unit = best(estimates, metric), column_unit(estimates, metric)
     if len(winners) != 1:
         return metric.title
     winner = winners.pop()
     side = "highest" if metric.more_is_better else "lowest"
-    return f"{metric.title}: {side} with {found[winner][0]}, {write(estimates[winner])}"
+    return f"{metric.title}: {side} with {found[winner][0]}, {unit.after(unit.write(estimates[winner]))}"
 
 
 def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False) -> dict[str, Any]:
@@ -151,21 +138,22 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
 
     ``reference`` is for differences to a baseline: zero is marked, and the baseline's colour is left out.
     """
-    scale, unit = _scale([e for _, e in found], metric)
+    unit = column_unit([e for _, e in found], metric)
     data = []
     for i, (name, e) in enumerate(found, start=int(reference)):
-        label, colour = figures.plotly_text(name), figures.line_colour(i)
-        runs = {"x": [v / scale for v in e.values], "y": [label] * len(e.values)}
-        hover = f"{label}, one run: %{{x:.4~r}}<extra></extra>"
+        shown, colour = figures.plotly_text(name), figures.line_colour(i)
+        runs = {"x": [v / unit.scale for v in e.values], "y": [shown] * len(e.values)}
+        hover = f"{shown}, one run: %{{x:.4~r}}<extra></extra>"
         small = {"color": colour, "size": 5, "opacity": 0.35}
         data.append({"type": "scatter", "mode": "markers", "marker": small, "hovertemplate": hover, **runs})
-        data.append(_mean_dot(label, e, scale, colour))
+        data.append(_mean_dot(shown, e, unit.scale, colour))
     direction = "more is better" if metric.more_is_better else "less is better"
     title = "Difference" if reference else metric.title
-    line = {"zerolinecolor": "@muted"} if reference else {}
+    line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _reach(found, unit.scale)
+    words = [word for word in (unit.plural, "log scale" if line.get("type") == "log" else "", direction) if word]
     layout = {
         "height": 96 + 26 * len(found),
-        "xaxis": figures.axis(f"{title} ({', '.join(p for p in (unit, direction) if p)})", rangemode="tozero", **line),
+        "xaxis": figures.axis(f"{title} ({', '.join(words)})", **line),
         "yaxis": figures.axis("Policy, placement", autorange="reversed", type="category", showgrid=False),
         "showlegend": False,
         "hovermode": "closest",
@@ -173,24 +161,33 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     return {"data": data, "layout": layout}
 
 
-def _mean_dot(label: str, e: Estimate, scale: float, colour: str) -> dict[str, Any]:
-    bars = {"type": "data", "array": [0 if e.half is None else e.half / scale], "color": colour, "thickness": 2}
+def _reach(found: list[tuple[str, Estimate]], scale: float) -> dict[str, Any]:
+    """From zero to the largest run or end of an interval, but at most to twice the largest run: two skewed seeds have
+    an interval without bound, beside which nothing else could be seen. Logarithmic where means lie far apart."""
+    values = [v / scale for _, e in found for v in e.values]
+    ends = [end / scale for _, e in found for end in (e.low, e.high) if end is not None]
+    if not values or max(values) <= 0:
+        return {"rangemode": "tozero"}
+    highest = max([max(values), *(min(end, 2 * max(values)) for end in ends)])
+    means = [e.mean / scale for _, e in found if math.isfinite(e.mean)]
+    if min(values) <= 0 or max(means) < FAR_APART * min(means):
+        return {"range": [0, 1.04 * highest]}
+    lowest = min([min(values), *(max(end, min(values) / 2) for end in ends)])
+    return figures.log_axis(lowest, highest)
+
+
+def _mean_dot(name: str, e: Estimate, scale: float, colour: str) -> dict[str, Any]:
+    low, high = (0.0 if end is None else abs(end - e.mean) / scale for end in (e.low, e.high))
+    bars = {"type": "data", "symmetric": False, "array": [high], "arrayminus": [low], "color": colour, "thickness": 2}
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [e.mean / scale],
-        "y": [label],
+        "y": [name],
         "error_x": {**bars, "width": 5, "visible": e.half is not None},
         "marker": {"color": colour, "size": 10},
-        "hovertemplate": f"{label}: %{{x:.4~r}}<extra></extra>",
+        "hovertemplate": f"{name}: %{{x:.4~r}}<extra></extra>",
     }
-
-
-def _scale(estimates: list[Estimate], metric: Metric) -> tuple[float, str]:
-    if metric.kind == "duration":
-        unit = time_unit(median(abs(e.mean) for e in estimates))
-        return unit.seconds, unit.plural
-    return (0.01, "%") if metric.kind == "share" else (1.0, "number")
 
 
 def _differences(comparison: Comparison) -> str:
@@ -259,6 +256,52 @@ def _cdf_section(figure_id: str, title: str, curves: list[tuple[str, series.Floa
     return page.section(title if low[0] == high[0] else said, page.figure(figure_id, spec), caption=caption)
 
 
+def _fairness(comparison: Comparison) -> str:
+    """Distributions of the bounded slowdown and of finish-time fairness."""
+    names, runs = names_of(comparison), _runs(comparison, MAX_CURVES)
+    parts = []
+    for ratio in series.RATIOS:
+        curves = [(names[c], ratio.values(r.jobs)) for c, r in runs]
+        curves = [(name, values) for name, values in curves if len(values)]
+        if curves:
+            medians = [(series.quantile(v, 0.5), name) for name, v in curves]
+            low, high = min(medians), max(medians)
+            said = f"{ratio.title}: medians from {times(low[0])} ({low[1]}) to {times(high[0])} ({high[1]})"
+            title = ratio.title if low[0] == high[0] else said
+            spec = figures.ratio_cdf_figure(curves, ratio.title)
+            parts.append(page.section(title, page.figure(f"{ratio.key}-cdf", spec), caption=ratio.meaning))
+    return page.pair(*parts) if parts else ""
+
+
+def _breakdown(comparison: Comparison) -> str:
+    """Where job time went, on average over the jobs of one run of each combination."""
+    names, runs = names_of(comparison), _runs(comparison, MAX_VIEWS)
+    groups = [(names[c], breakdown.mean_time(r.jobs)) for c, r in runs]
+    known = [(name, mean) for name, mean in groups if mean is not None]
+    if not known:
+        return ""
+    caption = f"{breakdown.MEANING} One run each (seed {_seeds(runs)}).{_limit_sentence(comparison, MAX_VIEWS)}"
+    return page.section(
+        "Where job time went",
+        page.figure("job-time", breakdown.figure(known, "Policy, placement")),
+        breakdown.table(known, "policy, placement"),
+        caption=caption,
+    )
+
+
+def _types(comparison: Comparison) -> str:
+    """How much of each GPU type was used."""
+    names = names_of(comparison)
+    runs = [(c, r) for c, r in _runs(comparison, MAX_VIEWS) if r.segments and len(r.cluster.types) > 1]
+    if not runs:
+        return ""
+    found = [(names[c], series.use_by_type(r)) for c, r in runs]
+    header = [Cell("policy, placement", False), *(Cell(f"{t} (%)") for t in found[0][1])]
+    rows = [[Cell(name, False), *(Cell(f"{100 * u.share:.1f}") for u in use.values())] for name, use in found]
+    caption = f"GPU time held over that of the cluster. One run each.{_limit_sentence(comparison, MAX_VIEWS)}"
+    return page.section("Utilisation by GPU type", page.table(header, rows), caption=caption)
+
+
 def _views(comparison: Comparison) -> str:
     """Load over time and map, one policy at a time."""
     runs = [(c, r) for c, r in _runs(comparison, MAX_VIEWS) if r.segments]
@@ -286,10 +329,14 @@ def _load_view(key: str, result: RunResult) -> str:
 
 
 def _map_view(key: str, result: RunResult, max_cells: int) -> str:
-    drawn = figures.map_figure(result, max_cells)
+    drawn = gantt.map_figure(result, max_cells)
     if drawn is None:
         return page.empty("No GPU was ever held.")
-    return page.caption_of(f"{figures.map_title(result)}. {drawn[1]}") + page.figure(f"map-{key}", drawn[0])
+    return page.caption_of(f"{_sentence(gantt.map_title(result))} {drawn[1]}") + page.figure(f"map-{key}", drawn[0])
+
+
+def _sentence(title: str) -> str:
+    return f"{title[:1].upper()}{title[1:]}."
 
 
 def _slowdown(comparison: Comparison) -> str:

@@ -4,19 +4,17 @@ its light and its dark theme; texts that come from the input are escaped here, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from trine.core.result import RunResult
-from trine.report import occupancy as maps
 from trine.report import series
-from trine.report.text import TimeUnit, count, duration, log_ticks, share, time_unit, times
+from trine.report.text import TimeUnit, count, duration, log_ticks, number, share, time_unit, times
 
 Figure = dict[str, Any]
 LINE_COLOURS = 7
-LOG_FACTORS = [m * 10.0**k for k in range(-2, 5) for m in (1, 2, 5)]
+LOG_FACTORS = [m * 10.0**k for k in range(-3, 6) for m in (1, 2, 5)]
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -29,6 +27,11 @@ def line_colour(index: int) -> str:
     return f"@c{index % LINE_COLOURS}"
 
 
+def type_colour(type_index: int) -> str:
+    """Of a GPU type, in the load over time and beside the Gantt chart; the first colours there are other lines."""
+    return line_colour(3 + type_index)
+
+
 def line_style(index: int) -> dict[str, Any]:
     """Colour and dash by rank: more lines than colours still look different."""
     return {"color": line_colour(index), "width": 2, "dash": DASHES[index // LINE_COLOURS % len(DASHES)]}
@@ -39,11 +42,19 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def log_time_axis(title: str, low_s: float, high_s: float) -> dict[str, Any]:
-    """A logarithmic axis over seconds whose marks read ``1 min``, ``10 h``."""
+    """A logarithmic axis over seconds whose marks read ``1 min``, ``10 h``; the page leaves out those without room."""
     at, text = zip(*log_ticks(low_s, high_s), strict=True)
-    return axis(
-        f"{title} (log scale, unit at each mark)", type="log", tickvals=list(at), ticktext=list(text), tickangle=0
-    )
+    marks = {"tickvals": list(at), "ticktext": list(text), "tickangle": 0}
+    return axis(f"{title} (log scale)", type="log", range=_log_range(low_s, high_s), **marks)
+
+
+def _log_range(low: float, high: float) -> list[float]:
+    """The exponents of the ends, with a little room; half a decade each way around a single value."""
+    if not 0 < low < high:
+        return [math.log10(max(low, 1e-9)) - 0.5, math.log10(max(high, 1e-9)) + 0.5]
+    first, last = math.log10(low), math.log10(high)
+    room = 0.02 * (last - first)
+    return [first - room, last + room]
 
 
 def cdf_figure(curves: Sequence[tuple[str, series.Floats]], title: str) -> Figure:
@@ -61,7 +72,33 @@ def cdf_figure(curves: Sequence[tuple[str, series.Floats]], title: str) -> Figur
     return {"data": data, "layout": layout}
 
 
-def _cdf_line(index: int, name: str, ordered: series.Floats) -> dict[str, Any]:
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of plain numbers from ``low`` to ``high``; the page leaves out marks without room."""
+    marks = {"tickvals": LOG_FACTORS, "ticktext": [number(f) for f in LOG_FACTORS], "tickangle": 0}
+    return {"type": "log", "range": _log_range(low, high), **marks}
+
+
+def ratio_cdf_figure(curves: Sequence[tuple[str, series.Floats]], title: str) -> Figure:
+    """Cumulative distributions of ratios to 1, which is marked; ``curves`` are (name, ascending values)."""
+    data = [_cdf_line(i, name, values, times) for i, (name, values) in enumerate(curves)]
+    seen = [v for line in data for v in line["x"]] or [1.0]
+    low, high = min(1.0, *seen), max(1.0, *seen)
+    marks = {"tickvals": LOG_FACTORS, "ticktext": [f"{number(f)}×" for f in LOG_FACTORS], "tickangle": 0}
+    one = {"type": "line", "yref": "paper", "x0": 1, "x1": 1, "y0": 0, "y1": 1}
+    layout = {
+        "height": 360 + 18 * len(curves) if len(curves) > 1 else 340,
+        "xaxis": axis(f"{title} (log scale)", type="log", range=_log_range(low, high), **marks),
+        "yaxis": axis("Share of jobs (%)", range=[0, 102], ticksuffix=" %"),
+        "shapes": [{**one, "line": {"color": "@muted", "width": 1, "dash": "dot"}}],
+        "showlegend": len(curves) > 1,
+        "legend": {"orientation": "h", "y": -0.28, "yanchor": "top"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _cdf_line(
+    index: int, name: str, ordered: series.Floats, write: Callable[[float], str] = duration
+) -> dict[str, Any]:
     values, height = series.cdf(ordered)
     label = f"<br>{plotly_text(name)}" if name else ""
     return {
@@ -70,7 +107,7 @@ def _cdf_line(index: int, name: str, ordered: series.Floats) -> dict[str, Any]:
         "name": plotly_text(name),
         "x": rounded(values, 3),
         "y": rounded(100 * height, 2),
-        "text": [duration(v) for v in values],
+        "text": [write(v) for v in values],
         "hovertemplate": f"%{{y:.1f}} % within %{{text}}{label}<extra></extra>",
         "line": {**line_style(index), "shape": "hv"},
     }
@@ -95,6 +132,10 @@ def load_figure(load: series.ClusterLoad) -> Figure:
         {**step_line("waiting jobs", load.waiting, span, unit, "@c1"), "yaxis": "y2", "fill": "tozeroy"},
         {**step_line("running jobs", load.running, span, unit, "@c2"), "yaxis": "y2"},
     ]
+    for i, (gpu_type, busy) in enumerate(load.busy_by_type.items()):
+        percent = series.Steps(busy.at_s, 100 * busy.values)
+        line = step_line(f"{plotly_text(gpu_type)} busy", percent, span, unit, type_colour(i), " %")
+        data.append({**line, "yaxis": "y", "line": {**line["line"], "dash": "dot"}})
     layout = {
         "height": 480,
         "meta": {"clock": unit.symbol},
@@ -125,6 +166,12 @@ def step_line(
     }
 
 
+def _log_marks(low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of ratios: powers of ten only where there would be more than a dozen marks."""
+    marks = [f for f in LOG_FACTORS if high < 1000 * low or math.log10(f) % 1 == 0]
+    return {"type": "log", "tickvals": marks, "ticktext": [f"{number(f)}×" for f in marks]}
+
+
 def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Figure:
     """Boxes of the slowdown per job size, one group of boxes per (name, classes)."""
     data = [_boxes(i, name, classes) for i, (name, classes) in enumerate(groups)]
@@ -137,7 +184,7 @@ def slowdown_figure(groups: Sequence[tuple[str, list[series.SizeClass]]]) -> Fig
         "xaxis": axis("GPUs per job (number)", type="category"),
         "yaxis": axis(
             f"Slowdown (× ideal run time{', log scale' if wide else ''})",
-            **({"type": "log", "tickvals": LOG_FACTORS} if wide else {"rangemode": "tozero"}),
+            **(_log_marks(min(lows), max(tops)) if wide else {"rangemode": "tozero"}),
         ),
         "boxmode": "group",
         "scattermode": "group",
@@ -188,94 +235,6 @@ def _box_text(c: series.SizeClass) -> str:
     return f"{size}<br>median {middle}<br>middle half {q1} to {q3}<br>5 % to 95 %: {low} to {high}"
 
 
-def map_figure(result: RunResult, max_cells: int = maps.MAX_CELLS) -> tuple[Figure, str] | None:
-    """The occupancy map and the sentence that says how it was drawn; ``None`` if no GPU was ever held."""
-    built = maps.build_map(result, max_cells)
-    if built is None:
-        return None
-    return _job_map(result, built) if isinstance(built, maps.JobMap) else _load_map(result, built)
-
-
-def _map_layout(result: RunResult, rows: int, labels: tuple[list[float], list[str]], y_title: str) -> dict[str, Any]:
-    span = series.clock_span(result)
-    unit = time_unit(span[1] - span[0])
-    return {
-        "height": int(min(760, max(220, 110 + rows * 11))),
-        "meta": {"clock": unit.symbol},
-        "xaxis": clock_axis(span, unit, showgrid=False),
-        "yaxis": axis(
-            y_title,
-            range=[rows - 0.5, -0.5],
-            tickvals=labels[0],
-            ticktext=[plotly_text(t) for t in labels[1]],
-            showgrid=False,
-            zeroline=False,
-            automargin=True,
-        ),
-    }
-
-
-def _clock(result: RunResult, edges_s: series.Floats) -> tuple[list[float], float, float]:
-    """Edges in the axis's unit, the clock's zero and the unit's length, both in seconds."""
-    span = series.clock_span(result)
-    unit = time_unit(span[1] - span[0])
-    return rounded((edges_s - span[0]) / unit.seconds, 6), span[0], unit.seconds
-
-
-def _job_map(result: RunResult, built: maps.JobMap) -> tuple[Figure, str]:
-    gpus = result.cluster.gpu_count
-    layout = _map_layout(result, gpus, maps.row_labels(result.cluster), "GPUs, by node (one row each)")
-    layout["shapes"] = [_node_line(first) for first in result.cluster.first_gpu[1:]]
-    x, zero_s, unit_s = _clock(result, built.edges_s)
-    table = maps.job_table(result, built.segments)
-    table["jobs"] = [plotly_text(j) for j in table["jobs"]]
-    rows = [maps.run_lengths(r) for r in built.cells]
-    nodes = [plotly_text(n.name) for n in result.cluster.nodes]
-    job_map = {"x": x, "rows": rows, "table": table, "zero_s": zero_s, "unit_s": unit_s}
-    job_map |= {"nodes": nodes, "node_of": result.cluster.node_of}
-    return {"data": [], "layout": layout, "jobmap": job_map}, _job_map_sentence(built)
-
-
-def _node_line(first_gpu: int) -> dict[str, Any]:
-    edge = first_gpu - 0.5
-    line = {"color": "@paper", "width": 2}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": edge, "y1": edge, "line": line}
-
-
-def _job_map_sentence(built: maps.JobMap) -> str:
-    legend = "Each colour is a job (colours repeat), grey is background load, blank is idle; hover for details."
-    if built.exact:
-        return legend
-    step = duration(float(built.edges_s[1] - built.edges_s[0]))
-    return f"{legend} Sampled at {len(built.edges_s) - 1:,} moments, one every {step}: shorter stays may not show."
-
-
-def _load_map(result: RunResult, built: maps.LoadMap) -> tuple[Figure, str]:
-    rows = len(built.share)
-    labels = maps.row_labels(result.cluster, built.nodes_per_row)
-    per_row = "node" if built.nodes_per_row == 1 else f"{built.nodes_per_row} nodes"
-    x, _, _ = _clock(result, built.edges_s)
-    heat = {
-        "type": "heatmap",
-        "x": x,
-        "y": list(range(rows)),
-        "z": np.round(100 * built.share).astype(np.int64).tolist(),
-        "zmin": 0,
-        "zmax": 100,
-        "colorscale": [[k / 4, f"@s{k}"] for k in range(5)],
-        "colorbar": {"title": {"text": "GPUs busy (%)"}, "thickness": 12, "outlinewidth": 0},
-        "hovertemplate": "<b>%{text}</b><br>%{z} % of the GPUs busy<extra></extra>",
-    }
-    step = duration(float(built.edges_s[1] - built.edges_s[0]))
-    sentence = (
-        f"The cluster has {count(result.cluster.gpu_count, 'GPU')}, too many for a row each: a row is {per_row}, "
-        f"a column {step}, the colour the share of GPU time in use."
-    )
-    layout = _map_layout(result, rows, labels, f"Nodes ({per_row} per row)")
-    names = [plotly_text(n) for n in maps.row_names(result.cluster, built.nodes_per_row)]
-    return {"data": [heat], "layout": layout, "rows": names}, sentence
-
-
 def jct_title(ordered: series.Floats) -> str:
     if not len(ordered):
         return "No job finished"
@@ -320,12 +279,3 @@ def load_caption(load: series.ClusterLoad) -> str:
     if series.thinned(load.busy).averaged:
         return f"{full} The curves are means over {series.MAX_STEPS:,} equal stretches of time."
     return full
-
-
-def map_title(result: RunResult) -> str:
-    wide = series.gpu_time_across_nodes(result.segments)
-    if not math.isfinite(wide):
-        return "No GPU was ever held"
-    if wide == 0:
-        return "Every job ran inside one node"
-    return f"{share(wide)} of the GPU time went to jobs that span nodes"

@@ -20,7 +20,6 @@ MAX_NODE_ROWS = 160
 MAX_CELLS = 160_000
 """Keeps the page quick to draw and its share of the file at a few megabytes."""
 MAX_COLUMNS = 1600
-MAX_LABELS = 32
 JOB_COLOURS = 8
 
 
@@ -105,15 +104,15 @@ def _since(row: Ints, at_s: Floats, edges: Floats, rows: int) -> Floats:
     return summed
 
 
-def row_labels(cluster: Cluster, nodes_per_row: int = 0) -> tuple[list[float], list[str]]:
-    """Where the rows' marks stand and what they say; ``nodes_per_row`` 0 means one row per GPU."""
+def row_labels(cluster: Cluster, nodes_per_row: int = 0, most: int = 32) -> tuple[list[float], list[str]]:
+    """Where the rows' marks stand and what they say, ``most`` of them; ``nodes_per_row`` 0 means one row per GPU."""
     if nodes_per_row:
         names = row_names(cluster, nodes_per_row)
         places = [float(i) for i in range(len(names))]
     else:
         names = [n.name for n in cluster.nodes]
         places = [f + (n.gpus - 1) / 2 for f, n in zip(cluster.first_gpu, cluster.nodes, strict=True)]
-    every = -(-len(names) // MAX_LABELS)
+    every = -(-len(names) // most)
     return places[::every], names[::every]
 
 

@@ -3,15 +3,17 @@
   "use strict";
   const LIGHT = {
     paper: "#ffffff", ink: "#1b1f24", muted: "#5b6570", grid: "#e6e9ed", hover: "#ffffff",
-    c: ["#0072b2", "#d55e00", "#009e73", "#b8578f", "#3a9bdc", "#b27700", "#6b7280"],
-    m: ["#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00"], background: "#d3d6da",
+    c: ["#0072b2", "#d55e00", "#009e73", "#c9629f", "#1b1f24", "#dfae00", "#aab1ba"],
+    m: ["#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#3b5f8f", "#bbcc33", "#8a6d3b"], background: "#d3d6da",
     s: ["#f3f5f7", "#c5d6e6", "#85aed0", "#3f7fb3", "#084a7d"],
+    h: ["#eceff2", "#f6c7a0", "#ee8b4c", "#c8501a", "#7a2400"],
   };
   const DARK = {
     paper: "#15181d", ink: "#e6e9ed", muted: "#9aa4af", grid: "#2b3037", hover: "#262b32",
-    c: ["#56b4e9", "#f08a4b", "#2fc49a", "#e39ac4", "#8fa8ff", "#e6b422", "#a5adb8"],
-    m: ["#5b8fc4", "#cf6d4c", "#35997d", "#cbb75f", "#d9879a", "#74bfe0", "#9cab2b", "#8c8c10"], background: "#474d56",
+    c: ["#4aa3dd", "#f0803c", "#12a67c", "#e79bc8", "#f2f4f7", "#d9ae1a", "#7d8794"],
+    m: ["#5b8fc4", "#cf6d4c", "#35997d", "#cbb75f", "#d9879a", "#a9c7ea", "#9cab2b", "#8a6a3a"], background: "#474d56",
     s: ["#1f242b", "#234765", "#2f709f", "#5a9fcf", "#b5dcf5"],
+    h: ["#2a3038", "#6b3f22", "#b05a24", "#ea8a45", "#ffd3ad"],
   };
   const darkQuery = window.matchMedia("(prefers-color-scheme: dark)");
   const theme = () => (darkQuery.matches ? DARK : LIGHT);
@@ -19,7 +21,7 @@
 
   const colour = (name) => {
     const t = theme(), soft = name.endsWith("-soft"), key = soft ? name.slice(1, -5) : name.slice(1);
-    const found = /^[cms]\d$/.test(key) ? t[key[0]][+key[1]] : t[key];
+    const found = /^[cmsh]\d$/.test(key) ? t[key[0]][+key[1]] : t[key];
     return soft ? found + "2e" : found;
   };
   // Only values below a key that names a colour are touched: a job may be called "@ink".
@@ -36,7 +38,7 @@
     return `${+n.toPrecision(n >= 100 ? 3 : 2)} ${u}`;
   };
   const jobMap = (map) => {
-    const { x, rows, table, zero_s, unit_s, nodes, node_of } = map;
+    const { x, rows, table, zero_s, gpus } = map;
     const from = (s) => span(s - zero_s);
     const texts = table.job.map((j, i) =>
       `<b>${table.jobs[j]}</b>${table.background[i] ? " (background)" : ""}<br>${table.gpus[i]} GPU${table.gpus[i] > 1 ? "s" : ""}` +
@@ -45,11 +47,11 @@
     const kinds = LIGHT.m.length;
     const z = [], text = [];
     rows.forEach((row, gpu) => {
-      const zs = [], ts = [], idle = `GPU ${gpu} on ${nodes[node_of[gpu]]}: idle`;
+      const zs = [], ts = [], idle = `${gpus[gpu]}: idle`;
       const busy = new Map();
       for (let k = 0; k < row.length; k += 2) {
         const seg = row[k + 1];
-        if (seg >= 0 && !busy.has(seg)) busy.set(seg, `${texts[seg]}<br>GPU ${gpu} on ${nodes[node_of[gpu]]}`);
+        if (seg >= 0 && !busy.has(seg)) busy.set(seg, `${texts[seg]}<br>${gpus[gpu]}`);
         const t = seg < 0 ? idle : busy.get(seg);
         const v = seg < 0 ? null : table.background[seg] ? kinds : table.colour[table.job[seg]];
         for (let n = row[k]; n > 0; n--) { zs.push(v); ts.push(t); }
@@ -64,8 +66,21 @@
 
   const axisLook = { gridcolor: "@grid", linecolor: "@grid", zerolinecolor: "@grid", tickcolor: "@grid", automargin: true };
   const titled = (a) => ({ ...axisLook, ...a, title: { standoff: 10, ...a.title, font: { size: 12.5, color: "@muted" } } });
-  const dress = (layout) => {
-    const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, /^[xy]axis/.test(k) ? titled(v) : v]));
+  // Marks of a logarithmic axis that would touch the one before them are left out.
+  const thinned = (a, width) => {
+    if (a.type !== "log" || !a.tickvals || !a.range) return a;
+    const perDecade = (width - 80) / (a.range[1] - a.range[0]), kept = [];
+    a.tickvals.forEach((v, i) => {
+      const text = a.ticktext ? a.ticktext[i] : String(v), at = (Math.log10(v) - a.range[0]) * perDecade, half = 3.6 * text.length;
+      if (at >= 0 && at <= width - 80 && (!kept.length || at - half > kept[kept.length - 1].end + 10)) kept.push({ v, text, end: at + half });
+    });
+    return { ...a, tickvals: kept.map((k) => k.v), ticktext: kept.map((k) => k.text) };
+  };
+  const dress = (layout, width) => {
+    // Names over the strips of a Gantt chart would touch each other on a phone; its caption says what they are.
+    const strips = width < 640 ? { showticklabels: false } : {};
+    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(thinned(v, width)) : /^yaxis/.test(k) ? titled(v) : v);
+    const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, look(k, v)]));
     return paint({
       font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },
       paper_bgcolor: "@paper", plot_bgcolor: "@paper", margin: { l: 56, r: 12, t: 26, b: 52 },
@@ -74,14 +89,14 @@
     }, false);
   };
   // plotly.js 4 offers to upload the chart unless told not to.
-  const config = { showSendToCloud: false, plotlyServerURL: "", responsive: true, displaylogo: false, displayModeBar: "hover",
+  const config = { showSendToCloud: false, plotlyServerURL: "", responsive: true, displaylogo: false, displayModeBar: window.innerWidth < 640 ? false : "hover",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 
   const specs = new Map();
   const spec = (div) => {
     if (!specs.has(div.id)) {
       const found = json(`${div.id}-data`);
-      if (found.jobmap) { found.data = [jobMap(found.jobmap)]; delete found.jobmap; }
+      if (found.jobmap) { found.data.unshift(jobMap(found.jobmap)); delete found.jobmap; }
       if (found.rows) found.data[0].text = found.rows.map((name) => new Array(found.data[0].z[0].length).fill(name));
       specs.set(div.id, found);
     }
@@ -102,7 +117,7 @@
     const { data, layout } = spec(div);
     const first = !drawn.has(div);
     drawn.add(div);
-    Plotly.react(div, data.map((d) => paint(d, false)), dress(layout), config).then(() => first && link(div));
+    Plotly.react(div, data.map((d) => paint(d, false)), dress(layout, div.clientWidth), config).then(() => first && link(div));
   };
   const drawVisible = () => document.querySelectorAll(".plot").forEach((d) => d.offsetParent && !drawn.has(d) && draw(d));
 
@@ -112,6 +127,12 @@
     drawVisible();
   };
   document.querySelectorAll("select[data-choice]").forEach((s) => s.addEventListener("change", () => choose(s.value)));
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    drawn.forEach((d) => { if (d.offsetParent) draw(d); });
+  });
   darkQuery.addEventListener("change", () => { const again = [...drawn]; drawn.clear(); again.forEach((d) => { drawn.add(d); draw(d); }); });
   drawVisible();
 })();

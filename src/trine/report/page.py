@@ -33,6 +33,8 @@ class Cell:
     number: bool = True
     best: bool = False
     wrap: bool = False
+    detail: str = ""
+    """In small letters below the text."""
 
 
 def embedded_json(value: Any) -> str:
@@ -70,11 +72,16 @@ def empty(sentence: str) -> str:
 
 
 def section(title: str, *parts: str, caption: str = "") -> str:
-    return f"<section><h2>{escape(title)}</h2>{caption_of(caption)}{''.join(parts)}</section>"
+    return f"<section><h2>{_kept_together(title)}</h2>{caption_of(caption)}{''.join(parts)}</section>"
 
 
 def caption_of(sentence: str) -> str:
-    return f'<p class="caption">{escape(sentence)}</p>' if sentence else ""
+    return f'<p class="caption">{_kept_together(sentence)}</p>' if sentence else ""
+
+
+def _kept_together(sentence: str) -> str:
+    """Escaped, and so that no line begins with a per cent sign."""
+    return escape(sentence).replace(" %", "&nbsp;%")
 
 
 def pair(*sections: str) -> str:
@@ -87,17 +94,24 @@ def cards(values: Iterable[tuple[str, str]]) -> str:
     return f'<div class="cards">{inner}</div>'
 
 
-def notes(sentences: Sequence[str]) -> str:
-    if not sentences:
-        return ""
+def notes(cautions: Sequence[str], remarks: Sequence[str] = ()) -> str:
+    """What makes the figures less certain, and what else a reader should know of them."""
+    return _note_list("Read with care", cautions, "notes caution") + _note_list("Notes", remarks, "notes")
+
+
+def _note_list(title: str, sentences: Sequence[str], classes: str) -> str:
     items = "".join(f"<li>{escape(s)}</li>" for s in sentences)
-    return f'<div class="notes"><b>Read with care</b><ul>{items}</ul></div>'
+    return f'<div class="{classes}"><b>{title}</b><ul>{items}</ul></div>' if items else ""
 
 
 def table(header: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:
     head = "".join(f"<th{_classes(c)}>{escape(c.text)}</th>" for c in header)
-    body = "".join("<tr>" + "".join(f"<td{_classes(c)}>{escape(c.text)}</td>" for c in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td{_classes(c)}>{_content(c)}</td>" for c in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _content(cell: Cell) -> str:
+    return escape(cell.text) + (f"<small>{escape(cell.detail)}</small>" if cell.detail else "")
 
 
 def _classes(cell: Cell) -> str:

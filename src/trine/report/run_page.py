@@ -1,5 +1,5 @@
-"""The page of one run: headline numbers, distributions, load over time, the map, slowdowns, what the network did to it
-(GPU time by tier, tuned waits, load of the links), settings.
+"""The page of one run: headline numbers, where job time went, distributions, load over time, the Gantt chart, use by
+GPU type, slowdowns, what the network did to it (GPU time by tier, tuned waits, load of the links), how it was made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 
 from trine.core.cluster import Tier
 from trine.core.result import JobRecord, LinkLoad, RunResult, Summary, TierTime, TimerChange
-from trine.report import figures, page, series
+from trine.report import breakdown, figures, gantt, page, provenance, series
+from trine.report.compare import label
 from trine.report.figures import LINE_COLOURS, Figure, axis, clock_axis, line_colour, step_line
 from trine.report.page import Cell
 from trine.report.text import MISSING, count, duration, share, time_unit, times, written
@@ -23,22 +24,26 @@ TEXT_COLUMNS = frozenset({"job", "user", "model", "tier"})
 TIER_NAMES = {Tier.GPU: "one GPU", Tier.NODE: "one node", Tier.RACK: "one rack", Tier.NETWORK: "several racks"}
 
 
-def run_page(result: RunResult) -> str:
-    """``report.html`` of a run."""
+def run_page(result: RunResult, command: str = "") -> str:
+    """``report.html`` of a run that ``command`` made."""
     s = result.summary
-    title = f"{s.policy} with {s.placement}: {count(s.jobs, 'job')} on {count(result.cluster.gpu_count, 'GPU')}"
+    size = f"{count(s.jobs, 'job')} on {count(result.cluster.gpu_count, 'GPU')}"
+    title = f"{label(s.policy)} with {label(s.placement)}: {size}"
     body = [
         page.cards(_cards(s)),
-        page.notes([*_unfinished(s), *result.notes]),
+        page.notes(_unfinished(s), result.notes),
+        _breakdown(result.jobs),
         _distributions(result.jobs),
+        _fairness(result.jobs),
         _load(result),
+        _types(result),
         _map(result),
         _tier_times(result),
         _links(result),
         _timers(result),
         _slowdown(result.jobs),
         _worst(result.jobs),
-        page.section("Settings of this run", page.settings_table(result.settings)),
+        provenance.section("run", result.settings, command),
     ]
     return page.page(title, f"{result.cluster.describe()}; seed {s.seed}", body)
 
@@ -82,6 +87,50 @@ def _tail(verb: str, longest: str, ordered: series.Floats) -> str:
     return f"95 % {verb} {p95}, 99 % {verb} {p99}; {longest} {duration(float(ordered[-1]))}."
 
 
+def _breakdown(jobs: list[JobRecord]) -> str:
+    """Where job time went: over all jobs, by GPUs per job, by model."""
+    mean = breakdown.mean_time(jobs)
+    if mean is None:
+        return ""
+    sizes, models = breakdown.by_size(jobs), breakdown.by_model(jobs)
+    parts = [
+        page.figure("job-time", breakdown.figure([("all", mean), *sizes], "GPUs per job")),
+        breakdown.table([("all jobs", mean), *((f"GPUs per job: {name}", m) for name, m in sizes)], "jobs"),
+    ]
+    if models:
+        parts.append(page.figure("job-time-models", breakdown.figure(models, "Model")))
+    return page.section(breakdown.title(mean), *parts, caption=breakdown.MEANING)
+
+
+def _fairness(jobs: list[JobRecord]) -> str:
+    """Bounded slowdown and finish-time fairness."""
+    sections = []
+    for ratio in series.RATIOS:
+        values = ratio.values(jobs)
+        if not len(values):
+            continue
+        middle, p99 = (times(series.quantile(values, q)) for q in (0.5, 0.99))
+        title = f"{ratio.title}: {middle} at the median, {p99} at the 99th percentile"
+        spec = figures.ratio_cdf_figure([("", values)], ratio.title)
+        sections.append(page.section(title, page.figure(f"{ratio.key}-cdf", spec), caption=ratio.meaning))
+    return page.pair(*sections) if sections else ""
+
+
+def _types(result: RunResult) -> str:
+    """How much of each GPU type was used; nothing where there is one type only."""
+    if len(result.cluster.types) < 2 or not result.segments:
+        return ""
+    use = series.use_by_type(result)
+    header = [Cell("type", number=False), Cell("GPUs"), Cell("GPU time held (hours)"), Cell("utilisation (%)")]
+    rows = [
+        [Cell(t, number=False), Cell(f"{u.gpus:,}"), Cell(f"{u.held_gpu_s / 3600:,.1f}"), Cell(f"{100 * u.share:.1f}")]
+        for t, u in use.items()
+    ]
+    most, least = max(use, key=lambda t: use[t].share), min(use, key=lambda t: use[t].share)
+    title = f"Utilisation by type: {share(use[most].share)} of {most}, {share(use[least].share)} of {least}"
+    return page.section(title, page.table(header, rows), caption="GPU time held by jobs over that of the cluster.")
+
+
 def _load(result: RunResult) -> str:
     if not result.segments:
         return _without_segments(result)
@@ -97,10 +146,10 @@ def _without_segments(result: RunResult) -> str:
 
 
 def _map(result: RunResult) -> str:
-    drawn = figures.map_figure(result)
+    drawn = gantt.map_figure(result)
     if drawn is None:
         return ""
-    return page.section(figures.map_title(result), page.figure("map", drawn[0]), caption=drawn[1])
+    return page.section(f"Gantt chart: {gantt.map_title(result)}", page.figure("map", drawn[0]), caption=drawn[1])
 
 
 def _tier_times(result: RunResult) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +52,47 @@ def jcts(jobs: Sequence[JobRecord]) -> Floats:
 def waits(jobs: Sequence[JobRecord]) -> Floats:
     """Waiting times of the finished jobs, seconds, ascending."""
     return finite([j.wait_s for j in jobs if math.isfinite(j.finish_s)])
+
+
+SHORT_JOB_S = 10.0
+"""Ideal run times below this count as this long in the bounded slowdown, or the shortest jobs would decide it."""
+
+
+def bounded_slowdowns(jobs: Sequence[JobRecord]) -> Floats:
+    """JCT over the ideal run time, at least ``SHORT_JOB_S`` of it; never below 1 (Feitelson 1997); ascending."""
+    known = [j for j in jobs if math.isfinite(j.finish_s) and j.slowdown > 0]
+    return finite([max(1.0, j.jct_s / max(j.jct_s / j.slowdown, SHORT_JOB_S)) for j in known])
+
+
+def rhos(jobs: Sequence[JobRecord]) -> Floats:
+    """Finish-time fairness of the finished jobs, ascending; empty where it was not computed."""
+    return finite([j.rho for j in jobs if math.isfinite(j.finish_s) and j.rho > 0])
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure of a job that is a ratio to 1, with its distribution."""
+
+    key: str
+    title: str
+    meaning: str
+    values: Callable[[Sequence[JobRecord]], Floats]
+
+
+RATIOS = (
+    Ratio(
+        "bounded-slowdown",
+        "Bounded slowdown",
+        f"Completion time over the ideal run time, of which at least {SHORT_JOB_S:g} s count; 1 is perfect.",
+        bounded_slowdowns,
+    ),
+    Ratio(
+        "fairness",
+        "Finish-time fairness (rho)",
+        "Completion time over that with an equal share of the cluster; above 1 a job fared worse than that.",
+        rhos,
+    ),
+)
 
 
 def quantile(ordered: Floats, q: float) -> float:
@@ -144,6 +185,42 @@ def busy_share(result: RunResult, span: tuple[float, float]) -> Steps:
     return Steps(busy.at_s, busy.values / max(1, result.cluster.gpu_count), busy.averaged)
 
 
+@dataclass(frozen=True)
+class TypeUse:
+    """What jobs held of one GPU type: GPUs of the type, GPU-seconds, and the share of all there were."""
+
+    gpus: int
+    held_gpu_s: float
+    share: float
+
+
+def use_by_type(result: RunResult) -> dict[str, TypeUse]:
+    """By GPU type over the whole run, background jobs included, GPUs that jobs share counted once."""
+    held, (start_s, end_s) = without_overlap(holdings(result.segments)), clock_span(result)
+    by_gpu = np.bincount(held.gpu, held.end_s - held.start_s, result.cluster.gpu_count)
+    type_of = np.array([result.cluster.nodes[n].gpu_type for n in result.cluster.node_of])
+    found = {}
+    for gpu_type, gpus in result.cluster.gpus_by_type.items():
+        held_s = float(by_gpu[type_of == gpu_type].sum())
+        found[gpu_type] = TypeUse(gpus, held_s, held_s / (gpus * (end_s - start_s)) if end_s > start_s else math.nan)
+    return found
+
+
+def busy_by_type(result: RunResult, span: tuple[float, float]) -> dict[str, Steps]:
+    """Share of the GPUs of each type that are held over time; empty where there is one type only."""
+    if len(result.cluster.types) < 2:
+        return {}
+    held = without_overlap(holdings(result.segments))
+    type_index = {t: i for i, t in enumerate(result.cluster.types)}
+    of_gpu = np.array([type_index[result.cluster.nodes[n].gpu_type] for n in result.cluster.node_of])
+    found = {}
+    for gpu_type, gpus in result.cluster.gpus_by_type.items():
+        mine = of_gpu[held.gpu] == type_index[gpu_type]
+        busy = step_sum(held.start_s[mine], held.end_s[mine], span)
+        found[gpu_type] = Steps(busy.at_s, busy.values / gpus)
+    return found
+
+
 def running_and_waiting(result: RunResult, span: tuple[float, float]) -> tuple[Steps, Steps]:
     """Number of jobs that run and that wait, background jobs left out."""
     tracked = [s for s in result.segments if s.tracked and s.end_s > s.start_s]
@@ -165,11 +242,13 @@ class ClusterLoad:
     busy: Steps
     running: Steps
     waiting: Steps
+    busy_by_type: dict[str, Steps]
 
 
 def load_over_time(result: RunResult) -> ClusterLoad:
     span = clock_span(result)
-    return ClusterLoad(span, busy_share(result, span), *running_and_waiting(result, span))
+    running, waiting = running_and_waiting(result, span)
+    return ClusterLoad(span, busy_share(result, span), running, waiting, busy_by_type(result, span))
 
 
 def time_mean(steps: Steps) -> float:
@@ -186,15 +265,18 @@ def time_share_above(steps: Steps, level: float) -> float:
 def slowdown_by_size(jobs: Sequence[JobRecord]) -> list[SizeClass]:
     """Quantiles of the slowdown per GPU count, per power of two where there are many counts."""
     known = [(j.gpus, j.slowdown) for j in jobs if math.isfinite(j.slowdown) and j.slowdown > 0]
-    counts = sorted({g for g, _ in known})
-    classes = [(g, g) for g in counts] if len(counts) <= MAX_SIZES else _powers_of_two(counts)
     found = []
-    for low, high in classes:
+    for low, high in size_classes(sorted({g for g, _ in known})):
         values = finite([s for g, s in known if low <= g <= high])
         if len(values):
             q = tuple(float(v) for v in np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
             found.append(SizeClass(f"{low}" if low == high else f"{low}–{high}", len(values), q))  # type: ignore[arg-type]
     return found
+
+
+def size_classes(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges of GPU counts, ends included: each of ``counts`` (ascending) by itself, or powers of two if many."""
+    return [(g, g) for g in counts] if len(counts) <= MAX_SIZES else _powers_of_two(counts)
 
 
 def _powers_of_two(counts: Sequence[int]) -> list[tuple[int, int]]:

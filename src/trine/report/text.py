@@ -109,13 +109,15 @@ def with_interval(mean: float, half: float | None) -> str:
     return f"{mean:,.{decimals}f} ± {half:,.{decimals}f}"
 
 
-def duration_with_interval(mean_s: float, half_s: float | None, unit: TimeUnit | None = None) -> str:
-    """As :func:`with_interval`, in ``unit`` or in the one that fits: ``1.23 ± 0.05 h``."""
-    if not math.isfinite(mean_s):
+def with_bounds(mean: float, low: float | None, high: float | None) -> str:
+    """``12.3 [9.8, 15.4]``, all with the decimals that the nearer end warrants; no interval, no brackets."""
+    if not math.isfinite(mean):
         return MISSING
-    unit = unit or time_unit(mean_s)
-    half = None if half_s is None else half_s / unit.seconds
-    return f"{with_interval(mean_s / unit.seconds, half)} {unit.symbol}"
+    if low is None or high is None or low == high:
+        return number(mean, max(3, _whole_digits(mean)))
+    near = min(abs(mean - low), abs(high - mean)) or abs(high - low)
+    decimals = min(6, max(0, 1 - math.floor(math.log10(near))))
+    return f"{mean:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]"
 
 
 def median(values: Iterable[float]) -> float:

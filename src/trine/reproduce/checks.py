@@ -63,21 +63,70 @@ def check(
     return Check(experiment, what, ours, reference, published, held, band, counted)
 
 
+@dataclass(frozen=True)
+class Band:
+    """What a figure may be: at most ``half_width`` above or below ``expected``. All counted figures are judged here."""
+
+    expected: float
+    half_width: float
+    words: str = ""
+    """The band as the page says it."""
+
+    @classmethod
+    def part(cls, expected: float, fraction: float) -> Band:
+        """A fraction of what is expected."""
+        return cls(expected, abs(expected) * fraction, f"within {100 * fraction:g} %")
+
+    def holds(self, value: float) -> bool:
+        # The slack is for the rounding of a subtraction, so that an edge belongs to the band.
+        return abs(value - self.expected) <= self.half_width * (1 + 1e-9)
+
+
+def banded(
+    experiment: str,
+    what: str,
+    measure: Callable[[], float],
+    band: Band,
+    show: Callable[[float], str],
+    reference: str = "-",
+    published: str = "-",
+) -> Check:
+    """A counted figure: it can miss its band on both sides."""
+
+    def judge() -> tuple[str, bool]:
+        value = measure()
+        return show(value), band.holds(value)
+
+    return check(experiment, what, judge, reference, published, band.words)
+
+
 def shown(experiment: str, what: str, measure: Callable[[], str]) -> Check:
     """A figure that is not judged."""
     return check(experiment, what, lambda: (measure(), None))
 
 
 def within(
-    experiment: str, what: str, measure: Callable[[], float], expected: float, band: float, published: str = "-"
+    experiment: str,
+    what: str,
+    measure: Callable[[], float],
+    expected: float,
+    band: float,
+    published: str = "-",
+    *,
+    digits: int = 3,
 ) -> Check:
     """A figure that may differ from the reference by the fraction ``band`` of it, in both directions."""
 
-    def judge() -> tuple[str, bool]:
-        value = measure()
-        return with_change(value, expected), abs(value / expected - 1) <= band
-
-    return check(experiment, what, judge, f"{expected:.3f}", published, f"within {100 * band:g} %")
+    allowed = Band.part(expected, band)
+    return banded(
+        experiment,
+        what,
+        measure,
+        allowed,
+        lambda v: with_change(v, expected, digits),
+        f"{expected:.{digits}f}",
+        published,
+    )
 
 
 def no_worse(
@@ -119,7 +168,7 @@ def same_finishes(experiment: str, what: str, found: Finishes, expected: dict[st
         # The last round of the authors' run ends after the last measured job; what ended in it may be missing here.
         there = {job: at for job, at in expected.items() if job in finishes_s}
         off = [abs(finishes_s[job] - at) for job, at in there.items()]
-        same = sum(x <= SAME_S for x in off)
+        same = sum(Band(at, SAME_S).holds(finishes_s[job]) for job, at in there.items())
         ended_s = max(finishes_s.values(), default=0.0)
         missing = [job for job, at in expected.items() if job not in there and at < ended_s - SAME_S]
         ours = f"{same} of {len(there)} equal, largest difference {max(off, default=0.0):.3g} s"

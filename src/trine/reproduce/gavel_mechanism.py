@@ -4,12 +4,12 @@ from: each quirk left out alone, and what rounds cost."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trine.inputs.preset import load_preset
 from trine.inputs.throughputs import load_throughputs
-from trine.reproduce.checks import Check, RunFailed, check, shown
+from trine.reproduce.checks import Band, Check, RunFailed, banded, shown
 from trine.reproduce.experiment import Contender, Experiment, Key, Outcome, Outcomes, Runs, known_points
 from trine.reproduce.gavel_inputs import (
     AWARE,
@@ -39,6 +39,7 @@ PHYSICAL = "gavel-physical"
 TYPES = ("k80", "p100", "v100")
 SEED = 2
 TIMES = 3
+ENTITIES = 3
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class SolveTime(Experiment[GavelData]):
     def _measure(self, data: GavelData, kind: str, jobs: int) -> float:
         policy, sharing = _policy(kind), "space sharing" in kind
         problem = _drawn(data.pairs("simulation") if sharing else "gavel-simulation", jobs, sharing)
+        if kind == "hierarchical":
+            problem = _with_entities(problem)
         return min(_cpu_s(policy, problem) for _ in range(TIMES))
 
     def _check(self, what: str, ours: float, published: float | None, reference: float | None) -> Check:
@@ -109,6 +112,17 @@ def _drawn(rates: str, count: int, sharing: bool) -> Problem:
         pairs = ClassPairs(found.kind, found.pairs, found.throughput)
     gang = [job.gpus for job in jobs]
     return Problem.of(dict.fromkeys(TYPES, count // 4), alone, gang=gang, class_pairs=pairs)
+
+
+def _with_entities(problem: Problem) -> Problem:
+    """The jobs in turn to three entities of weight 1, 2 and 3, as in the paper's example: without any entity the policy
+    would fill levels of single jobs, which is less work."""
+    import numpy as np
+
+    from trine.policy.shares.problem import Entity
+
+    entities = tuple(Entity(f"entity{e}", e + 1.0, "fairness") for e in range(ENTITIES))
+    return replace(problem, entity=np.arange(len(problem)) % ENTITIES, entities=entities)
 
 
 def _cpu_s(policy: SharePolicy, problem: Problem) -> float:
@@ -169,12 +183,15 @@ class Estimator(Experiment[GavelData]):
         return Part([first, *(self._check(seed, outcomes["estimate", seed], oracle) for seed in seeds)])
 
     def _check(self, seed: int, found: Outcome, oracle: Outcome) -> Check:
-        def judge() -> tuple[str, bool]:
-            off = found.jct_h / oracle.jct_h - 1
-            return f"{found.jct_h:.3f} h ({off:+.1%})", abs(off) <= self.band
-
         what = f"{self.references} of 26 references, {self.profiled:.0%} profiled, seed {seed}, over all pairs known"
-        return check(self.name, what, judge, band=f"within {self.band:.0%} of all pairs known")
+        band = Band(1.0, self.band, f"within {self.band:.0%} of all pairs known")
+        return banded(
+            self.name,
+            what,
+            lambda: found.jct_h / oracle.jct_h,
+            band,
+            lambda ratio: f"{found.jct_h:.3f} h ({ratio - 1:+.1%})",
+        )
 
 
 # -- quirks ----------------------------------------------------------------------------------------------------------

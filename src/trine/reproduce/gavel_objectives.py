@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trine.inputs.throughputs import load_throughputs
 from trine.inputs.yaml_reader import read_mapping
-from trine.reproduce.checks import Check, RunFailed, check, no_worse, ratios, shown, with_change, within
+from trine.reproduce.checks import Band, Check, RunFailed, banded, check, no_worse, ratios, shown, with_change, within
 from trine.reproduce.experiment import (
     HOUR_S,
     Contender,
@@ -319,9 +319,8 @@ class Entities(Experiment[GavelData]):
         return self._sum(what, _levels(rule, finalise_all=frozen), expected, published)
 
     def _sum(self, what: str, levels: list[float], expected: float, published: str) -> Check:
-        ours = sum(levels)
-        held = abs(ours - expected) <= len(levels) * self.level_band
-        return Check(self.name, what, f"{ours:.3f}", f"{expected:.3f}", published, held, "levels to three decimals")
+        band = Band(expected, len(levels) * self.level_band, "levels to three decimals")
+        return banded(self.name, what, lambda: sum(levels), band, "{:.3f}".format, f"{expected:.3f}", published)
 
     def _received(self, lines: Received) -> list[Check]:
         """Once all 18 jobs are there, before the first of them ends."""
@@ -331,12 +330,15 @@ class Entities(Experiment[GavelData]):
         for entity, (hours, values) in lines.items():
             number = int(entity[-1])
             computed = sum(levels[6 * number : 6 * number + 6])
-            ours = fmean(v for h, v in zip(hours, values, strict=True) if h >= from_h)
-            held = abs(ours / computed - 1) <= self.received_band
-            what = f"{entity}, throughput received with all jobs there ({computed:.3f} computed)"
-            band = f"within {self.received_band:.0%} of the levels computed"
-            checks.append(Check(self.name, what, f"{ours:.3f}", held=held, band=band))
+            late = [v for h, v in zip(hours, values, strict=True) if h >= from_h]
+            checks.append(self._as_computed(entity, late, computed))
         return checks
+
+    def _as_computed(self, entity: str, values: list[float], computed: float) -> Check:
+        what = f"{entity}, throughput received with all jobs there ({computed:.3f} computed)"
+        words = f"within {self.received_band:.0%} of the levels computed"
+        band = Band(computed, self.received_band * computed, words)
+        return banded(self.name, what, lambda: fmean(values), band, "{:.3f}".format)
 
 
 def _entity_jobs() -> list[Job]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trine.inputs.yaml_reader import read_mapping
-from trine.reproduce.checks import EQUAL, Check, check, no_worse, same_finishes, with_change, within
+from trine.reproduce.checks import EQUAL, Check, no_worse, same_finishes, with_change, within
 from trine.reproduce.experiment import Experiment, Key, Outcome, Outcomes, Runs, known_points
 from trine.reproduce.gavel_inputs import AXES, CONTENDERS, FIGURES, METRICS, MODES, GavelData, label, scenario
 from trine.reproduce.reproduction import Panel, Part
@@ -156,11 +156,7 @@ class Bill(Experiment[GavelData]):
         """Held to the band of the JCT; where other optima give another JCT, the cost is another too."""
         what = f"{table.name}, {label(name)}, cost $, {MODES[True]}"
         expected, band = figures["cost_usd"][name], band_of(name) if name in DETERMINED else LP_BAND
-        comparable = bool(found.failure) or abs(found.jct_h / figures["jct_h"][name] - 1) <= band
-        words = f"within {100 * band:g} %" if comparable else "not judged: the average JCT lies outside its band"
-
-        def judge() -> tuple[str, bool | None]:
-            held = abs(found.cost / expected - 1) <= band
-            return with_change(found.cost, expected, 2), held if comparable else None
-
-        return check(self.name, what, judge, f"{expected:.2f}", band=words)
+        if found.failure or abs(found.jct_h / figures["jct_h"][name] - 1) <= band:
+            return within(self.name, what, lambda: found.cost, expected, band, digits=2)
+        words = "not judged: the average JCT lies outside its band"
+        return Check(self.name, what, with_change(found.cost, expected, 2), f"{expected:.2f}", band=words)

@@ -1,97 +1,36 @@
-"""PAL's experiments: A1 (64 GPUs), A2 (locality sweep), A3 (256 GPUs, load sweep), and where the gain comes from."""
+"""PAL's published experiments: A1 (64 GPUs), A2 (locality sweep), A3 (256 GPUs, load sweep), and notes on them."""
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from trine.report.compare import Estimate, estimate
-from trine.report.text import with_interval
-from trine.reproduce.checks import Check, check
-from trine.reproduce.experiment import (
-    Experiment,
-    Inputs,
-    Outcome,
-    Outcomes,
-    Paper,
-    Runs,
-    contenders_of,
-    find_root,
-    known_points,
-    preset_scenario,
+from trine.reproduce.checks import Band, Check, banded, check
+from trine.reproduce.experiment import Experiment, Outcome, Outcomes, Paper, Runs, find_root, known_points
+from trine.reproduce.pal_gain import Clusters, WhereFrom
+from trine.reproduce.pal_inputs import (
+    BASELINE,
+    METRICS,
+    PLACEMENTS,
+    PUBLISHED_NAMES,
+    SWEPT,
+    WORKLOADS,
+    PalData,
+    base_scenario,
+    geomean_change,
+    synergy_scenario,
 )
-from trine.reproduce.paired_comparison import PairedComparison, Setting
 from trine.reproduce.reproduction import Panel, Part
-from trine.sim.scenario import Scenario
 
-WORKLOADS = (1, 2, 3)
-PUBLISHED_NAMES = {
-    "packed-sticky": "Default-Packed-S",
-    "packed": "Default-Packed-NS",
-    "pm-first": "PMFirst",
-    "pal": "PAL",
-}
-PLACEMENTS = tuple(PUBLISHED_NAMES)
-BASELINE = "packed-sticky"
-RECORDS = {"A": "resnet", "B": "bert", "C": "bert", "D": "pagerank"}
-"""The measured application that stands for each class."""
-
-
-class PalData(Inputs):
-    """Where the public inputs lie, and the runs of the authors' code."""
-
-    def workload(self, number: int) -> str:
-        return str(self.root / f"traces/pal_workloads/philly/workload-{number}.csv")
-
-    @property
-    def synergy(self) -> str:
-        return str(self.root / "traces/synergy_standin/synergy-standin-jobs.csv.gz")
-
-    def chips(self, gpus: int) -> str:
-        return str(self.root / f"hardware/pal_gpu_variability/realised/gpus-{gpus}.csv")
-
-    @property
-    def records(self) -> str:
-        folder = self.root / "hardware/pal_gpu_variability/longhorn"
-        return ",".join(f"{c}={folder / f'{name}-longhorn-agg.csv.gz'}" for c, name in RECORDS.items())
-
-    def reference(self, name: str) -> dict[str, tuple[float, float]] | None:
-        """Start and finish by job id of a run of the authors' code, if it is at hand."""
-        path = self.root.parent / "reference/pal" / name
-        if not path.is_file():
-            return None
-        with path.open(newline="") as stream:
-            return {row["job_id"]: (float(row["start_s"]), float(row["finish_s"])) for row in csv.DictReader(stream)}
-
-
-def base_scenario(data: PalData, workload: int, placement: str = BASELINE, **values: Any) -> Scenario:
-    """The published setting for one of the Sia-Philly workloads."""
-    given = {"trace": data.workload(workload), "variability": data.chips(64)}
-    return preset_scenario("pal-sia", compat=True, placement=placement, values=values, **given)
-
-
-def synergy_scenario(data: PalData, placement: str, policy: str, jobs_per_h: float) -> Scenario:
-    """The published setting for the 256-GPU experiment on the stand-in workload."""
-    given = {"trace": data.synergy, "variability": data.chips(256), "policy": policy, "placement": placement}
-    return preset_scenario("pal-synergy", compat=True, values={"trace.jobs_per_h": jobs_per_h}, **given)
-
-
-def _jct_s(outcome: Outcome) -> float:
-    return outcome.summary.jct_mean_s
+SAME_S = 0.5
+"""Starts and finishes are whole seconds."""
 
 
 def _gain(ours: float, base: float) -> float:
     """Percent by which ``ours`` is shorter."""
     return 100 * (1 - ours / base)
-
-
-def _geomean_gain(ours: Iterable[float], base: Iterable[float]) -> float:
-    ratios = [a / b for a, b in zip(ours, base, strict=True)]
-    return 100 * (1 - math.exp(sum(map(math.log, ratios)) / len(ratios)))
 
 
 def _listed(gains: Iterable[float]) -> str:
@@ -106,7 +45,11 @@ def _per_job(
         return []
 
     def judge() -> tuple[str, bool]:
-        same = sum(expected.get(job.job_id) == (job.start_s, job.finish_s) for job in outcome.jobs)
+        there = [(job, expected[job.job_id]) for job in outcome.jobs if job.job_id in expected]
+        same = sum(
+            Band(start_s, SAME_S).holds(job.start_s) and Band(finish_s, SAME_S).holds(job.finish_s)
+            for job, (start_s, finish_s) in there
+        )
         return f"{same} of {len(outcome.jobs)} jobs equal", same == len(expected)
 
     band = "start and finish to the second"
@@ -114,7 +57,7 @@ def _per_job(
 
 
 class Published64(Experiment[PalData]):
-    """64 GPUs, FIFO: every placement on every workload, and the gain over the baseline."""
+    """64 GPUs, FIFO: every placement on every workload, and what changes against the baseline in all of them."""
 
     name = "A1"
 
@@ -126,36 +69,48 @@ class Published64(Experiment[PalData]):
         for placement in PLACEMENTS:
             for workload in WORKLOADS:
                 outcome, what = outcomes["A1", placement, workload], f"workload {workload}, {placement}"
-                expected = data.figures["reference"]["jct_h"][placement][workload - 1]
-                checks.append(_decimals("A1", f"{what}, JCT h", outcome, expected, 3))
+                checks += [self._average(data, placement, workload, metric, outcome) for metric in _known(data)]
                 name = f"sia-w{workload}-{PUBLISHED_NAMES[placement]}-fifo-lf1.7.csv"
                 checks += _per_job("A1", what, outcome, data.reference(name))
-        return Part([*checks, *(self._gain(data, p, outcomes) for p in ("pm-first", "pal"))])
+        pairs = [(metric, placement) for metric in METRICS for placement in ("pm-first", "pal")]
+        return Part([*checks, *(self._change(data, metric, placement, outcomes) for metric, placement in pairs)])
 
-    def _gain(self, data: PalData, placement: str, outcomes: Outcomes) -> Check:
-        table, published = data.figures["reference"]["jct_h"], data.figures["published"]["gain_percent"][placement]
-        expected = _geomean_gain(table[placement], table[BASELINE])
+    def _average(self, data: PalData, placement: str, workload: int, metric: str, outcome: Outcome) -> Check:
+        expected = data.figures["reference"][metric][placement][workload - 1]
+        what = f"workload {workload}, {placement}, {METRICS[metric]} h"
+        return _decimals("A1", what, lambda: getattr(outcome, metric), expected, 3)
 
-        def judge() -> tuple[str, bool]:
-            ours = _geomean_gain(*([outcomes["A1", p, w].jct_h for w in WORKLOADS] for p in (placement, BASELINE)))
-            return f"{ours:.1f} %", abs(ours - expected) < 0.1 and abs(ours - published) <= 5
+    def _change(self, data: PalData, metric: str, placement: str, outcomes: Outcomes) -> Check:
+        """Against the reference where it has the figure; what is published is shown beside it."""
+        what = f"{placement}, {METRICS[metric]} against {BASELINE}, geometric mean of {len(WORKLOADS)} traces"
+        published = data.figures["published"]["change_percent"][metric].get(placement)
+        said = "-" if published is None else f"{published:+d} %"
+        sides = (placement, BASELINE)
 
-        what = f"{placement}, gain over {BASELINE}, geometric mean"
-        band = "0.1 points of the reference, 5 of the published"
-        return check("A1", what, judge, f"{expected:.1f} %", f"{published} % (8 traces)", band)
+        def measure() -> float:
+            return geomean_change(*([getattr(outcomes["A1", p, w], metric) for w in WORKLOADS] for p in sides))
+
+        if metric not in _known(data):
+            return check("A1", what, lambda: (f"{measure():+.1f} %", None), published=said)
+        table = data.figures["reference"][metric]
+        band = Band(geomean_change(*(table[p] for p in sides)), 0.1, "0.1 points of the reference")
+        return banded("A1", what, measure, band, "{:+.1f} %".format, f"{band.expected:+.1f} %", said)
+
+
+def _known(data: PalData) -> list[str]:
+    """Figures that the reference runs give."""
+    return [metric for metric in METRICS if metric in data.figures["reference"]]
 
 
 def _decimals(
-    experiment: str, what: str, outcome: Outcome, expected: float, digits: int, published: str = "-"
+    experiment: str, what: str, measure: Callable[[], float], expected: float, digits: int, published: str = "-"
 ) -> Check:
-    """An average JCT that equals the reference in so many decimals."""
+    """A figure that equals the reference in so many decimals."""
     words = {2: "two", 3: "three"}[digits]
-
-    def judge() -> tuple[str, bool]:
-        # 0.6 of the last digit: the reference is rounded, and so may be wrong by half of it.
-        return f"{outcome.jct_h:.{digits}f}", abs(outcome.jct_h - expected) <= 0.6 * 10**-digits
-
-    return check(experiment, what, judge, f"{expected:.{digits}f}", published, f"to {words} decimals")
+    # 0.6 of the last digit: the reference is rounded, and so may be wrong by half of it.
+    band = Band(expected, 0.6 * 10**-digits, f"to {words} decimals")
+    show = f"{{:.{digits}f}}".format
+    return banded(experiment, what, measure, band, show, show(expected), published)
 
 
 class LocalitySweep(Experiment[PalData]):
@@ -164,7 +119,7 @@ class LocalitySweep(Experiment[PalData]):
     name = "A2"
 
     def workloads(self, data: PalData) -> tuple[int, ...]:
-        return (1,) if data.quick else WORKLOADS
+        return (1,) if data.quick else SWEPT
 
     def runs(self, data: PalData) -> Runs:
         return {
@@ -186,16 +141,17 @@ class LocalitySweep(Experiment[PalData]):
 
     def _gains(self, workload: int, placement: str, penalties: list[float], outcomes: Outcomes) -> list[float]:
         pairs = [[outcomes["A2", workload, p, x] for p in (placement, BASELINE)] for x in penalties]
-        return [_gain(_jct_s(ours), _jct_s(base)) for ours, base in pairs]
+        return [_gain(ours.jct_h, base.jct_h) for ours, base in pairs]
 
     def _check(self, data: PalData, workload: int, placement: str, gains: list[float]) -> Check:
         table, published = data.figures["locality"], data.figures["published"]["locality_gain_percent"]
         expected = table["gain_percent"][str(workload)][placement]
-        worst = max(abs(a - b) for a, b in zip(gains, expected, strict=True))
+        # The reference has one decimal: half of it more than a point's tenth.
+        held = all(Band(b, 0.15).holds(a) for a, b in zip(gains, expected, strict=True))
         ends = f"{table['penalties'][0]:g} .. {table['penalties'][-1]:g}"
         what = f"workload {workload}, {placement}, gain % at {ends}"
         told = str(published.get(placement, "-"))
-        return Check("A2", what, _listed(gains), _listed(expected), told, worst < 0.15, "0.1 points")
+        return Check("A2", what, _listed(gains), _listed(expected), told, held, "each to 0.1 points")
 
 
 @dataclass(frozen=True)
@@ -223,7 +179,7 @@ class LoadOn256(Experiment[PalData]):
         for placement, expected in data.figures["synergy"]["jct_h"].items():
             outcome = outcomes["A3", "fifo", placement, 10.0]
             what = f"fifo, {placement}, 10 jobs/h, JCT h"
-            checks.append(_decimals("A3", what, outcome, expected, 2, "curve only"))
+            checks.append(_decimals("A3", what, partial(getattr, outcome, "jct_h"), expected, 2, "curve only"))
             name = f"syn256-standin-load10.0-Fifo-{PUBLISHED_NAMES[placement]}-2000-3000.csv"
             checks += _per_job("A3", f"fifo, {placement}", outcome, data.reference(name))
         checks += [self._gains(policy, loads, outcomes) for policy in self.policies(data)]
@@ -245,81 +201,20 @@ class LoadOn256(Experiment[PalData]):
         return Panel(f"A3: {policy}, average JCT (h) by jobs per hour", "Jobs per hour", "average JCT (h)", lines)
 
 
-@dataclass(frozen=True)
-class WhereFrom(Experiment[PalData]):
-    """Where the gain comes from: chips drawn anew for every seed, in several ways, and moves that cost something."""
-
-    seeds: Sequence[int] = range(10)
-    workloads: Sequence[int] = WORKLOADS
-    name: str = "gain"
-
-    def settings(self, data: PalData, draw: str) -> list[Setting]:
-        """One for each workload."""
-        values = data.figures["draws"][draw]
-        bases = [replace(base_scenario(data, w, **values), variability=data.records) for w in self.workloads]
-        return [
-            Setting(f"{draw}, workload {w}", tuple(replace(base, seed=seed) for seed in self.seeds))
-            for w, base in zip(self.workloads, bases, strict=True)
-        ]
-
-    def runs(self, data: PalData) -> Runs:
-        variants = contenders_of(data.figures["variants"])
-        runs: Runs = {}
-        for draw in _draws(data):
-            for setting in self.settings(data, draw):
-                runs |= setting.runs(variants)
-        return runs
-
-    def judge(self, data: PalData, outcomes: Outcomes) -> Part:
-        checks: list[Check] = []
-        panels: list[Panel] = []
-        base, excluding, *_ = variants = list(contenders_of(data.figures["variants"]))
-        for draw in _draws(data):
-            gains = {
-                variant: [self._gain(data, draw, variant, over, outcomes) for over in (base, excluding)]
-                for variant in variants[1:]
-            }
-            checks += [Check(f"gain, {draw}", name, _described(name, *over)) for name, over in gains.items()]
-            panels.append(_means(draw, {name: over_base for name, (over_base, _) in gains.items()}))
-        return Part(checks, panels)
-
-    def _gain(self, data: PalData, draw: str, ours: str, base: str, outcomes: Outcomes) -> Estimate:
-        """Gain per seed (geometric mean over the workloads), mean and interval over the seeds."""
-        found, settings = PairedComparison(outcomes), self.settings(data, draw)
-        ours_s, base_s = ([found.values(s, name, _jct_s) for s in settings] for name in (ours, base))
-        return estimate(
-            [_geomean_gain(*pair) for pair in zip(zip(*ours_s, strict=True), zip(*base_s, strict=True), strict=True)]
-        )
-
-
-def _draws(data: PalData) -> list[str]:
-    return [name for name in data.figures["draws"] if name != "source"]
-
-
-def _described(variant: str, over_base: Estimate, over_excluding: Estimate) -> str:
-    text = f"{with_interval(over_base.mean, over_base.half)} % over {BASELINE}"
-    if variant.startswith("pal"):
-        text += f", {with_interval(over_excluding.mean, over_excluding.half)} % over exclude-outliers"
-    return text
-
-
-def _means(draw: str, gains: dict[str, Estimate]) -> Panel:
-    lines = [(name, [gain.mean], [float(i)]) for i, (name, gain) in enumerate(gains.items())]
-    title = f"Gain over {BASELINE} (%), chips drawn by {draw}"
-    axis = "Gain in average JCT (%, more is better), 95 % interval over seeds"
-    return Panel(title, axis, "", lines, halves=[gain.half or 0.0 for gain in gains.values()])
-
-
 NOTES = (
-    "A1 is published for eight traces; three of them are public, so the geometric means are compared with those of the "
-    "authors' code on the same three.",
-    "The published decline of the gain with the locality penalty (A2) does not come out of the authors' code either; "
+    "Reference: in A1, workload 1 is a run of the authors' code; workloads 2 to 8, A2 and A3 are those of an "
+    "independent model of it, which gives the same start and finish of every job wherever both were run.",
+    "The abstract says 28 % more utilisation, which does not come out. It is shown, not judged: no reference run has "
+    "it.",
+    "The published decline of the gain with the locality penalty (A2) does not come out of the reference either; "
     "there, as here, only the order pal >= pm-first for penalties of 1.5 and more holds.",
     "A3 is published as curves for a job log that is not public; the stand-in keeps its GPU demands and its rule for "
     "durations, and all jobs are in class A.",
     "Where the gain comes from: chips are drawn anew for every seed. 'record' gives each simulated GPU one single "
     "measurement, as published, so that one slow run makes a permanently slow GPU; 'gpu_median' gives it the median of "
     "the runs of a real GPU.",
+    "Clusters: Longhorn has GPUs with single slow runs, Frontera none that is slow, LS6 six of 219 that are 2.2 times "
+    "slower whenever measured. LS6 was measured with ResNet only and once per GPU: all classes are as sensitive there.",
 )
 
 
@@ -327,7 +222,13 @@ PAPER = Paper(
     "PAL (SC'24)",
     Path(__file__).parent / "pal.yaml",
     lambda folder, *given: PalData(find_root(folder, "traces/pal_workloads"), *given),
-    lambda data: (Published64(), LocalitySweep(), LoadOn256(), WhereFrom(range(3) if data.quick else range(10))),
+    lambda data: (
+        Published64(),
+        LocalitySweep(),
+        LoadOn256(),
+        WhereFrom(range(3) if data.quick else range(10)),
+        Clusters(range(2) if data.quick else range(5)),
+    ),
     lambda _: NOTES,
     grouped=False,
 )

@@ -19,8 +19,11 @@ from trine.engine import explain
 from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.trace import ImportOptions, load
-from trine.trace.generate import generate
+from trine.trace.generate import generate, goes_on
 from trine.trace.models import drawn_sentence
+
+MOST_ARRIVALS = 8
+"""So many times the jobs asked for arrive at most, while those of the window are not done."""
 
 
 def read_jobs(path: str, fmt: str, settings: TraceSettings, seed: int) -> tuple[list[Job], list[str]]:
@@ -48,6 +51,21 @@ def generate_jobs(
     if settings.models or settings.sensitive_share is not None:
         notes.append(drawn_sentence(jobs, len(jobs), settings.models or workload))
     return jobs, notes
+
+
+def later_jobs(workload: str, settings: WorkloadSettings, cluster: Cluster, seed: int) -> Iterator[Job]:
+    """What arrives after the jobs of ``generate_jobs``, drawn when it is asked for, untracked; none where it cannot be.
+
+    Measured jobs must not find the cluster emptier than those before them only because arrivals have ended. Where more
+    arrive than the cluster can serve, jobs could wait for ever: arrivals end at a multiple of the jobs asked for.
+    """
+    if not goes_on(workload, settings.arrivals):
+        return
+    count = settings.jobs
+    while count < MOST_ARRIVALS * settings.jobs:
+        drawn, _ = generate_jobs(workload, replace(settings, jobs=2 * count), cluster, seed)
+        yield from (replace(job, tracked=False) for job in drawn[count:])
+        count *= 2
 
 
 def _import_options(settings: TraceSettings, seed: int) -> ImportOptions:

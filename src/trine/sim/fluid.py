@@ -12,6 +12,7 @@ import numpy as np
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.prices import HOUR_S
+from trine.core.sums import dot
 from trine.engine.engine import Engine
 from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.mechanism import ShareRounds
@@ -110,7 +111,7 @@ class _Fluid:
             life.held_s += held_s
             self.recorder.busy_gpu_s += held_s * life.job.gpus
             self._book_types(part * (wait_s * life.job.gpus))
-            cost = float(part @ prices) * wait_s * life.job.gpus
+            cost = dot(part, prices) * wait_s * life.job.gpus
             life.cost += cost
             self.recorder.cost += cost
 

@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from trine.core.cluster import Tier
 from trine.core.prices import HOUR_S
-from trine.core.result import JobRecord, Summary, TierTime, TimerChange
+from trine.core.result import JobRecord, JobTime, Summary, TierTime, TimerChange
 from trine.sim.recorder import Life, Recorder
 
 _TIMERS_NAMED = 3
 """So many timers are named in the note on their tuning; the others are left out."""
+_DROPPED_NAMED = 5
+"""So many jobs that were given up are named."""
 
 
 def job_record(life: Life, fair_s: float) -> JobRecord:
@@ -37,7 +39,36 @@ def job_record(life: Life, fair_s: float) -> JobRecord:
         jct_s / life.ideal_s,
         life.comm_gpu_s,
         jct_s / fair_s,
+        _job_time(life, jct_s),
     )
+
+
+def _job_time(life: Life, jct_s: float) -> JobTime | None:
+    """Where the JCT went; ``None`` if no run of the job was recorded."""
+    if not life.work_s:
+        return None
+    parts_s = life.ideal_work_s + life.type_s + life.chip_s + life.network_s
+    # Where published clocks pass over restores, no more is left for them than the GPUs were held.
+    restart_s = min(life.lost_s, max(0.0, life.held_s - life.work_s))
+    return JobTime(
+        wait_s=jct_s - life.held_s,
+        ideal_s=life.ideal_work_s,
+        type_s=life.type_s,
+        chip_s=life.chip_s,
+        network_s=life.network_s,
+        sharing_s=life.work_s - parts_s,
+        restart_s=restart_s,
+        round_end_s=life.held_s - life.work_s - restart_s,
+    )
+
+
+def dropped_sentences(recorder: Recorder) -> list[str]:
+    """Jobs that were given up, which ended but did not finish."""
+    dropped = [life.job.id for life in recorder.lives if life.dropped and life.job.tracked]
+    if not dropped:
+        return []
+    named = ", ".join(dropped[:_DROPPED_NAMED]) + (", ..." if len(dropped) > _DROPPED_NAMED else "")
+    return [f"{len(dropped)} jobs were given up with work left ({named}): their times run to that moment."]
 
 
 def summarise(
@@ -69,7 +100,7 @@ def summarise(
     there_h = {t: n * (last - began) / HOUR_S for t, n in recorder.cluster.gpus_by_type.items()}
     return Summary(
         jobs=len(tracked),
-        finished=len(records),
+        finished=sum(not life.dropped for life in tracked),
         jct_mean_s=float(jct.mean()),
         jct_p50_s=float(np.quantile(jct, 0.5)),
         jct_p95_s=float(np.quantile(jct, 0.95)),

@@ -35,6 +35,8 @@ class Run:
     """Seconds of work at earlier speeds of this run."""
     slowed_s: float = 0.0
     """The same, each second times the slowdown it ran at."""
+    booked_steps: float = 0.0
+    """Steps of the job whose time is split already."""
 
     def mean_slowdown(self, end_s: float) -> float:
         """By chip and network, over the time of work; the present one if the speed never changed."""
@@ -61,11 +63,19 @@ class Life:
     cost: float = 0.0
     comm_gpu_s: float = 0.0
     """GPU-seconds of communication that compute did not hide."""
+    work_s: float = 0.0
+    """Seconds of work that was kept, and the parts of it, as in ``JobTime``; the rest of them is due to sharing."""
+    ideal_work_s: float = 0.0
+    type_s: float = 0.0
+    chip_s: float = 0.0
+    network_s: float = 0.0
     preemptions: int = 0
     migrations: int = 0
     tier: Tier = Tier.GPU
     leg: int = 0
     """Stretches at one speed so far."""
+    dropped: bool = False
+    """Given up before its work was done."""
     moving: bool = False
     """The last stop was part of a move."""
     run: Run | None = None
@@ -115,6 +125,9 @@ class Recorder:
         from_s = run.start_s if run.booked_s < 0 else run.booked_s
         speed, gpus, held_s = run.speed, life.job.gpus, until_s - from_s
         life.held_s += held_s
+        if life.done > run.booked_steps:
+            _split_work(life, speed, life.done - run.booked_steps)
+            run.booked_steps = life.done
         # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
         gpu_type = self.cluster.type_of(run.gpus[0])
@@ -145,6 +158,25 @@ class Recorder:
             why.value,
             life.job.tracked,
         )
+
+
+def _split_work(life: Life, speed: Speed, steps: float) -> None:
+    """Add the seconds that ``steps`` took at ``speed`` to the parts: each factor on top of those before it.
+
+    Next to a slow chip a network factor below 1 means that communication hides it: what is left is the chip's.
+    """
+    chip, network = speed.chip, speed.network
+    if network < 1.0 < chip:
+        both = chip * network
+        chip = max(1.0, both)
+        network = both / chip
+    ideal_s, work_s = steps * life.ideal_s / life.job.steps, steps / speed.steps_per_s
+    on_type_s = work_s / (chip * network * speed.sharing)
+    life.work_s += work_s
+    life.ideal_work_s += ideal_s
+    life.type_s += on_type_s - ideal_s
+    life.chip_s += on_type_s * (chip - 1.0)
+    life.network_s += on_type_s * chip * (network - 1.0)
 
 
 class LinkLoads:

@@ -5,6 +5,7 @@ From files to a result: settings, cluster, jobs, chips, performance model, engin
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,10 +26,11 @@ from trine.assembly.settings import (
     resolve,
 )
 from trine.core.cluster import Cluster
+from trine.core.costs import StopCosts
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.core.params import build
-from trine.core.result import RunResult, TimerChange
+from trine.core.result import JobRecord, RunResult, Summary, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
@@ -48,6 +50,7 @@ from trine.sim.arrivals import (
     generate_jobs,
     in_window,
     jobs_that_fit,
+    later_jobs,
     read_jobs,
     with_background,
 )
@@ -95,6 +98,8 @@ class Scenario:
 
 
 Progress = Callable[[int], None]
+Workers = Callable[[Callable[[Any], Any], Sequence[Any], "Done"], list[Any]]
+"""Applies a function of a module to many items, somewhere else: outcomes in the order of the items."""
 DecisionLog = Callable[[dict[str, Any]], None]
 
 
@@ -137,13 +142,16 @@ def run(
         watts=watts,
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
-    all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf)]
+    all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf), *_after_arrivals(settings, simulated)]
+    all_notes += metrics.dropped_sentences(recorder)
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
+    all_notes += _free(settings, perf, simulated.engine.costs, summary, records)
     in_effect = _record(scenario, settings)
     times, links = metrics.tier_times(recorder), simulated.link_loads
     loads = [] if links is None else links.samples
-    return RunResult(summary, records, recorder.segments, cluster, in_effect, all_notes, timers, times, loads)
+    shown = replace(cluster, scores={name: tuple(table.slowdown(name)) for name in table.classes})
+    return RunResult(summary, records, recorder.segments, shown, in_effect, all_notes, timers, times, loads)
 
 
 @dataclass(frozen=True)
@@ -172,15 +180,19 @@ class Sweep:
         ]
 
 
-def run_all(sweep: Sweep, workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+def run_all(sweep: Sweep, workers: int | Workers = 0, done: Done = lambda: None) -> list[RunResult]:
     """Run the whole sweep; ``workers`` 0 takes all cores. Only the first seed keeps its segments, for the report."""
     return run_each([(s, s.seed == sweep.seeds[0]) for s in sweep.scenarios()], workers, done)
 
 
-def run_each(todo: list[tuple[Scenario, bool]], workers: int = 0, done: Done = lambda: None) -> list[RunResult]:
+def run_each(
+    todo: list[tuple[Scenario, bool]], workers: int | Workers = 0, done: Done = lambda: None
+) -> list[RunResult]:
     """Run scenarios, each with whether to keep its segments; results in the same order."""
     from trine.core.process_pool import work_through  # a single run needs no processes
 
+    if not isinstance(workers, int):
+        return workers(_run, todo, done)
     by_value = any(not isinstance(choice, str) for s, _ in todo for choice in (s.policy, s.placement))
     return work_through(_run, todo, workers, done, by_value=by_value)
 
@@ -299,6 +311,9 @@ def _world(
     log_decision = None if log is None else _decision_log(engine, log)
     arriving = with_background(jobs, settings.run)
     truth = None if believed is perf else TrueSpeeds(perf, settings.believed.measured)
+    if scenario.workload and settings.run.window:
+        later = later_jobs(scenario.workload, settings.workload, perf.cluster, scenario.seed)
+        arriving = itertools.chain(arriving, (job for job in later if perf.types_for(job)))
     return make_world(
         settings,
         engine,
@@ -371,6 +386,34 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     if isinstance(decision, Stop) and decision.trade is not None:
         entry |= decision.trade.figures()
     return entry
+
+
+def _free(
+    settings: Settings, perf: PerfModel, costs: StopCosts, summary: Summary, records: Sequence[JobRecord]
+) -> list[str]:
+    """What happened and cost nothing, which a real cluster would charge for: stops, and gangs that span nodes."""
+    run, notes = settings.run, list[str]()
+    stops = summary.preemptions + summary.migrations
+    if stops and not summary.lost_work_s and costs.by_model is None and not costs.restore_s:
+        notes.append(f"Stops are free: restore_s is 0, so {stops:,} preemptions and migrations cost no time.")
+    spread = any(record.tier in ("rack", "network") for record in records)
+    if spread and perf.network is None and run.locality_penalty == 1 and not (run.rack_penalty or run.class_penalty):
+        notes.append("Spreading is free: locality_penalty is 1, so gangs that span nodes are not slowed down.")
+    return notes
+
+
+def _after_arrivals(settings: Settings, world: World) -> list[str]:
+    """Jobs of a window that ran on when nothing arrived any more had less company than those before them."""
+    if not settings.run.window or not world.arrivals_over:
+        return []
+    last_s = world.recorder.lives[-1].job.submit_s
+    late = sum(life.finish_s > last_s for life in world.recorder.lives if life.job.tracked)
+    if not late:
+        return []
+    return [
+        f"{late} jobs of the window ended after the last arrival ({last_s / 3600:.1f} h), in a cluster that emptied: "
+        "more jobs than are there would be needed."
+    ]
 
 
 def _without_jobs(settings: Settings, jobs: list[Job]) -> list[str]:

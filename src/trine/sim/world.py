@@ -87,6 +87,11 @@ class World:
             self.link_loads = LinkLoads(traffic, len(engine.cluster.nodes), settings.round_s)
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
+    @property
+    def arrivals_over(self) -> bool:
+        """Every job that will ever arrive is there."""
+        return self._next_job is None
+
     def run(self) -> None:
         """Until every tracked job has finished. Each pass of the loop is one moment at which something can change."""
         if self.settings.ideal:
@@ -230,7 +235,10 @@ class World:
         for s in slices.end():
             life = self.recorder.lives[s.job_index]
             self.engine.policy.ran(s.job_index, s.charged_s)
-            life.done += 0.0 if s.failed else s.steps
+            if not s.failed and s.steps > 0:
+                # Steps of a slice are saved before its job is stopped: the stop itself has nothing left to save.
+                self._fruitless = 0
+                life.done += s.steps
             if life.done >= life.job.steps:
                 self._finish(s.job_index, life, s.end_s)
             elif slices.gives_up(s.job_index):
@@ -239,8 +247,8 @@ class World:
                 self.engine.handle(Progressed(self.now, s.job_index, life.done, None, 0.0))
 
     def _drop(self, job_index: int, life: Life, end_s: float) -> None:
-        """The job is given up; it counts as ended when it last failed."""
-        life.finish_s = end_s
+        """The job is given up: it ends, unfinished, when it last failed."""
+        life.finish_s, life.dropped = end_s, True
         self.recorder.end_run(life, end_s, Why.CANCELLED)
         self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
         self._tracked_left -= life.job.tracked
@@ -340,7 +348,7 @@ class World:
             life.start_s = self.now
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s)
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, booked_steps=life.done)
         self._expect_end(job_index, life)
         seen = self._truth is None or self._truth.measured
         rate = (speed if seen else self.engine.speed(job_index)).steps_per_s

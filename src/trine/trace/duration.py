@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from trine.core.sums import rows_times
 from trine.trace.workload import Cdf, Workload
 
 Floats = NDArray[np.float64]
@@ -94,5 +95,5 @@ def _rank(z: Floats, jobs: Floats, shifts: Floats) -> Floats:
 def _group_means_s(curve: Cdf, jobs: Floats, shifts: Floats) -> Floats:
     seconds = quantile_s(curve, _rank(_GRID, jobs, shifts))
     density = np.exp(-0.5 * (_GRID[None, :] - shifts[:, None]) ** 2)
-    means: Floats = (density @ seconds) / density.sum(axis=1)
+    means: Floats = rows_times(density, seconds) / density.sum(axis=1)
     return means

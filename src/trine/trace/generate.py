@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
-from trine.trace.gavel_workload import GavelWorkload, draw, gavel_workloads
+from trine.trace.gavel_workload import HIERARCHY, GavelWorkload, draw, gavel_workloads
 from trine.trace.models import draw_models, find_mix, own_mix
 from trine.trace.workload import HOURS, Workload, load_workload, workload_names
 
@@ -102,6 +102,16 @@ def find_workload(name: str) -> Workload | GavelWorkload:
     if name.endswith((".yaml", ".yml")) or name in workload_names():
         return load_workload(name)
     raise unknown_name(_WHERE, "workload", name, [*workload_names(), *gavel_workloads()])
+
+
+def goes_on(workload: str, arrivals: str) -> bool:
+    """More jobs of the same seed are the same jobs and others after them, so that arrivals need not end.
+
+    Tables fit the arrivals to the number of jobs; Gavel's workloads draw them one by one, unless all come at once or
+    are listed.
+    """
+    known = gavel_workloads().get(workload)
+    return known is not None and arrivals == "poisson" and known.gap_s > 0 and workload != HIERARCHY
 
 
 def every_workload() -> list[Workload | GavelWorkload]:
@@ -240,7 +250,7 @@ def _span_s(
         return 0.0
     if jobs_per_h is not None:
         return (len(sizes) - 1) / jobs_per_h * HOUR_S
-    return float(sizes @ durations_s) / (gpus * (DEFAULT_LOAD if load is None else load))
+    return float((sizes * durations_s).sum()) / (gpus * (DEFAULT_LOAD if load is None else load))
 
 
 def _submissions_s(uniform: Floats, span_s: float, weights: Sequence[float], start_hour: float) -> Floats:

@@ -89,9 +89,14 @@ def up(
     engine: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="What runs the jobs: local, this machine. --set engine.KEY=VALUE sets it up."
+            metavar="NAME",
+            help="What runs the jobs: local, this machine; slurm, a cluster. --set engine.KEY=VALUE sets it up.",
         ),
     ] = "local",
+    within_allocation: Annotated[
+        bool,
+        typer.Option("--within-allocation", help="With --engine slurm: run jobs inside the allocation you are in."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, start nothing.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request to the API.")] = False,
@@ -107,13 +112,16 @@ def up(
 
     if not 0 < round_s < float("inf"):
         raise InputError("--round", f"{round_s:g}", "a number of seconds greater than 0")
+    pairs = dict(parse_pairs(settings or []))
+    if within_allocation:
+        pairs["engine.within_allocation"] = "true"
     options = Options(
         state_directory(state).absolute(),
         gpus,
         policy,
         placement,
         round_s,
-        dict(parse_pairs(settings or [])),
+        pairs,
         store,
         host,
         port,

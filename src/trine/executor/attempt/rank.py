@@ -42,7 +42,7 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, lease: dict[str, 
         **(_for_torchrun(spec, mine, nodes) if len(nodes) == len(ranks) else {}),
         **spec["env"],
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, mine["gpus"])),
+        "CUDA_VISIBLE_DEVICES": ",".join(_visible(spec, mine)),
         "RANK": str(rank),
         "LOCAL_RANK": str(local.index(rank)),
         "WORLD_SIZE": str(len(ranks)),
@@ -59,6 +59,15 @@ def environment(spec: dict[str, Any], rank: int, run_dir: str, lease: dict[str, 
         "TRINE_RUN_DIR": run_dir,
         "TRINE_PROGRESS_DIR": os.path.join(run_dir, rundir.PROGRESS),
     }
+
+
+def _visible(spec: dict[str, Any], mine: dict[str, Any]) -> list[str]:
+    """How this machine calls the GPUs of a rank. An engine that shows a job only the GPUs that it holds there
+    (``held``) may number them anew: then its own variable lists all of them, in the order of their indices."""
+    held = spec.get("held", {}).get(mine["node"], [])
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    known = dict(zip(held, shown, strict=True)) if held and len(held) == len(shown) else {}
+    return [known.get(gpu, str(gpu)) for gpu in mine["gpus"]]
 
 
 def _for_torchrun(spec: dict[str, Any], mine: dict[str, Any], nodes: list[str]) -> dict[str, str]:

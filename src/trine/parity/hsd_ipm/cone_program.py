@@ -17,6 +17,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from trine.core.sums import dot
+
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
@@ -192,7 +194,7 @@ class ConeProgram:
         gpus, time, rate = self.split(z[self.held :])
         by_leg = self.time * time[self.job][:, None] - self.rate * rate[self.job][:, None]
         found = self.units(by_leg) + self.load * gpus - self.bound * bound
-        return np.append(found, (self.size * self.level) @ rate) if self.with_level else found.ravel()
+        return np.append(found, dot(self.size * self.level, rate)) if self.with_level else found.ravel()
 
     def split(self, rows: Array) -> tuple[Array, Array, Array]:
         """Values of rows as those of GPUs, time and throughput."""

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from trine.core.sums import dot
 from trine.parity.hsd_ipm.cone_program import Array, ConeProgram
+from trine.policy.shares.solver.newton import Factors
 
 LEAST_LIFT, MOST_LIFT = 1e-13, 1e-3
 
@@ -59,8 +61,9 @@ class Apart:
         load = columns.load
         self.gpus = np.einsum("nj,njk,nk->jk", load, self.share, load) + np.diag(gpus)
         self.pull = np.einsum("nj,nj,n->j", load, self.by_rate, columns.level)
-        self.reply = np.linalg.solve(self.gpus, self.pull)
-        self.stiff = float(self.rate_rate @ columns.level**2 + self.pull @ self.reply)
+        self.factors = Factors(self.gpus)
+        self.reply = np.array(self.factors.solve(self.pull))
+        self.stiff = dot(self.rate_rate, columns.level**2) + dot(self.pull, self.reply)
 
     def _respond(self, give: Array, time: Array, rate: Array) -> None:
         """What shares and prices of a job do if one of its right sides moves by 1."""
@@ -93,10 +96,10 @@ class Apart:
         wanted = a[:held].reshape(self.lift.shape) - self.lift * of_bound
         gpus, time, rate = columns.split(b[held:])
         share, _, work = self._jobs(wanted, time, rate)
-        prices = np.linalg.solve(self.gpus, (columns.load * share).sum(axis=0) - gpus)
+        prices = np.array(self.factors.solve((columns.load * share).sum(axis=0) - gpus))
         last = np.zeros(0)
         if columns.with_level:
-            last = np.array([(a[-1] - level @ work - self.pull @ prices) / self.stiff])
+            last = np.array([(a[-1] - dot(level, work) - dot(self.pull, prices)) / self.stiff])
             prices = prices + self.reply * last[0]
             rate = rate - level * last[0]
         share, own, work = self._jobs(wanted - columns.load * prices, time, rate)
@@ -135,7 +138,7 @@ class Coupled:
         prices = self.rows.solve(columns.row_count * (columns.times(full)[held:] - b[held:]))
         level: list[float] = []
         if columns.with_level:
-            level = [float(a[-1] - self.border @ prices) / float(self.border @ self.reply)]
+            level = [(float(a[-1]) - dot(self.border, prices)) / dot(self.border, self.reply)]
             prices = prices + self.reply * level[0]
         pull = columns.transposed_times(np.concatenate((np.zeros(held), prices)))[:held]
         x = give * (right - pull)

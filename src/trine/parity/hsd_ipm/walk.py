@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trine.core.sums import dot
 from trine.parity.hsd_ipm.cone_program import Array, ConeProgram
 from trine.parity.hsd_ipm.newton_equations import system
+from trine.policy.shares.solver.newton import SingularError
 
 TOLERANCE = 1e-8
 MAX_ITERATIONS = 100
@@ -41,7 +43,7 @@ def walk(program: ConeProgram) -> Walk:
                 return Walk(program.shares(point.x / point.tau), True, iteration)
             try:
                 ahead = _advance(program, point, off)
-            except np.linalg.LinAlgError:
+            except (np.linalg.LinAlgError, SingularError):
                 break
             left = _Residuals(program, ahead)
             if not left.mean < max(off.mean, 1e-6):
@@ -82,9 +84,9 @@ class _Residuals:
         self.dual = -program.transposed_times(point.price) - point.tau * cost
         self.primal = point.slack + program.times(point.x) - point.tau * limits
         priced = program.all_row_count * point.price
-        worth, paid = float(cost @ point.x), float(limits @ priced)
+        worth, paid = dot(cost, point.x), dot(limits, priced)
         self.last = point.kappa + worth + paid
-        self.gap = float(point.slack @ priced)
+        self.gap = dot(point.slack, priced)
         self.mean = (self.gap + point.kappa * point.tau) / (float(program.all_row_count.sum()) + 1)
         missed_rows = _over(self.primal, limits, program.all_row_count)
         missed = max(missed_rows, _over(self.dual, cost, program.column_count)) / point.tau
@@ -95,7 +97,7 @@ class _Residuals:
 
 def _over(miss: Array, size: Array, count: Array) -> float:
     """Norm of ``miss`` relative to that of ``size``, every entry counted as often as it stands for one."""
-    return math.sqrt((count * miss) @ miss) / max(1.0, math.sqrt((count * size) @ size))
+    return math.sqrt(dot(count * miss, miss)) / max(1.0, math.sqrt(dot(count * size, size)))
 
 
 def _advance(program: ConeProgram, point: _Point, off: _Residuals) -> _Point:
@@ -104,12 +106,12 @@ def _advance(program: ConeProgram, point: _Point, off: _Residuals) -> _Point:
     root, level = np.sqrt(point.slack / point.price), np.sqrt(point.slack * point.price)
     newton = system(program, root**2)
     base_x, base_z = newton.solve(-cost, program.limits)
-    pivot = point.kappa / point.tau - float(cost @ base_x) - float(limits @ base_z)
+    pivot = point.kappa / point.tau - dot(cost, base_x) - dot(limits, base_z)
     if not pivot > 0:
         raise np.linalg.LinAlgError("rounding ate the pivot")
 
     x, z = newton.solve(off.dual, point.slack - off.primal)
-    tau = (off.last - point.kappa + float(cost @ x) + float(limits @ z)) / pivot
+    tau = (off.last - point.kappa + dot(cost, x) + dot(limits, z)) / pivot
     z = root * (z + tau * base_z)
     slack = -z - level
     kappa = -point.kappa - point.kappa / point.tau * tau
@@ -120,7 +122,7 @@ def _advance(program: ConeProgram, point: _Point, off: _Residuals) -> _Point:
     aim_kappa = point.kappa * point.tau + kappa * tau - centring * off.mean
     keep = 1.0 - centring
     x, z = newton.solve(keep * off.dual, root * aim - keep * off.primal)
-    tau = (keep * off.last - aim_kappa / point.tau + float(cost @ x) + float(limits @ z)) / pivot
+    tau = (keep * off.last - aim_kappa / point.tau + dot(cost, x) + dot(limits, z)) / pivot
     x, z = x + tau * base_x, z + tau * base_z
     slack = -aim - root * z
     kappa = -(aim_kappa + point.kappa * tau) / point.tau

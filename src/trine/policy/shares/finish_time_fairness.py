@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trine.core.params import param
+from trine.core.sums import dot
 from trine.policy.shares.allocation import Allocation, allocation, by_level, exact, of_solution
 from trine.policy.shares.base import (
     REFERENCE_DOC,
@@ -55,7 +56,7 @@ class FinishTimeFairness(SharePolicy):
         found = lowest_slowdown(polytope, steps, problem.elapsed_s, ideal_s, memory, ids)
         # Prices are those of the level that rho leaves; times its slope by rho they are what rho gains.
         spare_s = np.maximum(found.value * ideal_s - problem.elapsed_s, 1e-12)
-        slope = float(found.duals @ (steps * ideal_s / spare_s**2))
+        slope = dot(found.duals, steps * ideal_s / spare_s**2)
         return of_solution(problem, found, price_scale=1.0 / slope if slope > 0 else 0.0)
 
     def explain(self, problem: Problem, found: Allocation) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trine.core.errors import InputError
+from trine.core.sums import columns_times, dot, rows_times
 from trine.policy.shares.allocation import Allocation, Note, allocation, exact
 from trine.policy.shares.base import Memory
 from trine.policy.shares.problem import WHERE, ClassPairs, Problem
@@ -53,7 +54,7 @@ def _vertex(polytope: Polytope, demand: Floats, memory: Memory, ids: Sequence[st
     """A vertex in which what the level leaves over goes to the jobs that gain most; none where that takes too long."""
     if len(ids) > VERTEX_ROWS or 0.0 in polytope.capacity.tolist():
         return None
-    fair = polytope.rates @ (polytope.capacity / np.add.reduce(polytope.capacity))
+    fair = rows_times(polytope.rates, polytope.capacity / np.add.reduce(polytope.capacity))
     if not np.minimum.reduce(demand * fair) > 0:
         return None
     problem = LevelProblem.unchecked(polytope.rates, demand, polytope.gang, polytope.capacity)
@@ -307,8 +308,9 @@ def best_ratio(
 
 
 def _made_and_paid(polytope: Polytope, found: Solution, prices: Floats) -> tuple[float, float]:
-    held = polytope.gang @ found.x + polytope.gang[polytope.pairs[:, 0]] @ polytope.pair_time(found)
-    return float(_throughput(polytope, found).sum()), float(held @ prices)
+    held = columns_times(polytope.gang, found.x)
+    held += columns_times(polytope.gang[polytope.pairs[:, 0]], polytope.pair_time(found))
+    return float(_throughput(polytope, found).sum()), dot(held, prices)
 
 
 def _throughput(polytope: Polytope, found: Solution) -> Floats:

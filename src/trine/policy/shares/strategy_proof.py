@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from trine.core.sums import dot
 from trine.policy.shares.allocation import Allocation, Certificate, allocation
 from trine.policy.shares.base import Memory, SharePolicy, aware_param, equal_rates
 from trine.policy.shares.problem import Problem, proportional
@@ -83,5 +84,5 @@ class _EqualJobs:
             if left.any():
                 rest = _EqualJobs(self.rates[left], self.gang[left], self.capacity, others[left], self.member_of)
                 without = np.log(rest.rate(rest.best(rest.size)))
-                result[i] = np.exp(rest.size @ (with_it[left] - without))
+                result[i] = np.exp(dot(rest.size, with_it[left] - without))
         return np.minimum(result, 1.0)

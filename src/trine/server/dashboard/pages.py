@@ -19,10 +19,15 @@ from trine.server import dashboard
 ROOT = "/ui"
 """All pages are here or below, and nothing else is: the gate asks for no token here."""
 
+# The colours and letters of the reports; a page of text needs no more of their style.
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto; padding: 0 1rem; color: #1a1a1a; }
-pre { background: #f4f4f4; padding: .75rem 1rem; overflow-x: auto; }
-@media (prefers-color-scheme: dark) { body { background: #16181c; color: #e6e6e6; } pre { background: #24272d; } }
+:root { color-scheme: light dark; --paper: #ffffff; --panel: #f6f7f9; --ink: #1b1f24; }
+@media (prefers-color-scheme: dark) { :root { --paper: #15181d; --panel: #1d2127; --ink: #e6e9ed; } }
+body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+  max-width: 44rem; margin: 0 auto; padding: 36px 32px 64px; background: var(--paper); color: var(--ink); }
+h1 { font-size: 27px; line-height: 1.2; font-weight: 650; }
+h2 { font-size: 18px; font-weight: 620; margin: 32px 0 2px; }
+pre { background: var(--panel); border-radius: 8px; padding: 12px 14px; overflow-x: auto; }
 """
 
 

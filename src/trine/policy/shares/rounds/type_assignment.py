@@ -107,8 +107,10 @@ class TypeAssignment:
         if len(type_of) == len(jobs):
             return assigned
         most = max(free)  # an upper bound of the free GPUs of any type, so that most gangs are refused by one look
-        for job_index in sorted(jobs.keys() - type_of.keys()) if type_of else list(jobs):
-            gang, suits, _ = jobs[job_index]
+        # Jobs are kept in order of arrival, and most rounds end at the first that waits: nothing is sorted for them.
+        for job_index, (gang, suits, _) in jobs.items():
+            if job_index in type_of:
+                continue
             if gang <= most:
                 for type_index in suits:
                     if free[type_index] >= gang:

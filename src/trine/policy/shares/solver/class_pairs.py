@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trine.core.sums import dot
 from trine.policy.shares.solver.highs import INFINITY, HighsSession, Optimum, Program
 from trine.policy.shares.solver.polytope import (
     Array,
@@ -130,7 +131,7 @@ class PairSolver:
         x, y = self._repaired(optimum, size)
         if (self.rate(x, y, size) < floors * (1.0 - 1e-9) - 1e-9).any():
             raise InfeasibleError("the floors are not met")
-        value = float(gain[: x.size] @ x.ravel() + (pair_worth * y).sum())
+        value = dot(gain[: x.size], x.ravel()) + float((pair_worth * y).sum())
         bound = -program.lower_bound(optimum.duals, np.append(most, 0.0))
         return self._solution(optimum, x, y, value, bound)
 

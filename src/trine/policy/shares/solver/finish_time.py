@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trine.core.sums import dot
 from trine.policy.shares.solver import linear, presolve
 from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.interior import Warm
@@ -161,7 +162,7 @@ class Finish:
             middle = (low + high) / 2
             if middle in (low, high):
                 break
-            low, high = (middle, high) if float(duals @ self.demand(middle)) > worth else (low, middle)
+            low, high = (middle, high) if dot(duals, self.demand(middle)) > worth else (low, middle)
         return low
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trine.core.sums import rows_times
 from trine.policy.shares.solver.newton import (
     Blocks,
     Border,
@@ -19,7 +20,6 @@ from trine.policy.shares.solver.newton import (
     ScaledProblem,
     SingularError,
     border_matrix,
-    weigh,
 )
 from trine.policy.shares.solver.polytope import Array, Index
 
@@ -58,7 +58,7 @@ class Residuals:
         self.rate += shape.floor
         self.rate += point.z[-1]
         self.rate -= np.einsum("kn,kn->n", shape.rate[:-1], share)
-        self.capacity = shape.capacity - point.spare - weigh(share, shape.gang)
+        self.capacity = shape.capacity - point.spare - rows_times(share, shape.gang)
         missed = self.rate / (point.t + point.z[-1])
         self.missed = _extent(missed) + _extent(self.capacity / shape.capacity)
         self.score = self.gap / point.t + self.missed
@@ -122,7 +122,7 @@ def newton_step(
     right = np.empty(n + 1)
     np.subtract(off.capacity, np.einsum("kn,kn->k", blocks.gang_weight, reply[:-2]), out=right[:n])
     right[:n] += point.spare if aim is None else point.spare * aim[-n - 1 : -1]
-    right[n] = wanted[-1] + weigh(shape.demand, dual)
+    right[n] = wanted[-1] + rows_times(shape.demand, dual)
     solved = border.solve(right)
 
     dual += _border_reply(shape, blocks, solved, reply[:-1])

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trine.core.sums import dot
 from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
 from trine.policy.shares.solver.polytope import Array, LevelProblem, Solution, relative_gap, repair
 from trine.policy.shares.solver.presolve import solve_closed
@@ -129,12 +130,12 @@ class LexicographicVertex:
         blocks = np.array([self._place[key] for key in keys])
         y = highs.getBasisInverseRow(basic.index(0))[1]
         duals, prices = np.maximum(-y[types::2][blocks], 0.0) / problem.demand, np.maximum(y[:types] * unit, 0.0)
-        duals /= float(duals @ problem.demand) or 1.0
+        duals /= dot(duals, problem.demand) or 1.0
         x = np.array(highs.getSolution().col_value)[1:].reshape(-1, types)[blocks]
         x, _ = repair(problem, x)
         value = float(np.minimum.reduce(np.add.reduce(rates * x, axis=1) / problem.demand))
         profit = np.maximum.reduce(duals[:, None] * rates - gang * prices, axis=1)
-        bound = float(np.add.reduce(np.maximum(profit, 0.0)) + problem.capacity @ prices)
+        bound = float(np.add.reduce(np.maximum(profit, 0.0))) + dot(problem.capacity, prices)
         gap = relative_gap(value, bound)
         return Solution(x, value, bound, gap, duals, prices, "highs") if gap <= PROVEN else None
 

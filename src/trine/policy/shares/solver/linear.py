@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from trine.core.sums import dot
 from trine.policy.shares.solver import presolve
 from trine.policy.shares.solver.highs import INFINITY, HighsSession, Program
 from trine.policy.shares.solver.polytope import (
@@ -130,7 +131,7 @@ def highest_level(problem: LevelProblem, session: HighsSession | None = None) ->
     active = demand > 0
     value = float(((problem.throughput(x, y) - floor)[active] / demand[active]).min())
     prices, time, duals = model.multipliers(dual)
-    scale = float(duals @ demand)
+    scale = dot(duals, demand)
     bound = model.bound(prices / scale, time / scale, duals / scale)
     return Solution(x, value, bound, _gap(value, bound), duals / scale, prices / scale, "highs", y)
 
@@ -149,7 +150,7 @@ def highest_sum(
     x, y = model.shares(primal)
     more = primal[model.shared :]
     prices, time, duals = model.multipliers(dual)
-    value = model.worth_of(x, y) + (float(extra.worth @ more) if extra else 0.0)
+    value = model.worth_of(x, y) + (dot(extra.worth, more) if extra else 0.0)
     bound = model.bound(prices, time, duals)
     return Solution(x, value, bound, _gap(value, bound), duals, prices, "highs", y, extra=more)
 
@@ -268,7 +269,7 @@ class _Model:
         return np.maximum(-dual[2 * n :], 0.0), np.maximum(-dual[n : 2 * n], 0.0), np.maximum(dual[:n], 0.0) / self.unit
 
     def worth_of(self, x: Array, y: Array) -> float:
-        return float(self.single_worth @ x[self.single] + self.pair_worth @ y[self.pair])
+        return dot(self.single_worth, x[self.single]) + dot(self.pair_worth, y[self.pair])
 
     def bound(self, prices: Array, time: Array, duals: Array) -> float:
         """Weak duality; a column that is still worth more than it costs counts with the whole time it could run."""
@@ -283,7 +284,7 @@ class _Model:
             gain = self.extra.worth + self.extra.sign * duals
             room = np.where(np.isfinite(self.extra.upper), self.extra.upper, 0.0)
             missed += float((np.maximum(gain, 0.0) * room).sum())
-        return float(polytope.capacity @ prices + time.sum() - duals @ self.floor + missed)
+        return dot(polytope.capacity, prices) + float(time.sum()) - dot(duals, self.floor) + float(missed)
 
 
 def _where(flags: NDArray[np.bool_]) -> tuple[Index, Index]:

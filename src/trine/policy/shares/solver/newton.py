@@ -16,10 +16,11 @@ from functools import cache
 
 import numpy as np
 
+from trine.core.sums import rows_times
 from trine.policy.shares.solver.polytope import Array, Index
 
 _PIECE = 2048
-"""Long products are taken in pieces, so that the linear algebra library starts no threads and keeps its order."""
+"""Jobs whose pairs of columns are computed at once where they are too many to be kept."""
 _STORED = 4_000_000
 """Largest number of values kept for all pairs of columns; beyond, they are computed again in each iteration."""
 
@@ -92,17 +93,6 @@ class InteriorPoint:
         self.t, self.t_slack = float(primal[-1]), float(dual[-1])
 
 
-def weigh(matrix: Array, vector: Array) -> Array:
-    """``matrix @ vector``, always in the same order and in one thread."""
-    length = len(vector)
-    if length <= _PIECE:
-        found: Array = matrix @ vector
-        return found
-    pieces = [matrix[..., i : i + _PIECE] @ vector[i : i + _PIECE] for i in range(0, length, _PIECE)]
-    total: Array = np.add.reduce(pieces)
-    return total
-
-
 class Blocks:
     """The job blocks at a point: weights, centred rates, pivots, and ``fit``: weighted mean and slope of any values."""
 
@@ -132,22 +122,22 @@ def border_matrix(shape: ScaledProblem, blocks: Blocks, point: InteriorPoint) ->
     Row sums over the types and idle time are zero in exact arithmetic, so that the diagonal follows from the rest.
     """
     n = shape.n_types
-    full = (shape.pairs.laplace @ _pair_weights(shape, blocks)).reshape(n + 1, n + 1)
+    full = rows_times(shape.pairs.laplace, _pair_weights(shape, blocks)).reshape(n + 1, n + 1)
     full.flat[: n * (n + 2) : n + 2] += point.spare / point.dual[-n - 1 : -1]
-    full[:n, n] = full[n, :n] = weigh(blocks.fit[1, :-1], shape.gang * shape.demand)
-    full[n, n] = -point.t_slack / point.t - weigh(shape.demand, blocks.per_rate)
+    full[:n, n] = full[n, :n] = rows_times(blocks.fit[1, :-1], shape.gang * shape.demand)
+    full[n, n] = -point.t_slack / point.t - rows_times(shape.demand, blocks.per_rate)
     return full
 
 
 def _pair_weights(shape: ScaledProblem, blocks: Blocks) -> Array:
     scale = shape.gang * shape.gang / (blocks.time_pivot * blocks.rate_pivot)
     if shape.spread is not None:
-        return weigh(_ties(shape.pairs, shape.spread, blocks.weight, blocks.surplus), scale)
+        return rows_times(_ties(shape.pairs, shape.spread, blocks.weight, blocks.surplus), scale)
     total = np.zeros(len(shape.pairs.first))
     for i in range(0, len(scale), _PIECE):
         part = np.s_[..., i : i + _PIECE]
         spread = shape.pairs.spread(shape.rate[part])
-        total += _ties(shape.pairs, spread, blocks.weight[part], blocks.surplus[part]) @ scale[part]
+        total += rows_times(_ties(shape.pairs, spread, blocks.weight[part], blocks.surplus[part]), scale[part])
     return total
 
 

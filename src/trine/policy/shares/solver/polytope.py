@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from trine.core.sums import columns_times
+
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -193,7 +195,7 @@ def repair(polytope: Polytope, x: Array, y: Array | None = None, size: Array | N
     load = polytope.gang if size is None else polytope.gang * size
     x = np.maximum(x, 0.0)
     if y is None or not len(y):
-        used = load @ x
+        used = columns_times(load, x)
         over = used > polytope.capacity
         if True in over.tolist():
             x *= np.where(over, polytope.capacity / np.where(over, used, 1.0), 1.0)
@@ -201,7 +203,7 @@ def repair(polytope: Polytope, x: Array, y: Array | None = None, size: Array | N
         return x, polytope.pair_rates[:, 0]
     y = np.maximum(y, 0.0)
     first, second = polytope.pairs[:, 0], polytope.pairs[:, 1]
-    used = load @ x + polytope.gang[first] @ y
+    used = columns_times(load, x) + columns_times(polytope.gang[first], y)
     shrink = np.divide(polytope.capacity, used, out=np.ones(len(used)), where=used > polytope.capacity)
     x, y = x * shrink, y * shrink
     time, together = x.sum(axis=1), y.sum(axis=1)

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from trine.core.sums import columns_times
 from trine.policy.shares.solver import linear, presolve
 from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.interior import Warm
@@ -182,7 +183,7 @@ def _follow(state: _State, rule: WeightRule) -> None:
 
 def _solve_pass(state: _State, demand: Array, warm: Warm) -> Solution | None:
     pinned = state.pinned()
-    rows, capacity = pinned.sum(axis=1) == 0, np.maximum(state.capacity - state.load @ pinned, 0.0)
+    rows, capacity = pinned.sum(axis=1) == 0, np.maximum(state.capacity - columns_times(state.load, pinned), 0.0)
     least = _LENIENT * (1.0 + _MORE_LENIENT * state.passes)
     for lenient in (least, 10.0 * least, 100.0 * least):
         try:

@@ -1,0 +1,133 @@
+"""What ``trine sim`` says beside its figures: no winner without a difference, what is free, what is overwritten."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from trine.cli.main import app
+from trine.cli.tables import blocks
+from trine.core.errors import InputError
+
+POLICY = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trine.policy.base import KeyPolicy
+
+
+@dataclass
+class Mine(KeyPolicy):
+    name: ClassVar[str] = "mine"
+    title: ClassVar[str] = "largest gang first"
+
+    def key(self, view):
+        return -view.gpus.astype(float)
+"""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Jobs of one GPU, one after the other."""
+    rows = "".join(f"j{i},{1000 * i},1,600\n" for i in range(8))
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"job_id,submit_s,gpus,duration_s\n{rows}")
+    return path
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Path:
+    """Gangs that span nodes and stop each other."""
+    rows = "".join(f"j{i},{300 * i},{1 + 3 * (i % 2)},{900 + 400 * (i % 5)}\n" for i in range(20))
+    path = tmp_path / "crowd.csv"
+    path.write_text(f"job_id,submit_s,gpus,duration_s\n{rows}")
+    return path
+
+
+def sim(*args: object) -> Result:
+    done = CliRunner().invoke(app, ["sim", *map(str, args)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_no_winner_is_named_where_gpus_were_never_short(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = sim("compare", "--trace", trace, "--cluster", "4x4", "--policies", "fifo,las,srtf", "--out", out)
+    said = "No difference: GPUs were never short (4 % of their time was used); the 3 combinations give the same results"
+    assert said in done.stdout
+    assert f"<h1>{said}</h1>" in (out / "report.html").read_text()
+    assert json.loads((out / "compare.json").read_text())["headline"] == said
+
+
+def test_a_difference_has_a_winner(crowd: Path) -> None:
+    done = sim("compare", "--trace", crowd, "--cluster", "2x2", "--policies", "fifo,srtf")
+    assert re.search(r"^srtf has the shortest mean completion time, .* below fifo$", done.stdout, re.M)
+
+
+def test_equal_results_on_a_full_cluster_have_no_reason_named(crowd: Path) -> None:
+    options = ("--placements", "packed-sticky,packed", "--policies", "fifo", "--workers", "1")
+    done = sim("compare", "--trace", crowd, "--cluster", "1x4", *options)
+    assert "No difference: the 2 combinations give the same results" in done.stdout
+
+
+def test_policies_of_ones_own_are_called_by_their_name(crowd: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POLICY)
+    policies = f"fifo,{tmp_path / 'mine.py'}"
+    out = tmp_path / "out"
+    options = ("--policies", policies, "--workers", "1", "--out", out)
+    done = sim("compare", "--trace", crowd, "--cluster", "2x2", *options)
+    assert re.search(r"^ ?mine +packed-sticky", done.stdout, re.M)
+    head = re.search(r"<h1>(.*?)</h1>", (out / "report.html").read_text())
+    assert head is not None
+    assert str(tmp_path) not in head.group(1)
+
+
+def test_what_costs_nothing_is_said(crowd: Path) -> None:
+    free = sim("run", "--trace", crowd, "--cluster", "2x2", "--policy", "srtf")
+    assert "note: Stops are free: restore_s is 0" in free.stderr
+    assert "note: Spreading is free: locality_penalty is 1" in free.stderr
+    options = ("--locality-penalty", "1.4", "--set", "restore_s=30")
+    charged = sim("run", "--trace", crowd, "--cluster", "2x2", "--policy", "srtf", *options)
+    assert "free" not in charged.stderr
+
+
+def test_a_repetition_replaces_and_says_so_but_nothing_else_is_overwritten(trace: Path, tmp_path: Path) -> None:
+    files = ("--trace", trace, "--cluster", "2x2", "--out", tmp_path / "out")
+    run = ("run", *files, "--placement", "packed-sticky", "--policy", "fifo")
+    assert "replaced" not in sim(*run).stderr
+    before = (tmp_path / "out" / "report.html").read_bytes()
+    assert "(fifo with packed-sticky, seed 0) are replaced" in sim(*run).stderr
+    assert (tmp_path / "out" / "report.html").read_bytes() == before
+    with pytest.raises(InputError, match=r"results of another run \(fifo with packed-sticky, seed 0\).*--overwrite"):
+        sim("run", *files, "--policy", "las")
+    assert (tmp_path / "out" / "report.html").read_bytes() == before
+    sim("run", *files, "--policy", "las", "--overwrite")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["policy"] == "las"
+
+
+def test_the_command_on_the_page_leaves_out_where_it_was_written(trace: Path, tmp_path: Path) -> None:
+    options = ("--set", "restore_s=30", "--seed", "3", "--event-driven")
+    for name in ("a", "b"):
+        sim("run", "--trace", trace, "--cluster", "2x2", *options, "--out", tmp_path / name)
+    page = (tmp_path / "a" / "report.html").read_text()
+    command = f"sim run --trace {trace} --cluster 2x2 --event-driven --seed 3 --set restore_s=30<"
+    assert command in page
+    assert page == (tmp_path / "b" / "report.html").read_text()
+
+
+def test_one_number_of_seeds_is_said_to_be_one_seed(trace: Path) -> None:
+    run = ("compare", "--trace", trace, "--cluster", "2x2", "--workers", "1")
+    assert "--seeds 5 is the one seed 5; 5 seeds are --seeds 0..4" in sim(*run, "--seeds", "5").stderr
+    assert "is the one seed" not in sim(*run, "--seeds", "0..1").stderr
+
+
+def test_a_table_too_wide_for_the_terminal_goes_on_below() -> None:
+    rows = [("policy", "placement", "a", "b", "c"), ("fifo", "packed", "1 [2, 3]", "4 [5, 6]", "7 [8, 9]")]
+    parts = blocks(rows, 2, 40)
+    assert [part[0] for part in parts] == [["policy", "placement", "a", "b"], ["policy", "placement", "c"]]
+    assert blocks(rows, 2, 1000) == [[list(row) for row in rows]]

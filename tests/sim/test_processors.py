@@ -1,0 +1,64 @@
+"""A run is the same on every processor: the linear algebra library has other kernels on each, which may not show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from threadpoolctl import threadpool_info
+
+from trine.assembly.registry import ordering_policies, share_policies
+
+KERNELS = ("Haswell", "Nehalem", "Prescott")
+"""Every x86-64 processor of the last ten years runs these three: they differ in how they add up."""
+PROGRAM = """
+import hashlib, json, sys
+from threadpoolctl import threadpool_info
+from trine.assembly.registry import find_policy, ordering_policies, share_policies
+from trine.sim.scenario import Scenario, run
+
+# Jobs by the hour for twelve GPUs: enough that all of them queue.
+def digest(policy, **values):
+    single = policy in ("allox", "gandiva")
+    scenario = Scenario(
+        "v100=4x1,p100=4x1,k80=4x1", policy, "packed-sticky", workload="gavel-continuous-single" if single
+        else "gavel-continuous-multiple", throughputs="gavel-simulation", seed=1, prices="v100=2.5,p100=1,k80=0.5",
+        values={"round_s": 360, "workload.jobs": 24, "workload.jobs_per_h": 6.0, "workload.max_gpus": 4, **values},
+    )
+    return hashlib.sha256(repr(run(scenario).jobs).encode()).hexdigest()
+
+found = {name: digest(name) for name in [*ordering_policies(), *share_policies()]}
+for name in share_policies():
+    if "aware" in find_policy(name, {"aware"}).params:
+        found[name + ", not aware"] = digest(name, aware=False)
+    if name == "fifo":
+        found["fifo, shares"] = digest(name, aware=True)
+kernel = next(lib["architecture"] for lib in threadpool_info() if lib["internal_api"] == "openblas")
+json.dump({"kernel": kernel, "found": found}, sys.stdout)
+"""
+
+
+def digests(kernel: str) -> tuple[str, dict[str, str]]:
+    """Under one kernel: what the library says it uses, and a checksum of the records of all jobs by policy."""
+    given = os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=given, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout)
+    return answer["kernel"], answer["found"]
+
+
+@pytest.mark.slow
+def test_every_policy_gives_the_same_jobs_under_every_kernel() -> None:
+    if not any(library["internal_api"] == "openblas" for library in threadpool_info()):
+        pytest.skip("numpy is not built with OpenBLAS, whose kernels can be chosen")
+    runs = [digests(kernel) for kernel in KERNELS]
+    assert len({kernel for kernel, _ in runs}) == len(KERNELS), "the variable chose no other kernel"
+    first = runs[0][1]
+    assert len(first) >= len(ordering_policies()) + len(share_policies())
+    for kernel, found in runs[1:]:
+        assert [name for name in first if found[name] != first[name]] == [], f"{kernel} differs from {runs[0][0]}"
