@@ -125,6 +125,15 @@ def test_loads_and_swept_settings_are_those_of_single_runs() -> None:
         compared.save("nowhere")
 
 
+def test_lines_of_several_loads_are_in_one_unit() -> None:
+    compared = trine.compare(**SMALL, policies=["fifo"], loads=[0.05, 20.0], workers=1)
+    header, low, high = compared.table(["wait_mean_s"])
+    waits = [row["wait_mean_s"] for row in compared.runs.to_pylist()]
+    unit_s = {"s": 1, "min": 60, "h": 3600, "d": 86400}[header[-1].removeprefix("wait (").removesuffix(")")]
+    assert [float(low[-1]), float(high[-1])] == [pytest.approx(w / unit_s, rel=0.01) for w in waits]
+    assert waits[1] > 20 * waits[0] > 0
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
