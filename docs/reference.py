@@ -14,13 +14,16 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import trine
 from trine.assembly.registry import ordering_policies, placements, share_policies
 from trine.assembly.settings import GROUPS
 from trine.core.params import Param, params_of
 from trine.core.result import Summary
 from trine.executor import registry
+from trine.experiment.arguments import MoreInputs
 from trine.inputs.job_rules import EXPECTED
 from trine.inputs.job_spec import JobSpec
+from trine.inputs.power import published_powers
 from trine.inputs.preset import load_preset, preset_names
 from trine.parity.flags import Compat
 from trine.policy.shares.rounds.round_params import RoundParams
@@ -52,6 +55,7 @@ def pages() -> dict[str, str]:
         "api.md": _api(),
         "metrics.md": _metrics(),
         "summary.md": _summary(),
+        "python.md": _python(),
     }
 
 
@@ -252,11 +256,71 @@ def _metrics() -> str:
 
 def _summary() -> str:
     lead = (
-        "Keys of `summary.json`, of `--json` and of `compare.json`. Times are seconds. "
+        "Keys of `summary.json`, of `--json` and of `compare.json`; `--metrics` shows some of them, by key or by what "
+        "several begin with (`rho`). Times are seconds. Values by GPU type are objects in JSON and `KEY.TYPE` in tables. "
         "See [output files](../outputs.md)."
     )
-    rows = [(f"`{metric.key}`", metric.doc) for metric in Summary.metrics()]
-    return f"{MADE}# Summary of a run\n\n{lead}\n\n{_rows(('key', 'meaning'), rows)}"
+    rows = [(f"`{m.key}`", m.doc, f"`{m.formula}`" if m.formula else "") for m in Summary.metrics()]
+    power = (
+        "Watts per GPU by type, as the makers state them: what a card may draw at most, so that energies are upper bounds. "
+        "`--set watts=TYPE=WATTS,...` states others."
+    )
+    watts = [(f"`{p.gpu_type}`", f"{p.watts:g}", p.source) for p in published_powers()]
+    return (
+        f"{MADE}# Summary of a run\n\n{lead}\n\n{_rows(('key', 'meaning', 'formula'), rows)}\n"
+        f"## Board power\n\n{power}\n\n{_rows(('type', 'watts', 'source'), watts)}"
+    )
+
+
+def _python() -> str:
+    lead = (
+        "Names of `import trine`; see [from a notebook](../notebook.md). They are stable: what is not listed here may change. "
+        "Errors that a caller can correct are a `trine.TrineError` with one sentence."
+    )
+    functions = "\n".join(_function(f) for f in (trine.simulate, trine.compare, trine.load_trace))
+    more = _rows(
+        ("argument", "type", "meaning"), [(f"`{n}`", f"`{k}`".replace("|", "or"), m) for n, k, m in _further()]
+    )
+    classes = "\n".join(_class(c) for c in (trine.Simulation, trine.Comparison, trine.Trace, trine.Client))
+    bases = (trine.KeyPolicy, trine.Policy, trine.SharePolicy, trine.Placement, trine.View, trine.TrineError)
+    rows = [(f"`trine.{c.__name__}`", _one_line((c.__doc__ or "").split("\n\n")[0])) for c in bases]
+    rows.append(("`trine.param`", _one_line(trine.param.__doc__ or "")))
+    return (
+        f"{MADE}# Python API\n\n{lead}\n\n{functions}\n## Further arguments of simulate and compare\n\n{more}\n{classes}\n"
+        f"## To write policies and placements\n\n{_rows(('name', 'meaning'), rows)}"
+    )
+
+
+def _function(function: Any) -> str:
+    text = inspect.cleandoc(function.__doc__ or "").replace("``", "`")
+    arguments = [_argument(p) for p in inspect.signature(function).parameters.values()]
+    return f"## {function.__name__}\n\n```\ntrine.{function.__name__}({', '.join(arguments)})\n```\n\n{text}\n"
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return f"**{parameter.name}"
+    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
+
+
+def _further() -> Iterable[tuple[str, str, str]]:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(MoreInputs))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    return _attributes(tree.body, {})
+
+
+def _class(owner: Any) -> str:
+    """A table of what is public, in the order of the source."""
+    rows = []
+    for name, member in vars(owner).items():
+        function = getattr(member, "func", getattr(member, "fget", member))
+        if name.startswith("_") or not inspect.isfunction(function) or not function.__doc__:
+            continue
+        arguments = [_argument(p) for p in list(inspect.signature(function).parameters.values())[1:]]
+        called = f"({', '.join(arguments)})" if function is member else ""
+        rows.append((f"`{name}{called}`", _one_line(function.__doc__)))
+    text = inspect.cleandoc(owner.__doc__ or "").replace("``", "`")
+    return f"## {owner.__name__}\n\n{text}\n\n{_rows(('member', 'meaning'), rows)}"
 
 
 def _rows(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -62,7 +62,7 @@ NOT_OURS = {"trine/sdk.py"}
 @pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *DESIGN], ids=lambda p: p.name)
 def test_modules_that_the_map_and_the_records_name_exist(page: Path) -> None:
     """A contributor who follows the map finds the file; a module that moves takes the pages that name it along."""
-    known = [path.as_posix() for part in ("src", "tests", "docs") for path in (ROOT / part).rglob("*.py")]
+    known = [path.as_posix() for part in ("src", "tests", "docs", "examples") for path in (ROOT / part).rglob("*.py")]
     named = set(re.findall(r"`([\w/]+\.py)`", page.read_text())) - NOT_OURS
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
 

@@ -18,6 +18,7 @@ import trine
 from tests.executor.driving import TRAINER, Driver, LocalEngine, running, unique_s, until
 from trine.executor.attempt import leader, rundir
 from trine.executor.attempt.fence import Fences
+from trine.executor.attempt.leader import merged
 from trine.executor.attempt.processes import marked
 from trine.executor.attempt.spec import Site, make_spec
 from trine.executor.attempt.state_dir import StateDir
@@ -336,3 +337,13 @@ def test_a_frozen_part_keeps_its_gpus_until_its_ranks_are_gone(driver: Driver, m
     assert (end.kind, end.reason) == ("lost", "its supervisor did not end it when its lease was over")
     assert driver.engine.leftovers(driver.state) == []
     assert driver.exited(driver.launch("k", epoch=2, STEPS=1)).kind == "done"
+
+
+@pytest.mark.parametrize(
+    ("codes", "rc"), [([85, 143], 85), ([0, 85, 143], 85), ([143, 143], 143), ([85, 137], 137), ([1, 137], 137)]
+)
+def test_ranks_that_leave_together_have_saved_although_one_heard_of_the_stop_late(codes: list[int], rc: int) -> None:
+    """An interpreter that winds down has no handler any more: the TERM of a part that sees the stop late ends it."""
+    ends = [{"codes": {str(rank): code}, "asked": "preempt"} for rank, code in enumerate(codes)]
+    end = merged({"ranks": [{}] * len(codes)}, ends)
+    assert (end["kind"], end["rc"]) == ("preempted", rc)

@@ -216,7 +216,7 @@ def test_a_job_that_slurm_keeps_waiting_is_withdrawn_for_now(driving: SlurmDrivi
         assert "Slurm kept it waiting for" in end.reason
         assert driver.exited(driver.launch("j", B, epoch=2, STEPS=2)).kind == "done"
         assert starts(driver, "j") == 1
-        assert len(driver.cluster.jobs()) == 1, "only the other one is left"
+        driver.cluster.wait_for(lambda: len(driver.cluster.jobs()) == 1, "only the other one is left")
     finally:
         driver.close()
 

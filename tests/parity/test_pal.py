@@ -10,7 +10,7 @@ import pytest
 from trine.core.result import RunResult
 from trine.inputs.preset import load_preset
 from trine.parity.pal import published_bins
-from trine.reproduce.pal import PalData, synergy_scenario
+from trine.reproduce.pal_inputs import PalData, synergy_scenario
 from trine.sim.scenario import Scenario, run
 
 CASES = [

@@ -92,3 +92,35 @@ def test_promotion_brings_a_starving_job_back() -> None:
     out = simulate(jobs, one_node(1), "tiresias", round_s=300, queue_limits_gpu_s="600", promote_after=1)
     assert out.stretches("a") == [(0, 600), (1200, 1800), (2400, 3200)]
     assert out.stretches("b") == [(600, 1200), (1800, 2200)]
+
+
+# -- the rules of the authors' simulator -----------------------------------------------------------------------------
+
+
+def test_inside_a_queue_the_simulator_goes_by_entry() -> None:
+    """b sank before a: it is ahead of it in the second queue, although a is older and runs."""
+    jobs = [Seen("a", ran_s=99, running_since_s=0), Seen("b", ran_s=100, submit_s=1)]
+    later = [Seen("a", ran_s=99, running_since_s=0), Seen("b", ran_s=100, submit_s=1)]
+    for rules, expected in (("paper", "ab"), ("simulator", "ba")):
+        policy = Tiresias((100.0,), promote_after=0, rules=rules)
+        assert order(policy, 0, jobs) == "ab"
+        assert order(policy, 50, later) == expected
+
+
+@pytest.mark.parametrize(("rules", "expected"), [("paper", "ba"), ("simulator", "ab")])
+def test_in_the_simulator_all_waiting_since_the_last_promotion_adds_up(rules: str, expected: str) -> None:
+    """a ran 100 s in two runs, the last up to 700, and waited 800 s in all, only 200 of them since."""
+    policy = Tiresias((50.0,), rules=rules)
+    jobs = [Seen("a", ran_s=100, idle_since_s=700), Seen("b", submit_s=1)]
+    assert order(policy, 900, jobs) == expected
+
+
+@pytest.mark.parametrize("rules", ["paper", "simulator"])
+def test_promotions_and_entries_survive_a_restart(rules: str) -> None:
+    starving = [Seen("a", ran_s=100, idle_since_s=100), Seen("b", submit_s=1), Seen("c", ran_s=60, submit_s=2)]
+    before = Tiresias((50.0,), rules=rules)
+    before.rank(view(900, starving))
+    after = Tiresias((50.0,), rules=rules)
+    after.restore(before.state(view(900, starving)), view(900, starving), stale=False)
+    resumed = [Seen("a", ran_s=100, running_since_s=900), *starving[1:]]
+    assert order(after, 949, resumed) == order(before, 949, resumed)

@@ -237,3 +237,28 @@ def test_public_measurements_have_noisy_but_no_very_slow_gpus(shared_data: Path)
     assert not one_off & set(flagged(profile, "slow"))
     twice = [MeasurementRecord("bad", "A", 2 * reference_s, i) for i in range(4)]
     assert "bad" in flagged(build_profile([*records, *twice]), "slow")
+
+
+# -- published files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "reference_s"),
+    [
+        ("frontera/frontera-resnet-agg.csv", 0.1356),
+        ("frontera/frontera-pagerank-agg.csv", 2.587),
+        ("longhorn/pagerank-longhorn-agg.csv.gz", 66.05),
+    ],
+)
+def test_a_column_without_a_unit_is_read_in_a_plausible_one(shared_data: Path, path: str, reference_s: float) -> None:
+    records = read_records(shared_data / "hardware/pal_gpu_variability" / path, "A").records
+    assert build_profile(records).classes["A"].reference_s == pytest.approx(reference_s, rel=1e-3)
+
+
+def test_gpus_measured_once_like_all_others_can_be_slow(shared_data: Path) -> None:
+    """LS6: one summary per GPU, six of 219 at 2.2 times the median."""
+    records = read_records(shared_data / "hardware/pal_gpu_variability/ls6/resnet-ls6-agg.csv", "A").records
+    found = [gpu.classes["A"] for gpu in build_profile(records).gpus]
+    worst = [one for one in found if one.slowdown > 2]
+    assert len(worst) == 6
+    assert {one.flags for one in worst} == {("slow", "few")}

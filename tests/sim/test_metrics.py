@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from tests.sim.tiny import one_node, simulate
-from trine.core.cluster import Cluster
+from trine.core.cluster import Cluster, Node
+from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.core.result import Summary
+from trine.core.result import Summary, flat_results
+from trine.inputs.power import gpu_watts
+from trine.sim.metrics import energy_kwh, jain_index
 
 
 def test_a_run_by_hand() -> None:
@@ -75,6 +79,66 @@ def test_segments_cover_exactly_the_time_a_job_held_gpus() -> None:
 def test_every_key_of_the_summary_is_explained_once_and_shown_where_its_metadata_says() -> None:
     summary = simulate([Job("a", 0, 1, 100)], one_node(1)).summary
     keys = [metric.key for metric in Summary.metrics()]
-    assert [key for key in keys if not key.startswith("deadlines")] == list(summary.as_dict())
+    unknown_here = ("deadlines", "deadlines_missed", "energy_kwh")
+    assert [key for key in keys if key not in unknown_here] == list(summary.as_dict())
     assert all(metric.doc for metric in Summary.metrics())
     assert all(bool(metric.title) == bool(metric.column) for metric in Summary.metrics())
+
+
+def test_the_bounded_slowdown_counts_ten_seconds_of_short_jobs() -> None:
+    """One GPU: a runs 0-100, b (2 s) waits until 100, c (50 s) until 102."""
+    jobs = [Job("a", 0, 1, 100), Job("b", 40, 1, 2), Job("c", 52, 1, 50)]
+    out = simulate(jobs, one_node(1), event_driven=True)
+    assert [r.slowdown for r in out.records.values()] == [1, 31, 2]
+    assert [r.bounded_slowdown for r in out.records.values()] == [1, 6.2, 2]
+    s = out.summary
+    assert s.bounded_slowdown_mean == pytest.approx(9.2 / 3)
+    assert s.bounded_slowdown_max == 6.2
+    short = simulate([Job("a", 0, 1, 3)], one_node(1), event_driven=True).records["a"]
+    assert (short.slowdown, short.bounded_slowdown) == (1, 1), "below 1 is no merit of the scheduler"
+
+
+def test_the_index_of_jain_is_that_of_rho() -> None:
+    jobs = [Job("a", 0, 1, 100), Job("b", 0, 1, 100), Job("c", 0, 1, 100)]
+    out = simulate(jobs, one_node(1), event_driven=True)
+    rho = [record.rho for record in out.records.values()]
+    assert out.summary.jain_index == pytest.approx(sum(rho) ** 2 / (3 * sum(r * r for r in rho)))
+    assert jain_index(np.array([2.0, 2.0, 2.0])) == 1
+    assert jain_index(np.array([5.0, 0.0, 0.0, 0.0])) == 0.25
+    assert jain_index(np.zeros(1)) == 0
+
+
+def test_hours_and_use_of_gpus_by_type() -> None:
+    """Two GPUs of one type, one of the other; 3,600 s of each type once, during 7,200 s."""
+    cluster = Cluster((Node("a", 2, "v100"), Node("b", 1, "k80")))
+    jobs = [Job("fast", 0, 2, 1800, gpu_types=("v100",)), Job("slow", 0, 1, 7200, gpu_types=("k80",))]
+    s = simulate(jobs, cluster, event_driven=True).summary
+    assert s.gpu_h_by_type == {"v100": pytest.approx(1), "k80": pytest.approx(2)}
+    assert s.utilization_by_type == {"v100": pytest.approx(0.25), "k80": pytest.approx(1)}
+    assert sum(s.gpu_h_by_type.values()) / 6 == pytest.approx(s.utilization)
+
+
+def test_energy_is_hours_times_board_power_where_all_types_have_one() -> None:
+    held_h = {"v100": 3.0, "K80": 2.0}
+    assert energy_kwh(held_h, gpu_watts()) == pytest.approx((3 * 300 + 2 * 150) / 1000)
+    assert energy_kwh(held_h, gpu_watts(("v100=250", "k80=100"))) == pytest.approx(0.95)
+    assert energy_kwh(held_h | {"tpu": 0.0}, gpu_watts()) == 0
+    assert energy_kwh({"tpu": 2.0}, gpu_watts(("TPU=500",))) == 1
+    for wrong in ("v100", "v100=", "=3", "v100=-1", "v100=inf"):
+        with pytest.raises(InputError, match="TYPE=WATTS"):
+            gpu_watts((wrong,))
+
+
+def test_flat_results_name_the_type() -> None:
+    assert flat_results({"jobs": 3, "gpu_h_by_type": {"a": 1.0, "b": 2.0}}) == {
+        "jobs": 3,
+        "gpu_h_by_type.a": 1.0,
+        "gpu_h_by_type.b": 2.0,
+    }
+
+
+def test_metrics_are_chosen_by_key_or_by_what_several_begin_with() -> None:
+    assert [metric.key for metric in Summary.chosen(["rho", "cost"])] == ["rho_mean", "rho_p99", "rho_max", "cost"]
+    assert Summary.chosen([]) == ()
+    with pytest.raises(InputError, match=r"unknown metric 'wait_means' .did you mean 'wait_mean_s'"):
+        Summary.chosen(["wait_means"])

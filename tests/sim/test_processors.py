@@ -42,7 +42,7 @@ json.dump({"kernel": kernel, "found": found}, sys.stdout)
 
 
 def digests(kernel: str) -> tuple[str, dict[str, str]]:
-    """The kernel that the library says it uses, and a checksum of all records of ``jobs.csv`` by policy."""
+    """Under one kernel: what the library says it uses, and a checksum of the records of all jobs by policy."""
     given = os.environ | {"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=given, capture_output=True, text=True, timeout=300, check=False

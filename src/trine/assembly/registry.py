@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from trine.assembly.choices import Choice, class_of, made_anew
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, params_of
 from trine.core.plugins import discover, find
@@ -35,6 +36,8 @@ class PolicyEntry:
 
     policy_type: type[Any]
     computes_shares: bool
+    made: Any = None
+    """The object that was given, if one was; a run has a fresh one with its parameters."""
 
     @property
     def params(self) -> dict[str, Param]:
@@ -60,12 +63,16 @@ def placements() -> dict[str, type[Placement]]:
     return discover("trine.placement", Placement)
 
 
-def find_policy(name: str, keys: Collection[str] = (), *, prefer_shares: bool = False) -> PolicyEntry:
+def find_policy(name: Choice, keys: Collection[str] = (), *, prefer_shares: bool = False) -> PolicyEntry:
     """The policy called ``name``, or the one in the file ``name``; ``keys`` are the parameters given for it.
+
+    In place of a name stands a class or an object where the caller has one.
 
     A name that an ordering and a share policy have in common means the former, unless ``prefer_shares`` is set or a
     key belongs to the latter.
     """
+    if not isinstance(name, str):
+        return _given_policy(name)
     ordering, shares_wanted = ordering_policies(), prefer_shares or bool(set(keys).intersection(SHARE_KEYS))
     if name.endswith(".py") or (name in ordering and not shares_wanted):
         return PolicyEntry(find("trine.policy", Policy, "policy", name, "--policy"), computes_shares=False)
@@ -77,19 +84,30 @@ def find_policy(name: str, keys: Collection[str] = (), *, prefer_shares: bool = 
     raise unknown_name("--policy", "policy", name, {**ordering, **shares})
 
 
-def find_placement(name: str) -> type[Placement]:
-    """The placement called ``name``, with or without ``-sticky``, or the one in the file ``name``."""
+def _given_policy(given: Choice) -> PolicyEntry:
+    from trine.policy.shares.base import SharePolicy
+
+    policy_type = class_of(given, (Policy, SharePolicy), "policy")
+    return PolicyEntry(policy_type, issubclass(policy_type, SharePolicy), None if given is policy_type else given)
+
+
+def find_placement(name: Choice) -> type[Placement]:
+    """The placement called ``name``, with or without ``-sticky``, or in the file ``name``; or the class given."""
+    if not isinstance(name, str):
+        return class_of(name, (Placement,), "placement")
     return find("trine.placement", Placement, "placement", name.removesuffix(STICKY), "--placement")
 
 
-def placement_for(policy: str) -> str:
+def placement_for(policy: Choice) -> str:
     """The placement that goes with the policy, where none is named."""
     found: str = find_policy(policy).policy_type.goes_with
     return found
 
 
-def parameters_called(name: str) -> list[dict[str, Param]]:
-    """Parameters of every policy and placement of this name, or of the one in the file ``name``."""
+def parameters_called(name: Choice) -> list[dict[str, Param]]:
+    """Parameters of every policy and placement of this name, or of the file, class or object given."""
+    if not isinstance(name, str):
+        return [params_of(name if isinstance(name, type) else type(name))]
     if name.endswith(".py"):
         return [params_of(_in_file(name))]
     found = [PolicyEntry(known[name], False).params for known in (ordering_policies(), placements()) if name in known]
@@ -118,7 +136,7 @@ def make_policy(
     ``seed`` is that of the run: what a share policy draws comes from it, unless ``rounds_seed`` names another.
     """
     if not entry.computes_shares:
-        return build(entry.policy_type, values, WHERE), None
+        return _built(entry.policy_type, entry.made, values), None
     from trine.parity.gavel_rounds import round_conventions
     from trine.parity.gavel_shares import for_rounds
     from trine.policy.shares.rounds.mechanism import ShareRounds
@@ -126,17 +144,21 @@ def make_policy(
 
     of_rounds = {name: value for name, value in values.items() if name in _round_params()}
     own = {name: value for name, value in values.items() if name not in of_rounds}
-    shares = for_rounds(build(entry.policy_type, own, WHERE), compat)
+    shares = for_rounds(_built(entry.policy_type, entry.made, own), compat)
     params: RoundParams = build(RoundParams, of_rounds, WHERE)
     if params.rounds_seed is None:
         params = replace(params, rounds_seed=seed)
     return ShareRounds(shares, params, round_s, round_conventions(compat)), params
 
 
-def make_placement(name: str, placement_type: type[Placement], values: dict[str, Any]) -> Placement:
+def _built(owner: type[Any], made: Any, values: dict[str, Any]) -> Any:
+    return build(owner, values, WHERE) if made is None else made_anew(made, values, WHERE)
+
+
+def make_placement(name: Choice, placement_type: type[Placement], values: dict[str, Any]) -> Placement:
     """The placement with these parameters; one whose name ends in ``-sticky`` keeps running jobs where they are."""
-    inner: Placement = build(placement_type, values, WHERE)
-    return Sticky(inner) if name.endswith(STICKY) else inner
+    inner: Placement = _built(placement_type, None if isinstance(name, str | type) else name, values)
+    return Sticky(inner) if isinstance(name, str) and name.endswith(STICKY) else inner
 
 
 def _round_params() -> dict[str, Param]:

@@ -6,10 +6,11 @@ A key belongs to a group of settings, to the policy or to the placement; ``resol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trine.assembly.choices import Choice, name_of
 from trine.assembly.registry import (
     STICKY,
     WHERE,
@@ -107,6 +108,9 @@ class RunSettings(WorldSettings):
     )
     window: str = param(
         "", "measure only the jobs FROM:TO (positions in the trace, TO excluded); the others load the cluster"
+    )
+    watts: tuple[str, ...] = param(
+        (), "power of a GPU by type, in place of the published one: TYPE=WATTS, separated by commas"
     )
     background_jobs_per_h: float = param(0.0, "repeat the trace as untracked load at this rate; 0 = not", minimum=0)
     background_seed: int = param(1, "random stream of the background arrivals")
@@ -246,26 +250,29 @@ class _Sorted:
 
 
 def resolve(
-    policy: str,
-    placement: str,
+    policy: Choice,
+    placement: Choice,
     values: Mapping[str, Any],
     authors: tuple[str, ...] = (),
-    others: tuple[str, ...] = (),
+    others: tuple[Choice, ...] = (),
     seed: int = 0,
 ) -> Settings:
     """Typed settings for a run. Raises ``InputError`` for unknown names and values of the wrong kind.
 
+    Policy and placement are names, or classes or objects of the caller (``choices``).
+
     ``others`` are further policies and placements of the same sweep: their parameters are known, but not for this run.
     ``seed`` is that of the run: a policy that draws takes it unless a setting names another.
     """
-    keys = {key.removeprefix(f"{policy}.").removeprefix("policy.") for key in values}
+    policy_name, placement_name = name_of(policy), name_of(placement)
+    keys = {key.removeprefix(f"{policy_name}.").removeprefix("policy.") for key in values}
     entry = find_policy(policy, keys, prefer_shares=values.get("policy_kind") == "shares")
     placement_type = find_placement(placement)
     known = {group: params_of(owner) for group, owner in GROUPS.items()}
     known |= {"policy": entry.params, "placement": params_of(placement_type)}
-    plain = placement.removesuffix(STICKY)
-    named = {placement: "placement", plain: "placement", str(placement_type.name): "placement"}
-    named |= {policy: "policy", str(entry.policy_type.name): "policy"}
+    plain = placement_name.removesuffix(STICKY)
+    named = {placement_name: "placement", plain: "placement", str(placement_type.name): "placement"}
+    named |= {policy_name: "policy", str(entry.policy_type.name): "policy"}
     parts = _Sorted()
     for name, value in values.items():
         if not _sort_in(parts, known, named, name, value) and not _meant_for(others, name):
@@ -313,13 +320,14 @@ def _sort_in(parts: _Sorted, known: dict[str, dict[str, Param]], named: dict[str
     return bool(owners)
 
 
-def _meant_for(others: tuple[str, ...], name: str) -> bool:
+def _meant_for(others: tuple[Choice, ...], name: str) -> bool:
     """Another policy or placement of the sweep has this parameter."""
     head, _, rest = name.partition(".")
     for other in others:
-        plain = other.removesuffix(STICKY)
-        for params in parameters_called(plain):
-            if name in params or (head in (other, plain, own_name(plain)) and rest in params):
+        called = name_of(other)
+        plain = called.removesuffix(STICKY)
+        for params in parameters_called(plain if isinstance(other, str) else other):
+            if name in params or (head in (called, plain, own_name(plain)) and rest in params):
                 return True
     return False
 
@@ -373,4 +381,4 @@ def _plain_policy(settings: Settings) -> dict[str, Any]:
 
 
 def _plain(owner: Any) -> dict[str, Any]:
-    return {f.name: getattr(owner, f.name) for f in fields(owner) if f.init}
+    return {f.name: getattr(owner, f.name) for f in fields(owner) if f.init} if is_dataclass(owner) else {}

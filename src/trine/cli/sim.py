@@ -12,10 +12,9 @@ import typer
 from trine.cli.trace_options import Columns, From, ScaleLoad, To, trace_values
 
 if TYPE_CHECKING:
-    from trine.core.result import RunResult
-    from trine.inputs.preset import Preset
+    from trine.core.result import Metric, RunResult
+    from trine.experiment.scenarios import Inputs
     from trine.report.compare import Comparison
-    from trine.sim.scenario import Scenario, Sweep
 
 app = typer.Typer(help="Simulate a trace or a generated workload on a cluster.", no_args_is_help=True)
 
@@ -78,6 +77,14 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what is in --out even if it is of another policy or seed.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
+Metrics = Annotated[
+    str,
+    typer.Option(
+        "--metrics",
+        metavar="A,B",
+        help="Show these keys of the summary, or what several begin with: jct, rho, bounded_slowdown, gpu_h.",
+    ),
+]
 
 
 @app.command("run")
@@ -112,6 +119,7 @@ def run_one(
     prices: Prices = "",
     locality_penalty: Penalty = None,
     sets: Sets = None,
+    metrics: Metrics = "",
     out: Out = None,
     overwrite: Overwrite = False,
     decisions: Annotated[
@@ -122,23 +130,27 @@ def run_one(
 ) -> None:
     """Simulate one policy with one placement."""
     from trine.cli.progress_bar import ProgressBar
-    from trine.report.files import check_out, require_files, run_title, write_run
-    from trine.sim.scenario import run
+    from trine.core.result import Summary
+    from trine.experiment.run import run_simulation
+    from trine.experiment.scenarios import make_scenario
+    from trine.report.files import check_out, require_files, run_title
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
-    chosen = _preset(preset)
-    scenario = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
-    scenario = _with(scenario, policy or chosen.policy, placement or chosen.placement, seed)
+    inputs = _inputs(preset, trace, fmt, workload, cluster, world, variability, throughputs, prices, values)
+    shown = Summary.chosen(_names(metrics))
     if out:
+        scenario = make_scenario(inputs, policy, placement, seed)
         replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed), overwrite)
         require_files()
     with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
-        result = run(scenario, keep_segments=out is not None, progress=bar.advance, log=log)
+        done = run_simulation(
+            inputs, policy, placement, seed, keep_timeline=out is not None, progress=bar.advance, log=log
+        )
     if out:
-        write_run(result, out, command_line(context))
-        result.notes.extend([replaced] if replaced else [])
-    _print_run(result, out, as_json)
+        done.save(out, command_line(context))
+        done.notes.extend([replaced] if replaced else [])
+    _print_run(done.result, shown, out, as_json)
 
 
 @app.command("compare")
@@ -181,43 +193,45 @@ def compare(
     prices: Prices = "",
     locality_penalty: Penalty = None,
     sets: Sets = None,
+    metrics: Metrics = "",
     out: Out = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate several policies, placements and seeds side by side: one table, one report."""
-    from trine.assembly.registry import DEFAULT_POLICY
     from trine.cli.progress_bar import ProgressBar
     from trine.cli.workers import workers_of
-    from trine.report.compare import Comparison
-    from trine.report.files import check_out, comparison_title, write_comparison
+    from trine.core.result import Summary
+    from trine.experiment.run import run_comparison
+    from trine.experiment.scenarios import make_sweep, parse_seeds
+    from trine.report.files import check_out, comparison_title
     from trine.report.page import require_page
-    from trine.sim.scenario import Sweep, run_all
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
-    chosen = _preset(preset)
-    base = _scenario(chosen, values, trace, fmt, workload, cluster, world, variability, throughputs, prices)
-    sweep = Sweep(
-        base,
-        _different("--policies", policies) or chosen.policies or (chosen.policy or DEFAULT_POLICY,),
-        _different("--placements", placements) or chosen.placements or _names(chosen.placement),
-        parse_seeds(seeds or chosen.seeds or "0"),
-    )
-    chosen_workers = workers_of(workers, base.values, sweep, out)
+    files = (preset, trace, cluster, world, variability, throughputs, prices, *_names(policies), *_names(placements))
+    chosen_workers = workers_of(workers, values, files, out)
+    inputs = _inputs(preset, trace, fmt, workload, cluster, world, variability, throughputs, prices, values)
+    shown = Summary.chosen(_names(metrics))
+    swept = _names(policies), _names(placements), parse_seeds(seeds) if seeds else ()
     if out:
-        replaced = check_out(out, comparison_title(sweep.policies, _swept_placements(sweep), sweep.seeds), overwrite)
+        sweep = make_sweep(inputs, *swept)
+        placed = list(dict.fromkeys(placement for _, placement in sweep.pairs))
+        replaced = check_out(out, comparison_title(sweep.policies, placed, sweep.seeds), overwrite)
         require_page()
-    with ProgressBar(len(sweep.scenarios()), "simulating") as bar:
-        results = run_all(sweep, chosen_workers, bar.advance)
-    comparison = Comparison.of(results, _common_settings(sweep, results[0]))
-    if len(sweep.seeds) > 1 and _seeds_change_nothing(comparison):
-        comparison.notes.append("The trace is fixed and nothing is drawn at random: all seeds give the same runs.")
+    with ExitStack() as stack:
+        done = run_comparison(
+            inputs,
+            *swept,
+            workers=chosen_workers,
+            count=lambda runs: stack.enter_context(ProgressBar(runs, "simulating")).advance,
+        )
+    comparison = done.compared
     comparison.notes.extend(_one_seed_note(seeds))
     if out:
-        write_comparison(comparison, out, command_line(context))
+        done.save(out, command_line(context))
         comparison.notes.extend([replaced] if replaced else [])
-    _print_comparison(comparison, out, as_json)
+    _print_comparison(comparison, shown, out, as_json)
 
 
 _NOT_OF_THE_RESULT = frozenset({"out", "overwrite", "workers", "as_json", "decisions"})
@@ -251,60 +265,8 @@ def _one_seed_note(seeds: str) -> list[str]:
     return [f"--seeds {number} is the one seed {number}; {number} seeds are --seeds 0..{int(number) - 1}."]
 
 
-def _common_settings(sweep: Sweep, first: RunResult) -> dict[str, Any]:
-    """What all runs of the sweep share, and what it went through."""
-    given = {k: v for k, v in first.settings.items() if k not in ("policy", "placement", "seed", "settings")}
-    shared = {k: v for k, v in first.settings["settings"].items() if k not in ("policy", "placement")}
-    names = {"policies": list(sweep.policies), "placements": _swept_placements(sweep)}
-    return given | names | {"seeds": list(sweep.seeds), "settings": shared}
-
-
-def _swept_placements(sweep: Sweep) -> list[str]:
-    return list(dict.fromkeys(placement for _, placement in sweep.pairs))
-
-
-def _seeds_change_nothing(comparison: Comparison) -> bool:
-    return all(
-        len({row.results["jct_mean_s"] for row in comparison.rows_of(contender)}) == 1
-        for contender in comparison.contenders
-    )
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """``0..9`` or ``0,3,7``."""
-    from trine.core.errors import InputError
-
-    try:
-        first, dots, last = text.partition("..")
-        seeds = tuple(range(int(first), int(last) + 1)) if dots else tuple(int(part) for part in _names(text))
-    except ValueError:
-        seeds = ()
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise InputError(
-            "--seeds", f"{text!r}", "a range such as 0..9 or a list of different whole numbers such as 0,1,2"
-        )
-    return seeds
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _different(option: str, text: str) -> tuple[str, ...]:
-    """Names for a sweep; one given twice would count as another seed."""
-    from trine.core.errors import InputError
-
-    names = _names(text)
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise InputError(option, f"{twice[0]!r} twice", "each name once")
-    return names
-
-
-def _preset(name: str) -> Preset:
-    from trine.inputs.preset import Preset, load_preset
-
-    return load_preset(name) if name else Preset("", "")
 
 
 def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, penalty: float | None) -> dict[str, Any]:
@@ -330,9 +292,8 @@ def _values(sets: list[str] | None, round_s: float | None, event_driven: bool, p
     return flags | pairs
 
 
-def _scenario(
-    preset: Preset,
-    values: dict[str, Any],
+def _inputs(
+    preset: str,
     trace: str,
     fmt: str,
     workload: str,
@@ -341,62 +302,22 @@ def _scenario(
     variability: str,
     throughputs: str,
     prices: str,
-) -> Scenario:
-    """The preset with the flags on top; a trace given by flag replaces the preset's workload and vice versa."""
-    from trine.core.errors import InputError
-    from trine.sim.scenario import Scenario
+    values: dict[str, Any],
+) -> Inputs:
+    from trine.experiment.scenarios import Inputs
 
-    if preset.world and not (world or trace or workload or cluster):
-        world = preset.world
-    if world:
-        base = Scenario(cluster, trace=trace, format=fmt, workload=workload, world=world, throughputs=throughputs)
-        return _in_world(base, preset, values, variability, prices)
-    spec = cluster or preset.cluster
-    if not spec:
-        raise InputError(
-            "--cluster",
-            "nothing",
-            "nodes x GPUs such as 16x4, or a YAML file; or a --preset that names one, or --world",
-        )
-    given = bool(trace or workload)
-    if not given and not (preset.trace or preset.workload):
-        raise InputError("--trace", "nothing", "a job trace, or --workload NAME")
-    return Scenario(
-        cluster=spec,
-        trace=trace if given else preset.trace,
-        format=fmt or (preset.format if trace or not given else ""),
-        workload=workload if given else preset.workload,
+    return Inputs(
+        preset=preset,
+        trace=trace,
+        format=fmt,
+        workload=workload,
+        cluster=cluster,
+        world=world,
         variability=variability,
-        throughputs=throughputs or preset.throughputs,
-        prices=prices or preset.prices,
-        authors=preset.authors,
-        values={k: v for k, v in preset.settings.items() if not k.startswith("world.")} | values,
+        throughputs=throughputs,
+        prices=prices,
+        values=values,
     )
-
-
-def _in_world(base: Scenario, preset: Preset, values: dict[str, Any], variability: str, prices: str) -> Scenario:
-    """The world in place of the preset's jobs and cluster; settings of those jobs are left out with them."""
-    from dataclasses import replace
-
-    left_out = ("trace.", "workload.") if base.world == preset.world else ("trace.", "workload.", "world.")
-    settings = {k: v for k, v in preset.settings.items() if not k.startswith(left_out)}
-    return replace(
-        base,
-        variability=variability,
-        prices=prices or preset.prices,
-        authors=preset.authors,
-        values=settings | values,
-    )
-
-
-def _with(scenario: Scenario, policy: str, placement: str, seed: int) -> Scenario:
-    """What is not named is trine, and the placement that goes with the policy."""
-    from dataclasses import replace
-
-    from trine.assembly.registry import DEFAULT_POLICY, placement_for
-
-    policy = policy or DEFAULT_POLICY
-    return replace(scenario, policy=policy, placement=placement or placement_for(policy), seed=seed)
 
 
 @contextmanager
@@ -426,30 +347,36 @@ def decision_log(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]
         yield log
 
 
-def _print_run(result: RunResult, out: Path | None, as_json: bool) -> None:
+def _print_run(result: RunResult, metrics: Sequence[Metric], out: Path | None, as_json: bool) -> None:
     if as_json:
         import json
 
-        typer.echo(json.dumps(result.summary.as_dict()))
+        typer.echo(json.dumps(_selected(result.summary.as_dict(), metrics)))
     else:
         from trine.cli.tables import run_lines
 
-        for line in run_lines(result):
+        for line in run_lines(result, metrics):
             typer.echo(line)
     _print_notes(result.notes, out)
 
 
-def _print_comparison(comparison: Any, out: Path | None, as_json: bool) -> None:
+def _selected(values: dict[str, Any], metrics: Sequence[Metric]) -> dict[str, Any]:
+    """The chosen metrics and what tells the run apart; all values if none are chosen."""
+    kept = {metric.key for metric in metrics} | {"policy", "placement", "seed"}
+    return {key: value for key, value in values.items() if key in kept} if metrics else values
+
+
+def _print_comparison(comparison: Comparison, metrics: Sequence[Metric], out: Path | None, as_json: bool) -> None:
     from trine.report.compare import as_dict, comparison_table, headline
 
     if as_json:
         import json
 
-        typer.echo(json.dumps(as_dict(comparison)))
+        typer.echo(json.dumps(as_dict(comparison, metrics)))
     else:
         from trine.cli.tables import print_table
 
-        print_table(comparison_table(comparison))
+        print_table(comparison_table(comparison, metrics))
         typer.echo(headline(comparison))
     _print_notes(comparison.notes[:5], out)
 

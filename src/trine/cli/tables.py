@@ -16,7 +16,7 @@ from trine.cli.live.job_text import NOTHING, clean
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trine.core.result import RunResult, Summary
+    from trine.core.result import Metric, RunResult, Summary
 
 Rows = Sequence[Sequence[str]]
 _GAP = 2
@@ -199,9 +199,12 @@ _LINES = ("JCT", "wait", "makespan", "utilization", "preemptions", "cost")
 """Lines of metrics in this order; further ones follow."""
 
 
-def run_lines(result: RunResult) -> list[str]:
-    """The summary of one run, one subject a line."""
+def run_lines(result: RunResult, metrics: Sequence[Metric] = ()) -> list[str]:
+    """The summary of one run, one subject a line; or these metrics, one a line."""
     s = result.summary
+    if metrics:
+        wide = max(len(metric.key) for metric in metrics)
+        return [f"{metric.key:<{wide}} {_metric_text(metric, getattr(s, metric.key))}" for metric in metrics]
     values = {
         "cluster": result.cluster.describe(),
         "policy": f"{s.policy} with {s.placement}",
@@ -214,8 +217,6 @@ def run_lines(result: RunResult) -> list[str]:
 
 def _metric_lines(s: Summary) -> dict[str, str]:
     """Metrics by the line they stand in; a line of nothing but optional ones that are 0 is left out."""
-    from trine.report.text import written
-
     values: dict[str, list[str]] = {name: [] for name in _LINES}
     needed: set[str] = set()
     for metric in s.metrics():
@@ -223,8 +224,13 @@ def _metric_lines(s: Summary) -> dict[str, str]:
             continue
         name, label = metric.line
         value = getattr(s, metric.key)
-        text = str(value) if metric.kind == "count" else written(metric.kind, value)
-        values.setdefault(name, []).append(f"{label} {text}".lstrip())
-        if value > 0 or not metric.optional:
+        values.setdefault(name, []).append(f"{label} {_metric_text(metric, value)}".lstrip())
+        if not metric.optional or value > 0:
             needed.add(name)
     return {name: ", ".join(texts) for name, texts in values.items() if name in needed}
+
+
+def _metric_text(metric: Metric, value: Any) -> str:
+    from trine.report.text import written
+
+    return str(value) if metric.kind == "count" else written(metric.kind, value)

@@ -4,20 +4,23 @@ simulations run on. The results are the same bytes either way."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from trine.core.errors import InputError, unknown_name
 from trine.core.process_pool import Done
 from trine.executor import registry
-from trine.sim.scenario import Scenario, Sweep, Workers
+from trine.sim.scenario import Workers
 
 ENGINE_SETTING = "engine."
 
 
-def workers_of(text: str, values: dict[str, Any], sweep: Sweep, out: Path | None) -> int | Workers:
-    """A number, or the cluster of an engine; settings that begin with ``engine.`` are taken out of ``values``."""
+def workers_of(text: str, values: dict[str, Any], inputs: Iterable[Any], out: Path | None) -> int | Workers:
+    """A number, or the cluster of an engine; settings that begin with ``engine.`` are taken out of ``values``.
+
+    ``inputs`` are what the simulations are given: those that are names of files or directories are read there.
+    """
     settings = {name: values.pop(name) for name in list(values) if name.startswith(ENGINE_SETTING)}
     if text.isdecimal():
         if settings:
@@ -29,28 +32,26 @@ def workers_of(text: str, values: dict[str, Any], sweep: Sweep, out: Path | None
     own = {name.removeprefix(ENGINE_SETTING): value for name, value in settings.items()}
     work_through = registry.pool(text, own)
     place = out.absolute().parent if out else Path.cwd()
+    read = [*_files([*inputs, *values.values()])]
 
     def on_cluster(work: Callable[[Any], Any], todo: Sequence[Any], done: Done) -> list[Any]:
-        return work_through(work, todo, done, place, _digest(sweep))
+        return work_through(work, todo, done, place, _digest(read))
 
     return on_cluster
 
 
-def _digest(sweep: Sweep) -> str:
+def _digest(files: Iterable[Path]) -> str:
     """Of all files that the simulations read, and of trine itself: results of other files are no results of these."""
     found = hashlib.blake2b(digest_size=16)
-    for path in sorted({*_input_files(sweep), *Path(__file__).parents[1].rglob("*.py")}):
+    for path in sorted({*files, *Path(__file__).parents[1].rglob("*.py")}):
         found.update(f"{path}\0".encode() + hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
     return found.hexdigest()
 
 
-def _input_files(sweep: Sweep) -> Iterator[Path]:
-    base: Scenario = sweep.base
-    names = [base.cluster, base.trace, base.world, base.variability, base.throughputs, base.prices]
-    names += [*sweep.policies, *sweep.placements, *(value for value in base.values.values() if isinstance(value, str))]
-    for name in filter(None, names):
-        path = Path(name)
-        if path.is_dir():
+def _files(names: Iterable[Any]) -> Iterator[Path]:
+    for name in names:
+        path = Path(name) if isinstance(name, str) and name else None
+        if path is not None and path.is_dir():
             yield from (each for each in path.rglob("*") if each.is_file())
-        elif path.is_file():
+        elif path is not None and path.is_file():
             yield path

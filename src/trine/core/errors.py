@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Literal
 
-Extra = Literal["report", "profile", "postgres"]
+Extra = Literal["report", "profile", "postgres", "notebook"]
 """Parts of the distribution that are not installed by default."""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from trine.core.errors import InputError, unknown_name
@@ -42,8 +43,10 @@ class Param:
 
 
 def params_of(owner: type) -> dict[str, Param]:
-    """The parameters of a dataclass: its fields made with ``param``."""
-    hints = typing.get_type_hints(owner)
+    """The parameters of a dataclass: its fields made with ``param``. A plain class has none."""
+    if not is_dataclass(owner):
+        return {}
+    hints = _types_of(owner)
     return {
         f.name: Param(
             f.name,
@@ -57,6 +60,18 @@ def params_of(owner: type) -> dict[str, Param]:
         for f in fields(owner)
         if "doc" in f.metadata
     }
+
+
+def _types_of(owner: type) -> dict[str, Any]:
+    """Types of the parameters by name. Other annotations are not looked at: those of a class that came from another
+    process may name what only the cell knows in which it was written.
+    """
+    wanted = {f.name for f in fields(owner) if "doc" in f.metadata}
+    found: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        own = {name: kind for name, kind in inspect.get_annotations(base).items() if name in wanted}
+        found |= typing.get_type_hints(type(base.__name__, (), {"__annotations__": own, "__module__": base.__module__}))
+    return found
 
 
 def build(owner: type, values: Mapping[str, Any], where: str = "--set", prefix: str = "") -> Any:

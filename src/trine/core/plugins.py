@@ -61,15 +61,15 @@ def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
         raise InputError(
             str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}"
         )
-    _check_complete(path, found[0], what)
+    check_complete(str(path), found[0], what)
     return found[0]
 
 
-def _check_complete(path: Path, plugin: type[Any], what: str) -> None:
+def check_complete(where: str, plugin: type[Any], what: str) -> None:
     """A method that its base leaves open is an error here, not when the class is first used."""
     missing = sorted(getattr(plugin, "__abstractmethods__", ()))
     if not missing:
         return
     arguments = ", ".join(inspect.signature(getattr(plugin, missing[0])).parameters)
     found = f"the {what} {plugin.__name__} without {' and '.join(missing)}"
-    raise InputError(str(path), found, f"a method {missing[0]}({arguments})")
+    raise InputError(where, found, f"a method {missing[0]}({arguments})")

@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from typing import TypeVar
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from trine.core.errors import TrineError, require_extra
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 Done = Callable[[], None]
 """Called after every item, for a progress bar."""
+
+
+_ENDED = (
+    "a worker process ended before its work was done: too little memory, or a script that starts processes outside "
+    'of `if __name__ == "__main__":`, which every worker reads again; one process (workers=1) needs neither'
+)
 
 
 def work_through(
@@ -25,11 +35,13 @@ def work_through(
     done: Done = lambda: None,
     *,
     first_here: bool = True,
+    by_value: bool = False,
 ) -> list[Outcome]:
     """``work`` applied to every item; ``workers`` 0 takes all cores. ``work`` must be a function of a module.
 
     ``first_here``: the first item is worked on in this process, so that a mistake in the input shows before any
     process is started. Without it, no core waits for the first item.
+    ``by_value``: items may hold classes that no module has, such as those of a notebook cell, and take them along.
     """
     results: list[Outcome] = []
     if first_here and todo:
@@ -37,24 +49,40 @@ def work_through(
         done()
     count = min(workers or os.cpu_count() or 1, len(todo))
     if count > 1:
-        return results + _in_processes(work, todo, count, done)
+        if by_value:
+            require_extra("notebook", "cloudpickle", purpose="a class of a notebook in several processes needs")
+        return results + _in_processes(work, [_ByValue(item) for item in todo] if by_value else todo, count, done)
     for item in todo:
         results.append(work(item))
         done()
     return results
 
 
-def _in_processes(work: Callable[[Item], Outcome], todo: Sequence[Item], workers: int, done: Done) -> list[Outcome]:
+class _ByValue:
+    """An item on its way: it arrives as itself, with the code of classes that only the sending process knows."""
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        import cloudpickle
+
+        return pickle.loads, (cloudpickle.dumps(self._item),)
+
+
+def _in_processes(work: Callable[[Any], Outcome], todo: Sequence[Any], workers: int, done: Done) -> list[Outcome]:
     # Fresh processes: a fork would copy the progress bar's thread in whatever state it is in.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt) as pool:
         futures = [pool.submit(work, item) for item in todo]
         try:
             _wait_for(futures, done)
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise TrineError(_ENDED) from error
             raise
         return [future.result() for future in futures]
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from trine.core.cluster import Cluster, Tier
+from trine.core.errors import unknown_name
+
+SHORT_JOB_S = 10.0
+"""Run times below this count as so long in the bounded slowdown: a job of a second that waits for ten is no scandal."""
 
 
 class JobTime(NamedTuple):
@@ -59,6 +64,11 @@ class JobRecord:
     time: JobTime | None = None
     """Where the JCT went; ``None`` where no GPUs were assigned (``ideal``). Not in ``jobs.csv``."""
 
+    @property
+    def bounded_slowdown(self) -> float:
+        """JCT over the ideal run time, of which at least ``SHORT_JOB_S`` counts; never below 1 (Feitelson 1997)."""
+        return max(1.0, self.jct_s / max(self.jct_s / self.slowdown, SHORT_JOB_S)) if self.slowdown > 0 else 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -104,8 +114,8 @@ class LinkLoad(NamedTuple):
 
 
 Kind = Literal["duration", "share", "count", "amount", "ratio", "text"]
-"""How a value is written: seconds with a fitting unit, a fraction as per cent, a whole number, an amount of money, a
-ratio as it is."""
+"""How a value is written: seconds with a fitting unit, a fraction as per cent, a whole number, an amount (of money, of
+hours, of energy), a ratio as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,10 @@ class Metric:
     more_is_better: bool = False
     optional: bool = False
     """Left out where it is 0 and nothing needs it beside other values."""
+    by_type: bool = False
+    """One value per GPU type of the cluster: a mapping, which flat tables write as ``key.TYPE``."""
+    formula: str = ""
+    """How it is computed, for the reference; empty where its meaning says so."""
 
 
 def _metric(doc: str, kind: Kind = "duration", **shown: Any) -> dict[str, Any]:
@@ -136,6 +150,9 @@ _QUANTILE = "of the completion times; quantiles are linear"
 _STOPS = "preemptions"
 _RHO = "JCT over the JCT with an equal share of the cluster; above 1 a job fared worse than that"
 _DEADLINES = "left out where no job has a deadline"
+_BOUNDED = f"JCT over the ideal run time, of which at least {SHORT_JOB_S:g} s count; 1 is perfect"
+_EACH_BOUNDED = f"b_j = max(1, JCT_j / max(ideal_j, {SHORT_JOB_S:g} s))"
+_EACH_RHO = "rho_j = JCT_j / (JCT_j with 1/n of the cluster + one round)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +283,7 @@ class Summary:
             column="rho mean",
             card="mean rho (JCT over that of a fair share)",
             line=("fairness", "rho mean"),
+            formula=f"mean of {_EACH_RHO}, n the active jobs",
         ),
     )
     rho_p99: float = field(
@@ -283,19 +301,103 @@ class Summary:
     )
     deadlines: int = field(default=0, metadata=_metric(f"jobs with a deadline; {_DEADLINES}", "count"))
     deadlines_missed: int = field(default=0, metadata=_metric(f"jobs that missed theirs; {_DEADLINES}", "count"))
+    bounded_slowdown_mean: float = field(
+        default=0.0,
+        metadata=_metric(
+            f"mean bounded slowdown: {_BOUNDED}",
+            "ratio",
+            title="Mean bounded slowdown",
+            column="bounded slowdown",
+            card="mean bounded slowdown",
+            line=("slowdown", "bounded mean"),
+            formula=f"mean of {_EACH_BOUNDED}",
+        ),
+    )
+    bounded_slowdown_p99: float = field(
+        default=0.0,
+        metadata=_metric(f"99th percentile of the bounded slowdown, {_BOUNDED}", "ratio", line=("slowdown", "p99")),
+    )
+    bounded_slowdown_max: float = field(
+        default=0.0, metadata=_metric(f"largest bounded slowdown, {_BOUNDED}", "ratio", line=("slowdown", "max"))
+    )
+    jain_index: float = field(
+        default=0.0,
+        metadata=_metric(
+            "Jain's index of rho: 1 if all jobs fared alike, 1/jobs if one bore all the delay",
+            "ratio",
+            line=("fairness", "Jain"),
+            more_is_better=True,
+            formula="(sum of rho_j)^2 / (jobs * sum of rho_j^2)",
+        ),
+    )
+    gpu_h_by_type: Mapping[str, float] = field(
+        default_factory=dict,
+        hash=False,
+        metadata=_metric(
+            "GPU-hours held by any job, by GPU type; GPUs that two jobs share count once",
+            "amount",
+            by_type=True,
+            line=("GPU-hours", ""),
+        ),
+    )
+    utilization_by_type: Mapping[str, float] = field(
+        default_factory=dict,
+        hash=False,
+        metadata=_metric(
+            "GPU-hours held over those of the GPUs of the type, from the first submission to the last finish",
+            "share",
+            by_type=True,
+            more_is_better=True,
+        ),
+    )
+    energy_kwh: float = field(
+        default=0.0,
+        metadata=_metric(
+            "kilowatt-hours of the GPUs while jobs hold them, at the board power of their type "
+            "([published watts](#board-power), or the setting `watts`); left out where that of a type is unknown",
+            "amount",
+            title="Energy (kWh)",
+            column="kWh",
+            card="kWh of energy",
+            line=("energy, kWh", ""),
+            optional=True,
+            formula="sum over types of GPU-hours * watts / 1000",
+        ),
+    )
 
     @classmethod
     def metrics(cls) -> tuple[Metric, ...]:
         """All keys with their meaning, in order."""
         return tuple(Metric(f.name, **f.metadata) for f in fields(cls))
 
+    @classmethod
+    def chosen(cls, names: Sequence[str]) -> tuple[Metric, ...]:
+        """The metrics that ``names`` select: keys, or what several keys begin with (``jct``, ``rho``)."""
+        known = [metric for metric in cls.metrics() if metric.kind != "text"]
+        found: dict[str, Metric] = {}
+        for name in names:
+            meant = [metric for metric in known if metric.key == name or metric.key.startswith(f"{name}_")]
+            if not meant:
+                raise unknown_name("--metrics", "metric", name, [metric.key for metric in known])
+            found |= {metric.key: metric for metric in meant}
+        return tuple(found.values())
+
     def as_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        return values if self.deadlines else {k: v for k, v in values.items() if not k.startswith("deadlines")}
+        left_out = () if self.deadlines else ("deadlines", "deadlines_missed")
+        left_out = left_out if self.energy_kwh else (*left_out, "energy_kwh")
+        return {k: v for k, v in asdict(self).items() if k not in left_out}
 
     def results(self) -> dict[str, Any]:
         """All but the processor time: the part that is equal in every repetition."""
         return {k: v for k, v in self.as_dict().items() if k != "sim_cpu_s"}
+
+
+def flat_results(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Results without nesting, for tables: values by GPU type become ``KEY.TYPE``."""
+    flat: dict[str, Any] = {}
+    for key, value in results.items():
+        flat |= {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
 
 
 @dataclass(frozen=True)

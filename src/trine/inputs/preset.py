@@ -73,11 +73,12 @@ def _texts(top: Mapping, key: str) -> tuple[str, ...]:
 def _flat(top: Mapping, key: str) -> dict[str, Any]:
     """Nested settings by dotted name, as ``--set`` writes them: ``workload: {jobs: 5}`` is ``workload.jobs``."""
     value = top.get(key)
-    return dict(_dotted("", value.mapping().plain())) if value else {}
+    return dotted(value.mapping().plain()) if value else {}
 
 
-def _dotted(prefix: str, values: dict[str, Any]) -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
+def dotted(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    flat: dict[str, Any] = {}
     for name, value in values.items():
-        pairs += _dotted(f"{prefix}{name}.", value) if isinstance(value, dict) else [(f"{prefix}{name}", value)]
-    return pairs
+        flat |= dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
-from trine.core.result import Metric, RunResult, Summary
+from trine.core.result import Metric, RunResult, Summary, flat_results
 from trine.report.text import count, duration, median, share, time_unit, with_bounds
 
 CONFIDENCE = 0.95
@@ -25,7 +25,7 @@ Contender = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """One run: ``results`` is ``Summary.results()``."""
+    """One run: ``results`` is ``Summary.results()``, values by GPU type under ``KEY.TYPE``."""
 
     policy: str
     placement: str
@@ -34,7 +34,7 @@ class ComparisonRow:
 
     @classmethod
     def of(cls, summary: Summary) -> ComparisonRow:
-        return cls(summary.policy, summary.placement, summary.seed, summary.results())
+        return cls(summary.policy, summary.placement, summary.seed, flat_results(summary.results()))
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,28 @@ def columns_of(comparison: Comparison) -> dict[Metric, str]:
     return {metric: metric.column for metric in COMPARED if known(metric)}
 
 
-def comparison_table(comparison: Comparison) -> list[tuple[str, ...]]:
-    """A header and one line per policy and placement, as plain text; the best of each column ends in ``" *"``."""
-    contenders, titles = comparison.contenders, columns_of(comparison)
+def chosen_columns(comparison: Comparison, metrics: Sequence[Metric]) -> dict[Metric, str]:
+    """As ``columns_of``, for these metrics and no others; one by GPU type has a column for each type."""
+    single: list[Metric] = []
+    for metric in metrics:
+        keys = [key for key in comparison.rows[0].results if key.startswith(f"{metric.key}.")]
+        single += [replace(metric, key=key, column=key) for key in keys] if metric.by_type else [metric]
+    known = set(comparison.rows[0].results)
+    return {metric: metric.column or metric.key for metric in single if metric.key in known}
+
+
+def comparison_table(comparison: Comparison, metrics: Sequence[Metric] = ()) -> list[tuple[str, ...]]:
+    """A header and one line per policy and placement, as plain text; the best of each column ends in ``" *"``.
+
+    ``metrics`` chooses the columns; without it, those that are compared in any case.
+    """
+    contenders = comparison.contenders
+    titles = chosen_columns(comparison, metrics) if metrics else columns_of(comparison)
     columns, headers = [], list[str]()
     for metric in titles:
         estimates = [metric_estimate(comparison, c, metric) for c in contenders]
-        unit, winners = column_unit(estimates, metric), best(estimates, metric)
+        # Hours on one type or another are neither good nor bad.
+        unit, winners = column_unit(estimates, metric), set[int]() if metric.by_type else best(estimates, metric)
         headers.append(column_title(titles[metric], unit))
         columns.append([unit.write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
     header = ("policy", "placement", "seeds", *headers)
@@ -296,14 +311,18 @@ def _no_difference_sentence(comparison: Comparison) -> str:
     return f"No difference: GPUs were never short ({share(sum(used) / len(used))} of their time was used); {jobs}"
 
 
-def as_dict(comparison: Comparison) -> dict[str, Any]:
-    """``compare.json``: every run, the means with their intervals, the differences to the baseline."""
+def as_dict(comparison: Comparison, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
+    """``compare.json``: every run, the means with their intervals, the differences to the baseline.
+
+    ``metrics`` chooses of what there are means and differences; without it, of what is compared in any case.
+    """
+    compared = list(chosen_columns(comparison, metrics) if metrics else columns_of(comparison))
     return {
         "confidence": CONFIDENCE,
         "baseline": _names(comparison.contenders[0]),
-        "means": [_means(comparison, c) for c in comparison.contenders],
+        "means": [_means(comparison, c, compared) for c in comparison.contenders],
         "headline": headline(comparison),
-        "differences": [_differences(comparison, c) for c in comparison.contenders[1:]],
+        "differences": [_differences(comparison, c, compared) for c in comparison.contenders[1:]],
         "runs": [{**r.results, "policy": r.policy, "placement": r.placement, "seed": r.seed} for r in comparison.rows],
         "settings": comparison.settings,
         "notes": comparison.notes,
@@ -314,14 +333,14 @@ def _names(contender: Contender) -> dict[str, str]:
     return {"policy": contender[0], "placement": contender[1]}
 
 
-def _means(comparison: Comparison, contender: Contender) -> dict[str, Any]:
+def _means(comparison: Comparison, contender: Contender, metrics: Sequence[Metric]) -> dict[str, Any]:
     seeds = [r.seed for r in comparison.rows_of(contender)]
-    values = {m.key: _interval(metric_estimate(comparison, contender, m)) for m in columns_of(comparison)}
+    values = {m.key: _interval(metric_estimate(comparison, contender, m)) for m in metrics}
     return {**_names(contender), "seeds": seeds, **values}
 
 
-def _differences(comparison: Comparison, contender: Contender) -> dict[str, Any]:
-    found = {m.key: paired_difference(comparison, contender, m) for m in columns_of(comparison)}
+def _differences(comparison: Comparison, contender: Contender, metrics: Sequence[Metric]) -> dict[str, Any]:
+    found = {m.key: paired_difference(comparison, contender, m) for m in metrics}
     return {**_names(contender), **{k: None if d is None else _interval(d) for k, d in found.items()}}
 
 

@@ -63,15 +63,19 @@ def plain(value: Any) -> Any:
 
 
 def write_timeline(path: Path, segments: list[Segment], settings: dict[str, Any]) -> None:
-    """One row per segment; the run's settings as JSON in the schema's metadata, key ``trine``."""
-    import pyarrow as pa
+    """``timeline_table`` as Parquet."""
     import pyarrow.parquet as pq
+
+    pq.write_table(timeline_table(segments, settings), path, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+
+
+def timeline_table(segments: list[Segment], settings: dict[str, Any]) -> Any:
+    """An Arrow table with one row per segment; the run's settings as JSON in the schema's metadata, key ``trine``."""
+    import pyarrow as pa
 
     schema = pa.schema(_timeline_fields(), metadata={"trine": json.dumps(plain(settings), sort_keys=True)})
     columns = [_timeline_column(f, segments) for f in schema]
-    pq.write_table(
-        pa.Table.from_arrays(columns, schema=schema), path, compression="zstd", row_group_size=ROW_GROUP_ROWS
-    )
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _timeline_fields() -> list[Any]:

@@ -6,9 +6,10 @@ Every text is escaped here; nothing is ever fetched.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -46,6 +47,24 @@ def figure(figure_id: str, spec: Figure) -> str:
     """The place of a figure and its data; the page's script draws it."""
     data = f'<script type="application/json" id="{figure_id}-data">{embedded_json(spec)}</script>'
     return f'<div class="plot" id="{figure_id}"></div>{data}'
+
+
+_FIGURE = re.compile(
+    r'<h2>(?P<title>[^<]*)</h2>|<div class="plot" id="(?P<id>[^"]+)"></div>'
+    r'<script type="application/json" id="[^"]+-data">(?P<spec>.*?)</script>'
+)
+
+
+def figures_of(document: str) -> dict[str, tuple[str, Figure]]:
+    """The inverse of ``figure``: title of the section and specification of each figure of a page, by figure id."""
+    found: dict[str, tuple[str, Figure]] = {}
+    title = ""
+    for match in _FIGURE.finditer(document):
+        if match["id"] is None:
+            title = unescape(match["title"])
+        else:
+            found[match["id"]] = title, json.loads(match["spec"])
+    return found
 
 
 def empty(sentence: str) -> str:

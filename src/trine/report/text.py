@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,9 @@ def times(factor: float) -> str:
 
 
 def written(kind: Kind, value: Any) -> str:
-    """A value of the summary as people read it."""
+    """A value of the summary as people read it; values by GPU type one after the other."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {written(kind, inner)}" for name, inner in value.items())
     if kind == "duration":
         return duration(value)
     if kind == "share":

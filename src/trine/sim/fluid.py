@@ -110,9 +110,16 @@ class _Fluid:
             held_s = float(part.sum()) * wait_s
             life.held_s += held_s
             self.recorder.busy_gpu_s += held_s * life.job.gpus
+            self._book_types(part * (wait_s * life.job.gpus))
             cost = dot(part, prices) * wait_s * life.job.gpus
             life.cost += cost
             self.recorder.cost += cost
+
+    def _book_types(self, gpu_s: Floats) -> None:
+        """GPU-seconds by type index."""
+        busy = self.recorder.busy_by_type
+        for gpu_type, held in zip(self.engine.cluster.types, gpu_s.tolist(), strict=True):
+            busy[gpu_type] = busy.get(gpu_type, 0.0) + held
 
     def _finish(self, job_index: int) -> bool:
         life = self.recorder.lives[job_index]

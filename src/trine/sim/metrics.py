@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from trine.core.cluster import Tier
+from trine.core.prices import HOUR_S
 from trine.core.result import JobRecord, JobTime, Summary, TierTime, TimerChange
 from trine.sim.recorder import Life, Recorder
 
@@ -70,18 +72,32 @@ def dropped_sentences(recorder: Recorder) -> list[str]:
 
 
 def summarise(
-    recorder: Recorder, records: list[JobRecord], *, rounds: int, cpu_s: float, policy: str, placement: str, seed: int
+    recorder: Recorder,
+    records: list[JobRecord],
+    *,
+    rounds: int,
+    cpu_s: float,
+    policy: str,
+    placement: str,
+    seed: int,
+    watts: Mapping[str, float] | None = None,
 ) -> Summary:
-    """Percentiles are linear quantiles; makespan runs from the first submission to the last finish of tracked jobs."""
+    """Percentiles are linear quantiles; makespan runs from the first submission to the last finish of tracked jobs.
+
+    ``watts`` by GPU type, in lower case: the energy is known if all types of the cluster are among them.
+    """
     jct = np.array([r.jct_s for r in records]) if records else np.zeros(1)
     wait = np.array([r.wait_s for r in records]) if records else np.zeros(1)
     rho = np.array([r.rho for r in records]) if records else np.zeros(1)
+    bounded = np.array([r.bounded_slowdown for r in records]) if records else np.zeros(1)
     first = min((r.submit_s for r in records), default=0.0)
     last = max((r.finish_s for r in records), default=0.0)
     tracked = [life for life in recorder.lives if life.job.tracked]
     # Untracked jobs use GPUs too, from the first submission of all on.
     began = min((life.job.submit_s for life in recorder.lives), default=0.0)
     capacity = recorder.cluster.gpu_count * (last - began)
+    held_h = {t: recorder.busy_by_type.get(t, 0.0) / HOUR_S for t in recorder.cluster.types}
+    there_h = {t: n * (last - began) / HOUR_S for t, n in recorder.cluster.gpus_by_type.items()}
     return Summary(
         jobs=len(tracked),
         finished=sum(not life.dropped for life in tracked),
@@ -108,7 +124,27 @@ def summarise(
         rho_max=float(rho.max()),
         deadlines=sum(life.job.deadline_s is not None for life in tracked),
         deadlines_missed=sum(_late(life) for life in tracked),
+        bounded_slowdown_mean=float(bounded.mean()),
+        bounded_slowdown_p99=float(np.quantile(bounded, 0.99)),
+        bounded_slowdown_max=float(bounded.max()),
+        jain_index=jain_index(rho),
+        gpu_h_by_type=held_h,
+        utilization_by_type={t: held_h[t] / h if h > 0 else 0.0 for t, h in there_h.items()},
+        energy_kwh=energy_kwh(held_h, watts or {}),
     )
+
+
+def jain_index(values: npt.NDArray[np.float64]) -> float:
+    """1 if all values are equal, 1/n if all but one are 0 (Jain, Chiu and Hawe 1984); 0 of nothing."""
+    squares = float((values**2).sum())
+    return float(values.sum()) ** 2 / (len(values) * squares) if squares > 0 else 0.0
+
+
+def energy_kwh(held_h: Mapping[str, float], watts: Mapping[str, float]) -> float:
+    """Of the GPUs while jobs hold them; 0 if a type has no known power."""
+    if any(gpu_type.lower() not in watts for gpu_type in held_h):
+        return 0.0
+    return sum(hours * watts[gpu_type.lower()] for gpu_type, hours in held_h.items()) / 1000
 
 
 def tier_times(recorder: Recorder) -> list[TierTime]:

@@ -90,6 +90,8 @@ class Recorder:
     lives: list[Life] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     busy_gpu_s: float = 0.0
+    busy_by_type: dict[str, float] = field(default_factory=dict)
+    """The same by GPU type, as far as a type was used."""
     comm_gpu_s: float = 0.0
     held_by_tier: list[float] = field(default_factory=lambda: [0.0] * len(Tier))
     """GPU-seconds held by tier, and those of them in communication that compute did not hide."""
@@ -128,7 +130,9 @@ class Recorder:
             run.booked_steps = life.done
         # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
+        gpu_type = self.cluster.type_of(run.gpus[0])
         self.busy_gpu_s += busy_gpu_s
+        self.busy_by_type[gpu_type] = self.busy_by_type.get(gpu_type, 0.0) + busy_gpu_s
         self.held_by_tier[speed.tier] += busy_gpu_s
         if speed.exposed > 0.0:
             worked_s = max(0.0, until_s - run.work_from_s)
@@ -137,7 +141,6 @@ class Recorder:
             self.comm_by_tier[speed.tier] += comm_gpu_s
             life.comm_gpu_s += comm_gpu_s
         if self.cluster.prices:
-            gpu_type = self.cluster.type_of(run.gpus[0])
             whole = self.cluster.prices.cost(gpu_type, life.job.gpus, from_s, until_s) or 0.0
             cost = whole * (self.pair_cost_part if run.shared else 1.0)
             self.cost += cost

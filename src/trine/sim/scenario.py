@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trine.assembly.believed import believed_model
+from trine.assembly.choices import Choice, label_of
 from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.registry import placement_for
 from trine.assembly.settings import (
@@ -33,6 +34,7 @@ from trine.core.result import JobRecord, RunResult, Summary, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
 from trine.inputs.cluster import load_cluster
+from trine.inputs.power import gpu_watts
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import check_jobs, load_throughputs
 from trine.parity.gavel_clock import pair_cost_part, slice_clock
@@ -58,6 +60,8 @@ from trine.sim.true_speeds import TrueSpeeds
 from trine.sim.world import World
 from trine.sim.worlds.generate import KINDS, WorldSpec, drawn_world
 from trine.sim.worlds.load import LoadedWorld, load_world
+from trine.trace import Trace
+from trine.trace.selection import scaled
 
 if TYPE_CHECKING:
     from trine.core.process_pool import Done
@@ -68,12 +72,13 @@ class Scenario:
     """What to simulate. Either ``trace`` (a file) or ``workload`` (a generator preset) gives the jobs.
 
     ``world`` names a directory that holds the jobs, the cluster and the step times, in place of all three, or a kind of
-    world (``TVN``, ``T``, ``V``, ``N``) that is drawn with the seed.
+    world (``TVN``, ``T``, ``V``, ``N``) that is drawn with the seed. Policy and placement are
+    names, or classes or objects of the caller.
     """
 
     cluster: str = ""
-    policy: str = "fifo"
-    placement: str = "packed-sticky"
+    policy: Choice = "fifo"
+    placement: Choice = "packed-sticky"
     trace: str = ""
     format: str = ""
     workload: str = ""
@@ -84,10 +89,12 @@ class Scenario:
     prices: str = ""
     """In place of those of the cluster: a table by name, TYPE=PRICE,... or a CSV of changes."""
     authors: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    others: tuple[Choice, ...] = ()
     """Other policies and placements of the same sweep; parameters of theirs among the values are passed over."""
     values: dict[str, Any] = field(default_factory=dict, hash=False)
     """Settings by name, as ``--set`` gives them."""
+    loaded: Trace | None = field(default=None, hash=False)
+    """What was read of ``trace`` already, if the caller did so."""
 
 
 Progress = Callable[[int], None]
@@ -111,6 +118,7 @@ def run(
     )
     perf = _perf_model(scenario, settings.run, cluster, table, world)
     _check_network(settings, perf)
+    watts = gpu_watts(settings.run.watts)
     _check_believed(settings, perf)
     check_jobs(jobs, perf.throughputs, cluster.types, source)
     jobs, refused = jobs_that_fit(jobs, perf, settings.run, source, bool(scenario.throughputs))
@@ -128,9 +136,10 @@ def run(
         records,
         rounds=simulated.rounds,
         cpu_s=cpu_s,
-        policy=scenario.policy,
-        placement=scenario.placement,
+        policy=label_of(scenario.policy),
+        placement=label_of(scenario.placement),
         seed=scenario.seed,
+        watts=watts,
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
     all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf), *_after_arrivals(settings, simulated)]
@@ -153,17 +162,17 @@ class Sweep:
     """
 
     base: Scenario
-    policies: Sequence[str]
-    placements: Sequence[str]
+    policies: Sequence[Choice]
+    placements: Sequence[Choice]
     seeds: Sequence[int]
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
+    def pairs(self) -> list[tuple[Choice, Choice]]:
         """Policies with their placements."""
         return [(policy, own) for policy in self.policies for own in self.placements or (placement_for(policy),)]
 
     def scenarios(self) -> list[Scenario]:
-        names = tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+        names = (*self.policies, *(self.placements or map(placement_for, self.policies)))
         return [
             replace(self.base, policy=policy, placement=placement, seed=seed, others=names)
             for policy, placement in self.pairs
@@ -184,7 +193,8 @@ def run_each(
 
     if not isinstance(workers, int):
         return workers(_run, todo, done)
-    return work_through(_run, todo, workers, done)
+    by_value = any(not isinstance(choice, str) for s, _ in todo for choice in (s.policy, s.placement))
+    return work_through(_run, todo, workers, done, by_value=by_value)
 
 
 def _run(item: tuple[Scenario, bool]) -> RunResult:
@@ -255,6 +265,8 @@ def _load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tupl
         raise InputError(
             "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
         )
+    if scenario.loaded is not None:
+        return _jobs_of(scenario.loaded, scenario.values, settings.trace.scale_load)
     if scenario.trace:
         return read_jobs(scenario.trace, scenario.format, settings.trace, scenario.seed)
     for name in ("columns", "since", "until", "scale_load"):
@@ -262,6 +274,15 @@ def _load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tupl
             found, expected = "a part or a scale of a trace, beside --workload", "workload.jobs and workload.load"
             raise InputError("--workload", found, expected, f"trace.{name}")
     return generate_jobs(scenario.workload, settings.workload, cluster, scenario.seed)
+
+
+def _jobs_of(trace: Trace, values: dict[str, Any], scale_load: float) -> tuple[list[Job], list[str]]:
+    """The jobs of a trace that has been read already: only their arrivals can still be changed."""
+    late = next((name for name in values if name.startswith("trace.") and name != "trace.scale_load"), None)
+    if late is not None:
+        found, expected = "a setting of how a trace is read, and this one has been read", "it where the trace is loaded"
+        raise InputError("--trace", found, expected, late)
+    return scaled(trace.jobs, scale_load), list(trace.summary.sentences)
 
 
 def _perf_model(
@@ -417,7 +438,9 @@ def _without_traffic(perf: PerfModel) -> list[str]:
 
 def _record(scenario: Scenario, settings: Settings) -> dict[str, Any]:
     """The settings as they took effect, for the report."""
-    given = {k: v for k, v in vars(replace(scenario, values={}, others=())).items() if v not in ("", (), {})}
+    named = {"policy": label_of(scenario.policy), "placement": label_of(scenario.placement)}
+    plain = vars(scenario) | named
+    given = {k: v for k, v in plain.items() if k not in ("values", "others", "loaded") and v not in ("", ())}
     return given | {"settings": described(settings)}
 
 

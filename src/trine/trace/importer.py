@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from trine.core.arrow import arrow_table, pandas_frame
 from trine.core.errors import InputError, unknown_name
 from trine.core.job import Job
 from trine.trace import formats
@@ -51,13 +53,37 @@ class ImportSummary:
         return {**asdict(self), "sentences": list(self.sentences)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """Jobs in order of submission (ties in file order)."""
 
     jobs: list[Job]
     summary: ImportSummary
     source: str
+
+    @property
+    def table(self) -> Any:
+        """A ``pyarrow.Table`` with a row per job; ``duration_s`` is null where only a throughput table can tell."""
+        columns = {name: [getattr(job, name) for job in self.jobs] for name in _TABLE_COLUMNS}
+        return arrow_table(columns | {"duration_s": [job.ideal_s for job in self.jobs]})
+
+    def to_pandas(self) -> Any:
+        """The table of jobs as ``pandas.DataFrame``."""
+        return pandas_frame(self.table)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __repr__(self) -> str:
+        span_h, most = self.summary.span_s / 3600, self.summary.gpus_max
+        return f"<trace {self.source}: {len(self.jobs):,} jobs over {span_h:,.1f} h, up to {most} GPUs>"
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.summary.sentences)
+        return f"{escape(repr(self)[1:-1])}<ul>{items}</ul>"
+
+
+_TABLE_COLUMNS = ("id", "submit_s", "gpus", "model", "user", "group", "app_class")
 
 
 def load(path: str | Path, fmt: str | None = None, options: ImportOptions = DEFAULTS) -> Trace:

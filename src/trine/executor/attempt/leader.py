@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LOOK_S = 0.1
+_LEFT_TOGETHER = frozenset({0, CHECKPOINTED_EXIT, TERMINATED_RC})
 _SETTLE_S = 5.0
 """How long a file that was written on another machine may take to be seen here."""
 _KILL_S = 5.0
@@ -65,7 +66,7 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
     if all(code == 0 for code in codes):
         return {"kind": "done", "rc": 0}
     fenced = {"reason": "its lease was not renewed in time"} if any(end.get("fenced") for end in ends) else {}
-    if all(code in (0, CHECKPOINTED_EXIT) for code in codes):
+    if all(code in (0, CHECKPOINTED_EXIT) for code in codes) or _saved(codes, asked, len(ends)):
         return {"kind": "preempted", "rc": CHECKPOINTED_EXIT, **fenced}
     failure = (halt["rank"], halt["rc"]) if halt else next((end["failure"] for end in ends if end.get("failure")), None)
     if failure is not None:
@@ -90,6 +91,15 @@ def _end_without_all(codes: list[int], asked: str, halt: dict[str, Any] | None) 
         return {"kind": "failed", "rc": int(halt["rc"]), "reason": f"rank {halt['rank']} ended before all had started"}
     rc = next((code for code in codes if code not in (0, CHECKPOINTED_EXIT)), CHECKPOINTED_EXIT)
     return {"kind": "preempted", "rc": rc, "reason": "stopped before it started"}
+
+
+def _saved(codes: list[int], asked: str, parts: int) -> bool:
+    """The gang left with its work saved, although some ranks ended by SIGTERM.
+
+    Parts see an order to stop at different moments. Ranks that leave together at the first one's word may get the TERM
+    of their own part while their interpreter winds down and has no handler any more. Had one ended before they agreed,
+    no other would say that it saved."""
+    return asked == "preempt" and parts > 1 and CHECKPOINTED_EXIT in codes and {*codes} <= _LEFT_TOGETHER
 
 
 def _forced(codes: list[int]) -> int:
