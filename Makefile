@@ -6,7 +6,7 @@ OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 
-.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs pictures wheel clean
+.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -51,6 +51,10 @@ imports: $(VENV)/.ready-dev
 # The reference pages that are made from the code; a test keeps them up to date.
 docs: $(VENV)/.ready
 	$(BIN)/python docs/reference.py
+
+# What the cells of the notebooks show, stored in them; a test keeps it up to date.
+notebooks: $(VENV)/.ready
+	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
 
 # The pictures of the documentation; those of pages in a headless Chromium.
 pictures: $(VENV)/.ready

@@ -17,16 +17,20 @@ from trine.core.errors import TrineError, unknown_name
 from trine.report import page
 from trine.report.figures import Figure
 from trine.report.page import Cell
-from trine.report.text import duration
 
 STYLE = (
     "<style>.trine-cell .best{font-weight:700}.trine-cell .num{text-align:right}"
-    ".trine-cell .caption{opacity:.75;margin:.2em 0}.trine-cell td,.trine-cell th{white-space:nowrap}</style>"
+    ".trine-cell .caption{opacity:.75;margin:.2em 0}"
+    ".trine-cell td,.trine-cell th{white-space:nowrap;padding:2px 8px}</style>"
 )
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666")
 """Distinct for all kinds of colour vision (Okabe and Ito); further curves are left out."""
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 220, 44, 34
 _LEAST_S = 1.0
+_MARKS_S = {
+    **{1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min", 3600.0: "1 h", 36e3: "10 h"},
+    **{86400.0: "1 d", 864e3: "10 d", 864e4: "100 d", 864e5: "1000 d"},
+}
 _MOST_NOTES = 5
 _POINTS = 101
 
@@ -65,8 +69,9 @@ def cdf_picture(curves: Mapping[str, Sequence[float]], what: str) -> str:
     known = dict(list(known.items())[: len(COLOURS)])
     if not known:
         return ""
-    low = math.floor(math.log10(min(values[0] for values in known.values())))
-    high = max(math.ceil(math.log10(max(values[-1] for values in known.values()))), low + 1)
+    first, last = min(values[0] for values in known.values()), max(values[-1] for values in known.values())
+    low = max(mark for mark in _MARKS_S if mark <= first)
+    high = min((mark for mark in _MARKS_S if mark >= last and mark > low), default=last)
     lines = "".join(
         f'<polyline fill="none" stroke="{colour}" stroke-width="1.8" points="{_points(values, low, high)}"/>'
         for colour, values in zip(COLOURS, known.values(), strict=False)
@@ -74,12 +79,13 @@ def cdf_picture(curves: Mapping[str, Sequence[float]], what: str) -> str:
     names = " ".join(
         f'<span style="color:{colour}">&#9644;</span> {escape(name)}'
         for colour, name in zip(COLOURS, known, strict=False)
+        if name
     )
     picture = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img">{_axes(low, high)}{lines}</svg>'
     return f'<p class="caption">{escape(what)}: fraction of jobs within this time. {names}</p>{picture}'
 
 
-def _points(values: Sequence[float], low: int, high: int) -> str:
+def _points(values: Sequence[float], low: float, high: float) -> str:
     """Corners of the curve at every per cent: a curve costs the same however many jobs there are."""
     marks = [
         (q / (_POINTS - 1), values[min(len(values) - 1, q * len(values) // (_POINTS - 1))]) for q in range(_POINTS)
@@ -87,26 +93,26 @@ def _points(values: Sequence[float], low: int, high: int) -> str:
     return " ".join(f"{_x(value, low, high):.1f},{_y(part):.1f}" for part, value in marks)
 
 
-def _x(seconds: float, low: int, high: int) -> float:
-    return _LEFT + (math.log10(seconds) - low) / (high - low) * (_WIDTH - _LEFT - 12)
+def _x(seconds: float, low: float, high: float) -> float:
+    return _LEFT + math.log(seconds / low) / math.log(high / low) * (_WIDTH - _LEFT - 16)
 
 
 def _y(part: float) -> float:
     return 8 + (1 - part) * (_HEIGHT - _BOTTOM - 8)
 
 
-def _axes(low: int, high: int) -> str:
+def _axes(low: float, high: float) -> str:
     style = 'stroke="currentColor" stroke-opacity=".18"'
     text = 'font-size="11" fill="currentColor"'
     parts = []
     for part in (0.0, 0.5, 1.0):
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 12}" y1="{_y(part):.1f}" y2="{_y(part):.1f}" {style}/>')
+        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 16}" y1="{_y(part):.1f}" y2="{_y(part):.1f}" {style}/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{_y(part) + 4:.1f}" text-anchor="end" {text}>{part:.0%}</text>')
-    for power in range(low, high + 1):
-        x = _x(10.0**power, low, high)
+    for mark in (mark for mark in _MARKS_S if low <= mark <= high):
+        x = _x(mark, low, high)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="8" y2="{_HEIGHT - _BOTTOM}" {style}/>')
         parts.append(
-            f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle" {text}>{duration(10.0**power)}</text>'
+            f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle" {text}>{_MARKS_S[mark]}</text>'
         )
     return "".join(parts)
 

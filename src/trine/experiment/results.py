@@ -106,7 +106,8 @@ class Simulation:
 
     def _repr_html_(self) -> str:
         metrics = [metric for metric in Summary.metrics() if metric.line is not None or metric.by_type]
-        rows = [(metric.key, _written(metric, self.summary)) for metric in metrics if metric.key in self.summary]
+        known = [m for m in metrics if self.summary.get(m.key) or (m.key in self.summary and not m.optional)]
+        rows = [(metric.key, _written(metric, self.summary)) for metric in known]
         return cells.cell(
             cells.heading(self._title, self.result.cluster.describe()),
             cells.table(("", "value"), rows, 1),
