@@ -94,6 +94,8 @@ def test_tables_of_a_run_say_what_its_files_say(tmp_path: Path, jobs: Path) -> N
         written = list(csv.DictReader(file))
     assert result.jobs["job_id"].to_pylist() == [row["job_id"] for row in written]
     assert result.jobs["jct_s"].to_pylist() == [float(row["jct_s"]) for row in written]
+    parts = ("wait_s", "ideal_s", "type_s", "chip_s", "network_s", "sharing_s", "restart_s", "round_end_s")
+    assert all(sum(job[part] for part in parts) == pytest.approx(job["jct_s"]) for job in result.jobs.to_pylist())
     assert result.summary["jct_mean_s"] == pytest.approx(sum(result.jobs["jct_s"].to_pylist()) / 40)
     held = sum(
         (row["end_s"] - row["start_s"]) * len(row["gpus"]) for row in result.timeline.to_pylist() if row["tracked"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from trine.core.arrow import arrow_table, pandas_frame, table_of_rows
 from trine.core.errors import InputError, TrineError, require_extra
-from trine.core.result import JobRecord, Metric, RunResult, Summary
+from trine.core.result import JobRecord, JobTime, Metric, RunResult, Summary
 from trine.experiment import cells
 from trine.experiment.arguments import errors_of_arguments
 from trine.report.compare import BEST_MARK, as_dict, comparison_tables
@@ -24,8 +24,17 @@ from trine.report.files import write_comparison, write_run
 from trine.report.run_page import run_page
 from trine.report.text import duration, written
 
-JOB_COLUMNS = (*(f.name for f in fields(JobRecord)), "bounded_slowdown")
+TIME_PARTS = tuple(name for name in JobTime._fields if name != "wait_s")
+"""Where the JCT went besides waiting, which is a column of its own; unknown where no GPUs were assigned."""
+JOB_COLUMNS = (*(f.name for f in fields(JobRecord) if f.name != "time"), "bounded_slowdown", *TIME_PARTS)
 _REPORT_PX = 900
+
+
+def _value(job: JobRecord, column: str) -> Any:
+    """The value of a job in a column of ``JOB_COLUMNS``."""
+    if column in TIME_PARTS:
+        return None if job.time is None else getattr(job.time, column)
+    return getattr(job, column)
 
 
 class Simulation:
@@ -43,7 +52,7 @@ class Simulation:
     @cached_property
     def jobs(self) -> Any:
         """A ``pyarrow.Table`` with a row per tracked job, in order of submission. Times in seconds."""
-        return arrow_table({name: [getattr(job, name) for job in self.result.jobs] for name in JOB_COLUMNS})
+        return arrow_table({name: [_value(job, name) for job in self.result.jobs] for name in JOB_COLUMNS})
 
     @cached_property
     def timeline(self) -> Any:
@@ -143,7 +152,7 @@ class Comparison:
                 for name, value in same.items():
                     columns.setdefault(name, []).extend([value] * len(result.jobs))
                 for name in JOB_COLUMNS:
-                    columns.setdefault(name, []).extend(getattr(job, name) for job in result.jobs)
+                    columns.setdefault(name, []).extend(_value(job, name) for job in result.jobs)
         return arrow_table(columns)
 
     def means(self, metrics: Sequence[str] = ()) -> Any:

@@ -2,7 +2,7 @@
 
 It calls a library that draws the first centres (k-means++, greedy), iterates, starts over ten times and keeps the best:
 a local optimum, which for some chips is another than the exact one of ``perf.bins``. The same draws from the same
-stream lead to the same optimum here, without that library.
+stream lead to the same optimum here, without that library (scikit-learn before 1.3: later ones draw otherwise).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def seeded_kmeans(values: Floats, clusters: int) -> tuple[Ints, Floats]:
 def _first_centres(points: Floats, clusters: int, stream: np.random.RandomState) -> Floats:
     """Points drawn by their squared distance to the nearest centre so far; of several draws the one that helps most."""
     n, draws = len(points), 2 + int(np.log(clusters))
-    chosen = [int(stream.choice(n, p=np.full(n, 1.0 / n)))]
+    chosen = [int(stream.randint(n))]
     nearest = (points - points[chosen[0]]) ** 2
     for _ in range(1, clusters):
         wanted = stream.uniform(size=draws) * nearest.sum()

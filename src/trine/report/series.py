@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.core.result import JobRecord, RunResult, Segment
+from trine.core.result import SHORT_JOB_S, JobRecord, RunResult, Segment
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,14 +54,9 @@ def waits(jobs: Sequence[JobRecord]) -> Floats:
     return finite([j.wait_s for j in jobs if math.isfinite(j.finish_s)])
 
 
-SHORT_JOB_S = 10.0
-"""Ideal run times below this count as this long in the bounded slowdown, or the shortest jobs would decide it."""
-
-
 def bounded_slowdowns(jobs: Sequence[JobRecord]) -> Floats:
-    """JCT over the ideal run time, at least ``SHORT_JOB_S`` of it; never below 1 (Feitelson 1997); ascending."""
-    known = [j for j in jobs if math.isfinite(j.finish_s) and j.slowdown > 0]
-    return finite([max(1.0, j.jct_s / max(j.jct_s / j.slowdown, SHORT_JOB_S)) for j in known])
+    """Bounded slowdowns of the finished jobs, ascending."""
+    return finite([j.bounded_slowdown for j in jobs if math.isfinite(j.finish_s) and j.slowdown > 0])
 
 
 def rhos(jobs: Sequence[JobRecord]) -> Floats:
