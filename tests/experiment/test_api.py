@@ -61,23 +61,21 @@ def test_importing_costs_next_to_nothing() -> None:
 
 
 def test_a_run_writes_the_bytes_of_the_command_line(tmp_path: Path, jobs: Path) -> None:
-    command("sim", "run", "--trace", str(jobs), "--cluster", "2x4", "--policy", "las", "--set", "round_s=60",
-            "--out", str(tmp_path / "command"))  # fmt: skip
+    words = f"sim run --trace {jobs} --cluster 2x4 --policy las --set round_s=60"
+    command(*words.split(), "--out", str(tmp_path / "command"))
     result = trine.simulate(jobs, cluster="2x4", policy="las", settings={"round_s": 60})
-    result.save(tmp_path / "python")
+    result.save(tmp_path / "python", command=f"python -m trine {words}")
     assert contents(tmp_path / "python") == contents(tmp_path / "command")
     read = trine.simulate(trine.load_trace(jobs), cluster="2x4", policy="las", settings={"round_s": 60})
     assert read.jobs == result.jobs, "read before or by the run: the same jobs"
 
 
 def test_a_comparison_writes_the_bytes_of_the_command_line(tmp_path: Path) -> None:
-    words = "sim compare --workload philly --set workload.jobs=40 --cluster 4x4 --policies fifo,srtf --seeds 0..1"
+    words = "sim compare --workload philly --cluster 4x4 --policies fifo,srtf --seeds 0..1 --set workload.jobs=40"
     command(*words.split(), "--workers", "1", "--out", str(tmp_path / "command"))
-    trine.compare(**SMALL, policies=["fifo", "srtf"], seeds=range(2), workers=1).save(tmp_path / "python")
-    ours, theirs = contents(tmp_path / "python"), contents(tmp_path / "command")
-    assert ours["compare.csv"] == theirs["compare.csv"]
-    # A number from Python and a text from the command line are the same setting.
-    assert ours == theirs
+    compared = trine.compare(**SMALL, policies=["fifo", "srtf"], seeds=range(2), workers=1)
+    compared.save(tmp_path / "python", command=f"python -m trine {words}")
+    assert contents(tmp_path / "python") == contents(tmp_path / "command")
 
 
 def test_a_preset_brings_jobs_cluster_and_policies() -> None:
@@ -125,6 +123,15 @@ def test_loads_and_swept_settings_are_those_of_single_runs() -> None:
     assert len(set(found.values())) == 4
     with pytest.raises(trine.TrineError, match=r"choose one with at\(load=..., round_s=...\)"):
         compared.save("nowhere")
+
+
+def test_lines_of_several_loads_are_in_one_unit() -> None:
+    compared = trine.compare(**SMALL, policies=["fifo"], loads=[0.05, 20.0], workers=1)
+    header, low, high = compared.table(["wait_mean_s"])
+    waits = [row["wait_mean_s"] for row in compared.runs.to_pylist()]
+    unit_s = {"s": 1, "min": 60, "h": 3600, "d": 86400}[header[-1].removeprefix("wait (").removesuffix(")")]
+    assert [float(low[-1]), float(high[-1])] == [pytest.approx(w / unit_s, rel=0.01) for w in waits]
+    assert waits[1] > 20 * waits[0] > 0
 
 
 @pytest.mark.parametrize(

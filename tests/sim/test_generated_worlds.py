@@ -92,7 +92,8 @@ def test_the_presets_draw_a_world_and_run_trine_in_it(
     code, out, err = command(capsys, monkeypatch, "sim", "run", "--preset", preset, *settings)
     assert code == 0, err
     assert "policy       trine with trine" in out
-    assert out.splitlines()[0].count(" v100") + out.splitlines()[0].count(" p100") + out.count(" k80") == types
+    cluster = out.splitlines()[0]
+    assert sum(cluster.count(f" {gpu_type}") for gpu_type in ("v100", "p100", "k80")) == types
 
 
 def test_a_preset_gives_way_to_the_world_that_is_named(

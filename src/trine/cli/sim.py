@@ -234,7 +234,7 @@ def compare(
     _print_comparison(comparison, shown, out, as_json)
 
 
-_NOT_OF_THE_RESULT = frozenset({"out", "overwrite", "workers", "as_json", "decisions"})
+_NOT_OF_THE_RESULT = frozenset({"out", "overwrite", "workers", "as_json", "decisions", "metrics"})
 """Options that change where results go, not what they are: left out of the command that a page names."""
 
 

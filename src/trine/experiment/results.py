@@ -16,7 +16,7 @@ from trine.core.errors import InputError, TrineError, require_extra
 from trine.core.result import JobRecord, JobTime, Metric, RunResult, Summary
 from trine.experiment import cells
 from trine.experiment.arguments import errors_of_arguments
-from trine.report.compare import BEST_MARK, as_dict, comparison_table
+from trine.report.compare import BEST_MARK, as_dict, comparison_tables
 from trine.report.compare import Comparison as ComparisonOfRuns
 from trine.report.compare_page import compare_page
 from trine.report.data_files import timeline_table
@@ -169,10 +169,10 @@ class Comparison:
         """The table of the report as text, header first; ``metrics`` chooses its columns by keys of the summary."""
         with errors_of_arguments():
             chosen = Summary.chosen(metrics)
-        tables = [(point.where, comparison_table(point.compared, chosen)) for point in self.points]
-        names = tuple(self.points[0].where)
-        lines = [(*map(_short, where.values()), *line) for where, rows in tables for line in rows[1:]]
-        return [(*names, *tables[0][1][0]), *lines]
+        tables = comparison_tables([point.compared for point in self.points], chosen)
+        wheres = [tuple(map(_short, point.where.values())) for point in self.points]
+        lines = [(*where, *line) for where, rows in zip(wheres, tables, strict=True) for line in rows[1:]]
+        return [(*self.points[0].where, *tables[0][0]), *lines]
 
     def at(self, **where: Any) -> Comparison:
         """The part with this load and these settings: ``comparison.at(load=0.9)``; dots in names are underscores."""

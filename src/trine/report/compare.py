@@ -229,21 +229,33 @@ def comparison_table(comparison: Comparison, metrics: Sequence[Metric] = ()) -> 
 
     ``metrics`` chooses the columns; without it, those that are compared in any case.
     """
-    contenders = comparison.contenders
-    titles = chosen_columns(comparison, metrics) if metrics else columns_of(comparison)
-    columns, headers = [], list[str]()
-    for metric in titles:
-        estimates = [metric_estimate(comparison, c, metric) for c in contenders]
-        # Hours on one type or another are neither good nor bad.
-        unit, winners = column_unit(estimates, metric), set[int]() if metric.by_type else best(estimates, metric)
-        headers.append(column_title(titles[metric], unit))
-        columns.append([unit.write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)])
-    header = ("policy", "placement", "seeds", *headers)
-    lines = [
-        (*map(label, contender), str(len(comparison.rows_of(contender))), *(column[i] for column in columns))
-        for i, contender in enumerate(contenders)
+    return comparison_tables([comparison], metrics)[0]
+
+
+def comparison_tables(comparisons: Sequence[Comparison], metrics: Sequence[Metric] = ()) -> list[list[tuple[str, ...]]]:
+    """The table of each comparison, with the same columns in the same units: their lines can stand in one table."""
+    titles: dict[Metric, str] = {}
+    for comparison in comparisons:
+        titles |= chosen_columns(comparison, metrics) if metrics else columns_of(comparison)
+    found = {m: [[metric_estimate(c, each, m) for each in c.contenders] for c in comparisons] for m in titles}
+    units = {m: column_unit([e for estimates in found[m] for e in estimates], m) for m in titles}
+    header = ("policy", "placement", "seeds", *(column_title(titles[m], units[m]) for m in titles))
+    return [
+        [header, *_lines(c, [_column(found[m][at], units[m], m) for m in titles])] for at, c in enumerate(comparisons)
     ]
-    return [header, *lines]
+
+
+def _column(estimates: Sequence[Estimate], unit: ColumnUnit, metric: Metric) -> list[str]:
+    # Hours on one type or another are neither good nor bad.
+    winners = set[int]() if metric.by_type else best(estimates, metric)
+    return [unit.write(e) + (BEST_MARK if i in winners else "") for i, e in enumerate(estimates)]
+
+
+def _lines(comparison: Comparison, columns: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    return [
+        (*map(label, contender), str(len(comparison.rows_of(contender))), *(column[i] for column in columns))
+        for i, contender in enumerate(comparison.contenders)
+    ]
 
 
 # -- names and the headline --------------------------------------------------------------------------------------------
