@@ -28,7 +28,7 @@ torch: $(VENV)/.ready-dev
 
 # The tests against a real Slurm, which they start on loopback; they skip, and say how to get it, where there is none.
 slurm: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 -m "slurm and not training" -rs
+	$(BIN)/python -m pytest -n 3 -m "slurm and not training" -rs
 
 # The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
 slurm-demo: $(VENV)/.ready-dev

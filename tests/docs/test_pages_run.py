@@ -304,6 +304,13 @@ PAGES_RUN: dict[str, Page] = {
         files=("workload-1.csv", "gpus-64.csv"),
         lines=(Line("trine reproduce", not_run="takes an hour; tests/reproduce runs its parts"),),
     ),
+    "docs/engines.md": Page(
+        lines=(
+            Line("trine up --engine slurm", not_run="Slurm; tests/executor starts one where it is installed"),
+            Line("salloc", not_run="the same"),
+            Line("make slurm-demo", not_run="the same"),
+        )
+    ),
     "docs/throughputs.md": Page(
         files=("simulation_throughputs.json",),
         lines=(
@@ -336,6 +343,7 @@ PRINTED_OR_DATA = (
     ("README.md", "policy  "),
     ("CONTRIBUTING.md", "trace "),
     ("docs/allocate.md", " job "),
+    ("docs/engines.md", "slurm.conf:"),
     ("docs/throughputs.md", "model,gpus,"),
     ("docs/throughputs.md", "time_s,"),
 )
