@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,9 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    """The files without the line of the page that names the command: a run from Python has none."""
+    named = re.compile(rb"<tr><td>command</td>.*?</tr>")
+    return {path.name: named.sub(b"", path.read_bytes()) for path in sorted(folder.iterdir())}
 
 
 def test_every_public_name_is_there_and_has_a_meaning() -> None:
