@@ -5,9 +5,10 @@ simulator and on real clusters, with the same engine. ``simulate``, ``compare``,
 Python API (docs/notebook.md); see ``CONTRIBUTING.md`` for the map of the packages.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing takes longer to load than all of this, and every supervisor of a job loads it
 if TYPE_CHECKING:
+    from typing import Any
+
     from trine.client.client import Client
     from trine.core.errors import TrineError
     from trine.core.params import param
@@ -61,7 +62,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and a misspelt name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> "Any":
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

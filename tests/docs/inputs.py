@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,11 @@ def command(path: Path) -> None:
     path.chmod(0o755)
 
 
+def _example(path: Path) -> None:
+    """A folder of the repository, under the name that it has there."""
+    shutil.copytree(ROOT / "examples" / path.name, path)
+
+
 def _text(text: str) -> Maker:
     def maker(path: Path) -> None:
         path.write_text(text)
@@ -170,6 +176,7 @@ MAKERS: dict[str, Maker] = {
     "steps.csv": _text(
         "model,gpus,nodes,racks,step_s\nvgg19,1,1,1,0.30\nvgg19,4,1,1,0.31\nvgg19,8,2,1,0.52\nvgg19,8,8,1,0.75\n"
     ),
+    "examples/shares": _example,
     "lab.yaml": _text("nodes: [{name: n1, gpus: 1}]\n"),
 }
 

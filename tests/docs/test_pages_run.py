@@ -270,7 +270,7 @@ PAGES_RUN: dict[str, Page] = {
     ),
     "docs/clusters.md": Page(files=("nodes.csv.gz",), lines=(Line("trine cluster info 4x8x8", "256"),)),
     "docs/policies.md": Page(
-        files=("simulation_throughputs.json",),
+        files=("simulation_throughputs.json", "examples/shares"),
         lines=(
             Line("trine sim compare", "isolated", instead=("workload.jobs=40", "workload.jobs=8 --workers 1")),
             Line("trine up", "max-min-fairness"),
@@ -344,6 +344,7 @@ PRINTED_OR_DATA = (
     ("CONTRIBUTING.md", "trace "),
     ("docs/allocate.md", " job "),
     ("docs/engines.md", "slurm.conf:"),
+    ("docs/notebook.md", "policy: unknown"),
     ("docs/throughputs.md", "model,gpus,"),
     ("docs/throughputs.md", "time_s,"),
 )

@@ -317,5 +317,5 @@ def test_settings_of_the_executor_are_its_own_and_not_on_record(tmp_path: Path) 
     assert prepared.engine == replace(LocalEngine(), progress_s=0.5, cgroups=False)
     with pytest.raises(InputError, match=r"engine\.progress_s: .*'0'; expected at least 0\.01"):
         prepare(replace(options, settings={"engine.progress_s": "0"}))
-    with pytest.raises(InputError, match="unknown engine 'slurm'"):
-        prepare(replace(options, engine="slurm"))
+    with pytest.raises(InputError, match="unknown engine 'pbs'"):
+        prepare(replace(options, engine="pbs"))
