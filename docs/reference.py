@@ -294,7 +294,7 @@ def _python() -> str:
 def _function(function: Any) -> str:
     text = inspect.cleandoc(function.__doc__ or "").replace("``", "`")
     arguments = [_argument(p) for p in inspect.signature(function).parameters.values()]
-    return f"## {function.__name__}\n\n```python\ntrine.{function.__name__}({', '.join(arguments)})\n```\n\n{text}\n"
+    return f"## {function.__name__}\n\n```text\ntrine.{function.__name__}({', '.join(arguments)})\n```\n\n{text}\n"
 
 
 def _argument(parameter: inspect.Parameter) -> str:
