@@ -17,7 +17,7 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto -m "not training and not slurm"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm"
 
 # The tests of real, also distributed, training. PyTorch is not needed by trine itself and large, so they stand apart.
 training: torch
