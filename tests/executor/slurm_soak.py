@@ -29,6 +29,8 @@ from trine.client.errors import DaemonError
 _JOB = Path(__file__).with_name("slurm_soak_job.py")
 _FINAL = ("done", "failed", "cancelled", "timed out")
 _LEASE_S, _GRACE_S = 12.0, 2.0
+_LOG_LINES = 40
+"""Of the daemon's log, shown where a promise was broken."""
 _OPTIONS = [
     *("--round", "6", "--policy", "las", "--lease", str(_LEASE_S), "--quiet", "--engine", "slurm"),
     *("--set", "engine.poll_s=0.5", "--set", "engine.nodes_s=1", "--set", "engine.visible_s=0.5"),
@@ -224,7 +226,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trine-soak-") as home:
-        ends, faults = soak(asked.seed, asked.jobs, asked.faults, asked.seconds, Path(home))
+        try:
+            ends, faults = soak(asked.seed, asked.jobs, asked.faults, asked.seconds, Path(home))
+        except AssertionError:
+            print("\n".join((Path(home) / "daemon.log").read_text().splitlines()[-_LOG_LINES:]), file=sys.stderr)
+            raise
     print(f"seed {asked.seed}: {asked.jobs} jobs {ends}, {sum(faults.values())} faults {dict(sorted(faults.items()))}")
     print(f"every job ended once, no GPU was held twice, nothing is left: {time.monotonic() - began:.0f} s")
     return 0

@@ -91,6 +91,20 @@ def test_a_user_who_may_not_submit_is_told_so_at_the_start(slurm: SlurmCluster, 
 
 
 @pytest.mark.slurm
+def test_a_cluster_without_a_node_in_service_is_opened_all_the_same(tmp_path: Path) -> None:
+    """Slurm then says that no node fits, which is no want of rights: a daemon that starts in that moment waits."""
+    with slurm_cluster(1, 1) as cluster:
+        nodes = engine(cluster).find_nodes(None)
+        assert not isinstance(nodes, Unreachable)
+        cluster.run("scontrol", "update", f"nodename={cluster.names[0]}", "state=drain", "reason=test")
+        executor = engine(cluster).open(tmp_path / "state", nodes)
+        try:
+            assert executor.list_handles() == []
+        finally:
+            executor.close()
+
+
+@pytest.mark.slurm
 def test_a_state_directory_that_nodes_do_not_see_is_bad_input(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

@@ -6,6 +6,7 @@ Each rule here replaces one strategy of the view, the planner or the placement; 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,6 +29,12 @@ def published_bins(slowdowns: Sequence[float]) -> Bins:
 
     By the seeded iteration of the published code, whose local optimum is not always the best.
     """
+    return _published_bins(tuple(slowdowns))
+
+
+@lru_cache(maxsize=256)
+def _published_bins(slowdowns: tuple[float, ...]) -> Bins:
+    """Kept: the runs of a sweep have the same chips."""
     values = np.asarray(slowdowns, dtype=np.float64)
     outlier = outliers(values)
     clusters = min(2 + int(outlier.sum()), len(np.unique(values)))

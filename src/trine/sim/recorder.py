@@ -100,6 +100,10 @@ class Recorder:
     pair_cost_part: float = 0.5
     """Part of the price of shared GPUs that each of the two jobs pays."""
 
+    def __post_init__(self) -> None:
+        self._only_type = self.cluster.types[0] if len(self.cluster.types) == 1 else ""
+        """Runs are many, and most clusters have one GPU type."""
+
     def end_run(self, life: Life, end_s: float, why: Why) -> None:
         """The run ends now: count the rest of it and keep it as a segment."""
         run = life.run
@@ -130,7 +134,7 @@ class Recorder:
             run.booked_steps = life.done
         # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
-        gpu_type = self.cluster.type_of(run.gpus[0])
+        gpu_type = self._only_type or self.cluster.type_of(run.gpus[0])
         self.busy_gpu_s += busy_gpu_s
         self.busy_by_type[gpu_type] = self.busy_by_type.get(gpu_type, 0.0) + busy_gpu_s
         self.held_by_tier[speed.tier] += busy_gpu_s
@@ -166,14 +170,17 @@ def _split_work(life: Life, speed: Speed, steps: float) -> None:
     Next to a slow chip a network factor below 1 means that communication hides it: what is left is the chip's.
     """
     chip, network = speed.chip, speed.network
+    ideal_s, work_s = steps * life.ideal_s / life.job.steps, steps / speed.steps_per_s
+    life.work_s += work_s
+    life.ideal_work_s += ideal_s
+    if chip == network == 1.0:  # most runs
+        life.type_s += work_s / speed.sharing - ideal_s
+        return
     if network < 1.0 < chip:
         both = chip * network
         chip = max(1.0, both)
         network = both / chip
-    ideal_s, work_s = steps * life.ideal_s / life.job.steps, steps / speed.steps_per_s
     on_type_s = work_s / (chip * network * speed.sharing)
-    life.work_s += work_s
-    life.ideal_work_s += ideal_s
     life.type_s += on_type_s - ideal_s
     life.chip_s += on_type_s * (chip - 1.0)
     life.network_s += on_type_s * chip * (network - 1.0)

@@ -27,6 +27,8 @@ ID_FILE = "slurm-id"
 """In the state directory: what tells its jobs in Slurm from those of others."""
 _PROBE_S = 5
 _NO_PYTHON_RC, _NO_SOURCE_RC = NOT_VISIBLE_RC + 1, NOT_VISIBLE_RC + 2
+_NO_NODE_NOW = ("not available", "busy", "drained")
+"""What Slurm says where nodes are down, drained or taken: "Requested node configuration is not available" ..."""
 
 
 @dataclass
@@ -114,12 +116,17 @@ class SlurmEngine:
         return BatchCarrier(self.slurm, own_id, self.resources, *places, self.nodes_s, self.drain)
 
     def _check_rights(self) -> None:
-        """``InputError`` if Slurm would take no job from this user; asked without submitting one."""
+        """``InputError`` if Slurm would take no job from this user; asked without submitting one.
+
+        That no node is there at the moment is no want of rights: nodes come back, and the daemon must start meanwhile.
+        """
         if self.within_allocation:
             return
         try:
             self.slurm.run("sbatch", "--test-only", "--output=/dev/null", *self._where(), "--wrap=true")
         except SlurmRefused as refusal:
+            if any(word in str(refusal).lower() for word in _NO_NODE_NOW):
+                return
             expected = "a partition and an account that this user may use (engine.partition, engine.account)"
             raise InputError("--engine slurm", f"Slurm takes no jobs from this user: {refusal}", expected) from None
 
