@@ -37,6 +37,8 @@ class Neighbourhood:
         """The co-runner of each job as of the last ``settle``; a job that is not in it was alone."""
         self._touched: dict[int, None] = {}
         """Jobs whose co-runner came or left since the last ``settle``."""
+        self.unsettled = False
+        """Jobs came or left since the last ``settle`` that others feel; looked at in every round."""
 
     def use_model(self, perf: PerfModel) -> None:
         """Speeds follow another model of the same cluster from now on."""
@@ -44,10 +46,8 @@ class Neighbourhood:
         if self.traffic is not None:
             self.traffic.use_model(perf)
 
-    @property
-    def unsettled(self) -> bool:
-        """Jobs came or left since the last ``settle`` that others feel."""
-        return bool(self._touched) or (self.traffic is not None and self.traffic.unsettled)
+    def _note_change(self) -> None:
+        self.unsettled = bool(self._touched) or (self.traffic is not None and self.traffic.unsettled)
 
     @property
     def matters(self) -> bool:
@@ -61,6 +61,7 @@ class Neighbourhood:
         if co_runner >= 0:
             self._co_runners |= {job_index: co_runner, co_runner: job_index}
             self._touched |= {job_index: None, co_runner: None}
+        self._note_change()
 
     def leave(self, job_index: int) -> None:
         """The job lets go of its GPUs; one that was not entered changes nothing."""
@@ -72,6 +73,7 @@ class Neighbourhood:
         if other >= 0:
             del self._co_runners[other]
             self._touched[other] = None
+        self._note_change()
 
     def of(self, job_index: int) -> Neighbours:
         """What the neighbours of a running job leave to it."""
@@ -99,4 +101,5 @@ class Neighbourhood:
         self._touched.clear()
         for job_index, bandwidth, _ in () if self.traffic is None else self.traffic.settle():
             before.setdefault(job_index, self.of(job_index)._replace(bandwidth=bandwidth))
+        self.unsettled = False
         return [Affected(job_index, before[job_index], self.of(job_index)) for job_index in sorted(before)]
