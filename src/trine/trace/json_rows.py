@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -27,9 +28,9 @@ class JsonFormat(Format):
     layouts = ()
     has_header = False
 
+    @abstractmethod
     def found(self, sample: FirstLine) -> Collection[str]:
         """Keys of the file, where ``keys`` should be."""
-        raise NotImplementedError
 
     def detects(self, sample: FirstLine) -> bool:
         return is_json(sample) and set(self.keys) <= set(self.found(sample))

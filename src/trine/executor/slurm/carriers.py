@@ -91,7 +91,7 @@ class BatchCarrier:
 
     def submit(self, attempt: SlurmAttempt) -> None:
         placement = tuple((node, tuple(gpus)) for node, gpus in attempt.spec["placement"])
-        if not self._nodes:  # nobody has asked for them yet
+        if not self._nodes:  # not asked for yet
             self._ask_nodes()
         parts = components(placement, self._nodes, self.wanted)
         held = {node: gpus if self._nodes[node].gres else range(self._nodes[node].gpus) for node, gpus in placement}
@@ -134,10 +134,10 @@ class BatchCarrier:
     def explain_end(self, attempt: SlurmAttempt) -> str:
         for job in attempt.jobs:
             with suppress(SlurmRefused, SlurmUnreachable):
-                told = fields(self.slurm.run("scontrol", "show", "job", job.id, "--oneliner"))
-                code = _EXIT_CODE.match(told.get("ExitCode", ""))
+                shown = fields(self.slurm.run("scontrol", "show", "job", job.id, "--oneliner"))
+                code = _EXIT_CODE.match(shown.get("ExitCode", ""))
                 if code and int(code[1]) == NOT_VISIBLE_RC:
-                    return f"{attempt.run_dir} is not visible on {told.get('BatchHost', 'its node')}"
+                    return f"{attempt.run_dir} is not visible on {shown.get('BatchHost', 'its node')}"
                 if code and int(code[1]):
                     return f"the batch script ended with exit code {code[1]}"
         return ""

@@ -72,7 +72,7 @@ class Slurm:
         return {**kept, "SLURM_CONF": conf} if conf else kept
 
     def run(self, program: str, *arguments: str, stdin: str | None = None) -> str:
-        """What it writes. ``SlurmUnreachable`` if nobody answered in time, ``SlurmRefused`` if the answer was no."""
+        """What it writes. ``SlurmUnreachable`` without an answer in time, ``SlurmRefused`` if the answer was no."""
         with self._counting:
             self.calls[program] += 1
         try:

@@ -188,7 +188,7 @@ class SlurmExecutor:
         site = Site(part_per_node=True, look_s=PART_LOOK_S, ends_with_parent=True)
         self._state.prepare(lease, make_spec(lease, self._environ, 0, self._api_url, "", site))
         attempt = self._adopt(lease.handle)
-        attempt.ask_first_s = -math.inf  # nobody but this call can have submitted it
+        attempt.ask_first_s = -math.inf  # no other call can have submitted it
         self._submit(attempt)
 
     def _launch_failed(self, handle: Handle, reason: str, passing: bool = False) -> None:
@@ -322,7 +322,7 @@ class SlurmExecutor:
             answer = self._carrier.ask(running)
         except SlurmUnreachable as error:
             self._went_away(str(error))
-        except SlurmRefused as refusal:  # it will not tell us: as good as silence
+        except SlurmRefused as refusal:  # no answer to the question: as good as silence
             self._went_away(str(refusal))
         else:
             with self._lock:
@@ -347,7 +347,7 @@ class SlurmExecutor:
         self._look.set()
 
     def _cancel_unknown(self, answer: Answer) -> None:
-        """Jobs of ours that nobody follows any more: repeated submissions of attempts that ended."""
+        """Jobs of ours that are followed no longer: repeated submissions of attempts that ended."""
         for handle, jobs in answer.jobs.items():
             attempt = self._attempts.get(handle)
             if (attempt is None or attempt.ended) and any(job.state == "PENDING" for job in jobs):

@@ -1,4 +1,4 @@
-"""The nodes of a Slurm partition as ``scontrol`` shows them: GPUs and their GRES types, racks, state, who uses what.
+"""The nodes of a Slurm partition as ``scontrol`` shows them: GPUs and their GRES types, racks, state, which are in use.
 Reads texts only; what is asked when is decided in ``executor``."""
 
 from __future__ import annotations
@@ -117,26 +117,26 @@ def parse_nodes(text: str) -> list[SlurmNode]:
 
 def _node(line: str) -> SlurmNode | None:
     reason = _REASON.search(line)
-    told = fields(line[: reason.start()] if reason else line)
-    name, types = told["NodeName"], gpu_types(told.get("Gres", ""))
+    shown = fields(line[: reason.start()] if reason else line)
+    name, types = shown["NodeName"], gpu_types(shown.get("Gres", ""))
     count = sum(number for _, number in types)
     if not count:
         return None
     gres = types_by_index([kind for kind, number in types if number == 1]) if count == len(types) else ()
-    states = frozenset(re.split(r"[+]", told["State"].rstrip("*$~#!%@^-")))
-    up = "*" not in told["State"] and not states & _DOWN
+    states = frozenset(re.split(r"[+]", shown["State"].rstrip("*$~#!%@^-")))
+    up = "*" not in shown["State"] and not states & _DOWN
     return SlurmNode(
         name,
-        told.get("NodeAddr", name),
+        shown.get("NodeAddr", name),
         _model(name, types, gres),
         gres,
         count,
-        int(told.get("CPUEfctv") or told.get("CPUTot") or 1),
-        int(told.get("RealMemory") or 0),
+        int(shown.get("CPUEfctv") or shown.get("CPUTot") or 1),
+        int(shown.get("RealMemory") or 0),
         up,
         not states & _CLOSED,
-        _why(reason[1] if reason else "", told["State"], up and not states & _CLOSED),
-        _used(told, gres, count),
+        _why(reason[1] if reason else "", shown["State"], up and not states & _CLOSED),
+        _used(shown, gres, count),
     )
 
 
@@ -161,11 +161,11 @@ def _model(name: str, types: Sequence[tuple[str, int]], gres: Sequence[str]) -> 
     return kinds[0].lower() or "gpu"
 
 
-def _used(told: Mapping[str, str], gres: Sequence[str], count: int) -> frozenset[int]:
+def _used(shown: Mapping[str, str], gres: Sequence[str], count: int) -> frozenset[int]:
     everything = frozenset(range(count))
-    if not gres:  # whole nodes only: whoever holds a part of one holds all of it
-        return everything if int(told.get("CPUAlloc", "0")) > 0 else frozenset()
-    held = [entry for entry in _entries(told.get("GresUsed", "")) if entry[0] == "gpu" and entry[2] > 0]
+    if not gres:  # whole nodes only: a job on a part of one holds all of it
+        return everything if int(shown.get("CPUAlloc", "0")) > 0 else frozenset()
+    held = [entry for entry in _entries(shown.get("GresUsed", "")) if entry[0] == "gpu" and entry[2] > 0]
     index = {kind: i for i, kind in enumerate(gres)}
     return frozenset(index[kind] for _, kind, _ in held if kind in index)
 

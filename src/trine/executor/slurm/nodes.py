@@ -1,4 +1,4 @@
-"""Whose GPUs are whose on the nodes of Slurm: those that jobs of others hold are withheld, those of ours never."""
+"""Which GPUs on the nodes of Slurm jobs of others hold: they are withheld, those of our own jobs never."""
 
 from __future__ import annotations
 

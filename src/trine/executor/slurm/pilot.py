@@ -35,12 +35,12 @@ def find_allocation(stated: str, environ: Mapping[str, str]) -> str:
 
 def allocated_nodes(slurm: Slurm, allocation: str, described: Cluster | None) -> list[SlurmNode]:
     """The nodes of a running allocation, with those of their GPUs that are part of it."""
-    told = slurm.run("scontrol", "show", "job", allocation, "--oneliner", "--details")
-    state = re.search(r"\bJobState=(\w+)", told)
+    shown = slurm.run("scontrol", "show", "job", allocation, "--oneliner", "--details")
+    state = re.search(r"\bJobState=(\w+)", shown)
     if state is None or state[1] != "RUNNING":
         found = f"allocation {allocation} is {state[1] if state else 'not known to Slurm'}"
         raise InputError("--within-allocation", found, "an allocation that runs")
-    granted = granted_gpus(told)
+    granted = granted_gpus(shown)
     text = slurm.run("scontrol", "show", "node", "--oneliner", "--details")
     racks = find_racks(slurm)
     nodes = [
@@ -51,10 +51,10 @@ def allocated_nodes(slurm: Slurm, allocation: str, described: Cluster | None) ->
     return nodes if described is None else described_nodes(nodes, described)
 
 
-def granted_gpus(told: str) -> dict[str, tuple[int, ...]]:
+def granted_gpus(shown: str) -> dict[str, tuple[int, ...]]:
     """Indices of the GPUs of an allocation by node, from ``scontrol show job --details``."""
     found: dict[str, tuple[int, ...]] = {}
-    for hosts, gres in _GRANTED.findall(told):
+    for hosts, gres in _GRANTED.findall(shown):
         ranges = ",".join(_INDICES.findall(gres))
         indices = tuple(sorted({int(i) for part in ranges.split(",") if part for i in _range(part)}))
         found.update(dict.fromkeys(expand_hosts(hosts), indices))
@@ -82,7 +82,7 @@ class StepCarrier:
 
     def submit(self, attempt: SlurmAttempt) -> None:
         nodes = [node for node, _ in attempt.spec["placement"]]
-        if not self._nodes:  # nobody has asked for them yet
+        if not self._nodes:  # not asked for yet
             self._ask_nodes()
         complete_spec(attempt, self._nodes, {node: self._nodes[node].all_indices for node in nodes}, self.interface)
         step = overlap_arguments(self.allocation, nodes, comment(self.state_id, attempt.handle))
@@ -106,7 +106,7 @@ class StepCarrier:
         jobs = {attempt.handle: self._jobs_of(attempt, steps) for attempt in running}
         try:
             nodes = self._ask_nodes()
-        except (InputError, SlurmRefused):  # over: its time is up, or somebody ended it
+        except (InputError, SlurmRefused):  # over: its time is up, or it was cancelled
             why = f"the allocation {self.allocation} has ended"
             nodes = [replace(node, open=False, reason=why) for node in self._nodes.values()]
         return Answer(jobs, nodes)

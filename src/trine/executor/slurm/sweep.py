@@ -98,12 +98,12 @@ class SlurmPool(Generic[Item, Outcome]):
         except FileNotFoundError:
             return None
         if kind == "error":
-            (self.place / f"{index}.result").unlink()  # it may be mended before the next try
+            (self.place / f"{index}.result").unlink()  # it may be put right before the next try
             raise value
         return (value,)
 
     def _keep_going(self, missing: Sequence[int]) -> None:
-        """Submit what nobody works on. Slurm away: what runs there goes on, and it is asked again."""
+        """Submit what no task works on. Slurm away: what runs there goes on, and it is asked again."""
         time.sleep(_LOOK_S)
         if time.monotonic() - self._asked_s < _ASK_S:
             return
