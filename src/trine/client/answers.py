@@ -64,6 +64,10 @@ class JobAnswer(TypedDict):
     max_runtime_s: NotRequired[float | None]
     run_from_s: NotRequired[float | None]
     expected_start_s: NotRequired[float | None]
+    after: NotRequired[list[str]]
+    array: NotRequired[str]
+    array_index: NotRequired[int | None]
+    eligible_s: NotRequired[float | None]
     command: NotRequired[list[str] | None]
     workdir: NotRequired[str | None]
 

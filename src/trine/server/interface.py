@@ -120,6 +120,13 @@ class JobView:
     """How long it may run, over all its attempts."""
     run_from_s: float | None = None
     """Since when the present attempt holds its GPUs; ``None`` while the job has none."""
+    after: tuple[str, ...] = ()
+    """Jobs that have to end before it may start, of those that have not ended yet: `17`, `any:17`, `failed:17`."""
+    array: str = ""
+    """Id of the first element of its array; empty: it belongs to none."""
+    array_index: int | None = None
+    eligible_s: float | None = None
+    """When the last job that it had to wait for ended; `None`: it waited for none, or still does."""
     command: tuple[str, ...] | None = None
     """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
     workdir: str | None = None

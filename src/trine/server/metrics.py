@@ -18,10 +18,12 @@ from trine.server.state import LiveState
 
 TABLE = {
     "trine_jobs": "jobs by state (live ones, and ended ones still remembered)",
+    "trine_jobs_blocked": "waiting and held jobs that wait for other jobs to end: `after`, or a turn in their array",
     "trine_gpus": "GPUs by type and use: held, free, out of service",
     "trine_gpu_flagged": "GPUs whose observed speed has drifted from their profile",
-    "trine_queue_waiting_gpus": "GPUs that waiting jobs ask for, by queue",
-    "trine_oldest_wait_seconds": "how long the longest-waiting job has waited since it last held GPUs",
+    "trine_queue_waiting_gpus": "GPUs that waiting jobs ask for, by queue; without jobs that wait for other jobs",
+    "trine_oldest_wait_seconds": "how long the longest-waiting job has waited for GPUs since it last held some, or "
+    "since the jobs it had to wait for ended",
     "trine_journal_batches_total": "transactions written to the journal",
     "trine_journal_records_total": "records written to the journal",
     "trine_journal_failing": "1 while the journal cannot be written",
@@ -124,15 +126,18 @@ def _of_jobs(controller: Controller, now: float) -> Iterator[GaugeMetricFamily]:
     state = controller.state
     counts: dict[str, int] = dict.fromkeys(("waiting", "held", "set aside", "starting", "running", "stopping"), 0)
     queues: dict[str, int] = {}
-    oldest = 0.0
+    oldest, blocked = 0.0, 0
     for job in state.jobs.values():
         counts[job.state] = counts.get(job.state, 0) + 1
-        if job.state == "waiting":
+        if job.blocked and job.live:
+            blocked += 1
+        elif job.state == "waiting":
             queues[job.queue] = queues.get(job.queue, 0) + job.spec.gpus.count
             oldest = max(oldest, now - job.idle_from_s)
     yield _family("trine_jobs", ("state",), {(name,): n for name, n in counts.items()})
     yield _family("trine_queue_waiting_gpus", ("queue",), {(name,): n for name, n in queues.items()})
     yield GaugeMetricFamily("trine_oldest_wait_seconds", TABLE["trine_oldest_wait_seconds"], value=oldest)
+    yield GaugeMetricFamily("trine_jobs_blocked", TABLE["trine_jobs_blocked"], value=blocked)
 
 
 def _of_gpus(controller: Controller) -> Iterator[GaugeMetricFamily]:

@@ -235,7 +235,7 @@ class Scheduler(Execution):
             return
         if self.setup.event_driven:
             self._round()
-        elif engine.free.total and any(job.state == "waiting" for job in state.live.values()):
+        elif engine.free.total and any(job.state == "waiting" and not job.blocked for job in state.live.values()):
             # On record even without orders: GPUs may have been promised to a start that still waits for them.
             self._note_rounds(self.controller.decide(self.now(), fill=True))
         self._wake_in_time()
