@@ -37,7 +37,7 @@ def test_predecessors_are_read_in_all_their_forms(written: object, read: tuple[s
 
 @pytest.mark.parametrize("written", ["any:", "0", ["a\x1bb"], True, 1.5, {"ok": 1}, [[1]], "x" * 200])
 def test_predecessors_that_are_none_are_refused(written: object) -> None:
-    with pytest.raises(InputError, match="after.*expected ids of jobs"):
+    with pytest.raises(InputError, match=r"after.*expected ids of jobs"):
         job(after=written)
 
 
@@ -57,7 +57,7 @@ def test_arrays_are_read_as_slurm_reads_them(written: object, read: Array) -> No
 
 @pytest.mark.parametrize("written", ["3-1", "a", "0-9%0", "0-9%", "1-2:0", "-1", "0-1000", "1,,2", "0-9999999", True])
 def test_arrays_that_are_none_are_refused(written: object) -> None:
-    with pytest.raises(InputError, match="array.*expected indices of up to 1,000 elements"):
+    with pytest.raises(InputError, match=r"array.*expected indices of up to 1,000 elements"):
         job(array=written)
 
 

@@ -340,7 +340,8 @@ class Summary:
         default=0.0,
         metadata=_metric(
             f"mean wait without the time before the jobs a job had to wait for had ended; {_AFTER}",
-            title="Mean wait after eligibility",
+            title="Mean wait once eligible",
+            column="wait once eligible",
             line=("wait", "mean once eligible"),
             optional=True,
         ),

@@ -137,13 +137,9 @@ _NAMED = 5
 def _why_blocked(controller: Controller, job: LiveJob) -> Reason:
     """For which other jobs it waits; that they run, or wait themselves, says how long it may take."""
     if not job.after:
-        most = parse_array(job.spec.array).most_at_once
+        most, change = parse_array(job.spec.array).most_at_once, "It stands in line when one of them has ended."
         turn = f"of array {job.array_id} at most {most} are under way at once"
-        return Reason(
-            Why.DEPENDENCY,
-            f"job {job.id} waits for its turn: {turn}.",
-            change="It stands in line when one of them has ended.",
-        )
+        return Reason(Why.DEPENDENCY, f"job {job.id} waits for its turn: {turn}.", change=change)
     live, terms = controller.state.live, [predecessor(term) for term in job.after]
     named = [f"job {t.job} ({live[t.job].state}) {_TO_END[t.condition]}" for t in terms[:_NAMED] if t.job in live]
     more = f" and {len(terms) - _NAMED} more" if len(terms) > _NAMED else ""
