@@ -37,6 +37,8 @@ TABLE = {
     "trine_host_trouble": "1 while the host cannot start jobs (disk, descriptors, memory)",
     "trine_lost_work_seconds_total": "work of jobs that had to be done again",
     "trine_clock_skew_seconds": "by how much the wall clock is ahead of the time on record",
+    "trine_webhook_deliveries_total": "notices of changed jobs, by result: delivered, retried, given up, dropped",
+    "trine_webhook_queue": "notices that wait to be delivered",
     "trine_skipped_records": "records of the journal that could not be applied at the last start",
 }
 """Name and meaning of every metric; the documentation's table is made from this."""
@@ -52,6 +54,9 @@ class Metrics(Collector):
         self._submissions = self._counter("trine_submissions_total")
         self._problems = self._counter("trine_internal_errors_total")
         self._lost_work = self._counter("trine_lost_work_seconds_total")
+        self._notices = self._counter("trine_webhook_deliveries_total", "result")
+        for result in ("delivered", "retried", "given up", "dropped"):
+            self._notices.labels(result)  # from 0 on, so that the first one is an increase
         self._round = Histogram("trine_round_seconds", TABLE["trine_round_seconds"], registry=self.registry)
         self._sources: tuple[Controller, JournalWriter, float] | None = None
         self.registry.register(self)
@@ -77,6 +82,10 @@ class Metrics(Collector):
     def lost(self, seconds: float) -> None:
         """Work has to be done again."""
         self._lost_work.inc(seconds)
+
+    def notified(self, result: str) -> None:
+        """How an attempt to deliver a notice ended; from any thread."""
+        self._notices.labels(result).inc()
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[None]:

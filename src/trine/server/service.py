@@ -41,6 +41,7 @@ from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
 from trine.server.submission import check_predecessors, entries_of
+from trine.server.webhook import Webhook
 
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
@@ -61,6 +62,7 @@ class LiveService(ABC):
     trouble: str
     engine_down: str
     unusable_nodes: str
+    webhook: Webhook | None = None
     _change: asyncio.Event
 
     @property
@@ -231,6 +233,7 @@ class LiveService(ABC):
             "trine_host_trouble": float(bool(self.trouble)),
             "trine_engine_up": float(not self.engine_down),
             "trine_clock_skew_seconds": self.skew_s,
+            "trine_webhook_queue": float(0 if self.webhook is None else len(self.webhook)),
         }
         return self.observed.exposition(self.controller, self.journal, self.now(), host)
 
