@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         thread = threading.Thread(target=drip)
         thread.start()
         try:
-            with pytest.raises((OSError, webhook.http.client.HTTPException)):
+            with pytest.raises((OSError, HTTPException)):
                 post(settings(f"http://127.0.0.1:{server.getsockname()[1]}/"), "n", b"{}", "0")
         finally:
             over.set()

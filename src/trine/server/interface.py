@@ -18,6 +18,8 @@ JobState = Literal[
 ]
 LIVE_STATES: frozenset[str] = frozenset({"waiting", "held", "set aside", "starting", "running", "stopping"})
 """States a job can still leave."""
+MAX_HISTORY_PAGE = 5_000
+"""Ended jobs in one answer."""
 
 
 class Refused(TrineError):
@@ -201,6 +203,54 @@ class DaemonView:
     """Since when and why the engine cannot be asked, in a sentence; nothing is started or given up meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One ended job. Times are Unix seconds."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    gpus: int
+    model: str
+    app_class: str
+    priority: float
+    submitted_s: float
+    eligible_s: float | None
+    """When the last job that it had to wait for ended; `None`: it waited for none."""
+    started_s: float | None
+    """First start."""
+    finished_s: float
+    wait_s: float
+    """From submission to the first start, or to the end if it never started."""
+    held_s: float
+    """Seconds with GPUs, over all attempts."""
+    gpu_h: float
+    """Those times its GPUs, in hours."""
+    attempts: int
+    preemptions: int
+    migrations: int
+    lost_s: float
+    """Seconds of work that were done again."""
+    exit_code: int | None
+    array: str
+    array_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Which ended jobs: those that ended from ``since_s`` on and before ``until_s``; empty texts choose all."""
+
+    since_s: float = 0.0
+    until_s: float = float("inf")
+    user: str = ""
+    state: str = ""
+    after: str = ""
+    """Only jobs with ids behind this one: the last of the page before."""
+    limit: int = MAX_HISTORY_PAGE
+
+
 OpenLog = Callable[[], JobLog | None]
 """Opens a log for reading; ``None`` while there is none. May block."""
 
@@ -242,6 +292,9 @@ class Service(Protocol):
         """How many jobs ``jobs`` would give without a limit."""
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        """Ended jobs that the caller may see, in order of submission, a page at a time."""
 
     def nodes(self) -> list[NodeView]: ...
 

@@ -22,11 +22,14 @@ from trine.server.build import why_never
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
 from trine.server.controller import Controller
+from trine.server.history import history_page
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
     DaemonView,
     Explanation,
+    HistoryQuery,
+    HistoryRow,
     JobView,
     NodeView,
     NotFound,
@@ -213,6 +216,12 @@ class LiveService(ABC):
         more += [f"Nothing is started on this host now: {self.trouble}."] if self.trouble else []
         more += [state.fallback.reason] if state.fallback else []
         return replace(found, sentences=(*found.sentences, *more))
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        if not caller.admin and query.user not in ("", caller.user):
+            return []
+        seen = query if caller.admin else replace(query, user=caller.user)
+        return history_page(self.controller.state.jobs, seen)
 
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)

@@ -211,7 +211,7 @@ class _Connection(http.client.HTTPConnection):
         for *_, address in found:
             if not self._internal and not _is_public(str(address[0])):
                 raise InternalAddressError(f"{self.host} has the address {address[0]}, which is not public")
-        plain = socket.create_connection(found[0][4][:2], TIMEOUT_S)
+        plain = socket.create_connection((str(found[0][4][0]), self.port), TIMEOUT_S)
         self.sock = plain if self._context is None else self._context.wrap_socket(plain, server_hostname=self.host)
 
     def abort(self) -> None:
