@@ -217,10 +217,12 @@ class World:
         until_s = self.now + self._slack_s
         if job is None or job.submit_s > until_s:
             return
+        lives, table = self.recorder.lives, self.engine.table
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
-            ideal_s = float(self.engine.table.ideal_s[len(self.recorder.lives)])
-            self.recorder.lives.append(Life(job, ideal_s if self._truth is None else self._truth.perf.ideal_s(job)))
+            index = len(lives)
+            ideal_s = float(table.ideal_s[index]) if self._truth is None else self._truth.perf.ideal_s(job)
+            lives.append(Life(job, ideal_s, index))
             job = next(self._arrivals, None)
         self._next_job = job
 
@@ -348,7 +350,7 @@ class World:
             life.start_s = self.now
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, booked_steps=life.done)
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, self.now, life.done)
         self._expect_end(job_index, life)
         seen = self._truth is None or self._truth.measured
         rate = (speed if seen else self.engine.speed(job_index)).steps_per_s
@@ -405,3 +407,4 @@ class World:
         for life in lives:
             if life.run is not None:
                 self.recorder.end_run(life, max(last_s, life.run.start_s), Why.NOT_DECIDED)
+        self.recorder.close()
