@@ -10,11 +10,11 @@ from trine.core.reason import Why
 from trine.core.result import LinkLoad, Segment
 from trine.perf.model import Speed
 from trine.perf.traffic import Traffic
-from trine.sim.run_totals import RunPart, RunTotals, WorkParts
+from trine.sim.run_totals import RUN_PART, RunTotals, WorkParts
 
 _TIERS = tuple(t.label for t in Tier)
-_ADDED_AT_ONCE = 1 << 14
-"""Parts of runs that are kept before they are added to the totals: enough to be quick, few enough for the memory."""
+_ADDED_AT_ONCE = RUN_PART << 14
+"""Numbers of parts of runs that are kept before they are added to the totals: enough to be quick, few enough for the memory."""
 MAX_LINK_SAMPLES = 400
 """Samples kept. With more, every other one goes and the time between them doubles: a sample costs a look at every gang,
 and a run may have a million rounds."""
@@ -97,7 +97,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.totals = RunTotals(self.cluster)
-        self._parts: list[RunPart] = []
+        self._parts: list[float] = []
         """Not yet in the totals."""
         self._priced = bool(self.cluster.prices)
 
@@ -135,7 +135,7 @@ class Recorder:
         # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
         steps = life.done - run.counted_steps
-        self._parts.append((life.index, life.ideal_s, life.job.steps, speed, run.gpus[0], busy_gpu_s, steps))
+        self._parts += (life.index, life.ideal_s, life.job.steps, run.gpus[0], busy_gpu_s, steps, *speed)
         run.counted_s, run.counted_steps = until_s, life.done
         if len(self._parts) == _ADDED_AT_ONCE:
             self._add_up()

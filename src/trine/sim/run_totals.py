@@ -16,9 +16,11 @@ from trine.core.cluster import Cluster, Tier
 from trine.core.sums import Floats
 from trine.perf.model import Speed
 
-RunPart = tuple[int, float, float, Speed, int, float, float]
-"""Part of a run at one speed: job index, ideal seconds and steps of the whole job, speed, first GPU, GPU-seconds for
-which GPUs were busy, steps that were kept."""
+Ints = NDArray[np.int64]
+RUN_PART = 6 + len(Speed._fields)
+"""Numbers that describe a part of a run at one speed: job index, ideal seconds and steps of the whole job, first GPU,
+GPU-seconds for which GPUs were busy, steps that were kept, and the speed. They are kept one after the other in one
+list: Python's garbage collector would look at a tuple per part again and again."""
 
 
 class WorkParts(NamedTuple):
@@ -40,18 +42,20 @@ class RunTotals:
         """The same by GPU type, as far as a type was used."""
         self.held_by_tier = [0.0] * len(Tier)
         """The same by tier."""
-        self._cluster = cluster
-        self._only_type = cluster.types[0] if len(cluster.types) == 1 else ""
+        self._types = cluster.types
+        self._type_of = np.array([cluster.types.index(cluster.type_of(gpu)) for gpu in range(cluster.gpu_count)])
         self._work = np.zeros((len(WorkParts._fields), 0))
         """By job index, a row per field of ``WorkParts``."""
 
-    def add(self, parts: Sequence[RunPart]) -> None:
-        """Count ``parts`` on top of those before them."""
-        if not parts:
+    def add(self, numbers: Sequence[float]) -> None:
+        """Count parts of runs, ``RUN_PART`` numbers each, on top of those before them."""
+        if not numbers:
             return
-        jobs, ideal_s, job_steps, speeds, gpus, busy_gpu_s, steps = zip(*parts, strict=True)
-        self._add_busy(np.array(busy_gpu_s), gpus, speeds)
-        self._add_work(np.array(jobs), np.maximum(steps, 0.0), np.array(ideal_s), np.array(job_steps), speeds)
+        columns = np.array(numbers, np.float64).reshape(-1, RUN_PART).T
+        jobs, ideal_s, job_steps, gpus, busy_gpu_s, steps, rate, chip, network, tier, sharing, _ = columns
+        self._add_busy(busy_gpu_s, gpus, tier)
+        work_s, ideal_s = np.maximum(steps, 0.0) / rate, np.maximum(steps, 0.0) * ideal_s / job_steps
+        self._add_work(jobs.astype(np.int64), work_s, ideal_s, sharing, *_factors(chip, network))
 
     def work_parts(self, jobs: int) -> Iterator[WorkParts | None]:
         """Of the first ``jobs`` jobs, in order; ``None``: no work of the job was kept."""
@@ -59,24 +63,20 @@ class RunTotals:
         for work_s, *parts_s in zip(*self._work[:, :jobs].tolist(), strict=True):
             yield WorkParts(work_s, *parts_s) if work_s else None
 
-    def _add_busy(self, busy_gpu_s: Floats, gpus: Sequence[int], speeds: Sequence[Speed]) -> None:
+    def _add_busy(self, busy_gpu_s: Floats, gpus: Floats, tiers: Floats) -> None:
         self.busy_gpu_s = _add_up(self.busy_gpu_s, busy_gpu_s)
-        types = np.array([self._only_type] if self._only_type else [self._cluster.type_of(gpu) for gpu in gpus])
-        for gpu_type in dict.fromkeys(types.tolist()):
-            of_type = busy_gpu_s if self._only_type else busy_gpu_s[types == gpu_type]
-            self.busy_by_type[gpu_type] = _add_up(self.busy_by_type.get(gpu_type, 0.0), of_type)
-        tiers = np.array([speed.tier for speed in speeds])
+        types = self._type_of[gpus.astype(np.int64)]
+        for type_index in np.unique(types).tolist():
+            name, of_type = self._types[type_index], busy_gpu_s[types == type_index]
+            self.busy_by_type[name] = _add_up(self.busy_by_type.get(name, 0.0), of_type)
         for tier in Tier:
             self.held_by_tier[tier] = _add_up(self.held_by_tier[tier], busy_gpu_s[tiers == tier])
 
     def _add_work(
-        self, jobs: NDArray[np.int64], steps: Floats, ideal_s: Floats, job_steps: Floats, speeds: Sequence[Speed]
+        self, jobs: Ints, work_s: Floats, ideal_s: Floats, sharing: Floats, chip: Floats, network: Floats
     ) -> None:
-        """Split the seconds that ``steps`` took: each factor on top of those before it."""
+        """Split the seconds of work: each factor on top of those before it."""
         self._make_room(int(jobs.max()) + 1)
-        rate, chip, network, _, sharing, _ = np.array(speeds).T
-        chip, network = _factors(chip, network)
-        work_s, ideal_s = steps / rate, steps * ideal_s / job_steps
         on_type_s = work_s / (chip * network * sharing)
         parts = (work_s, ideal_s, on_type_s - ideal_s, on_type_s * (chip - 1.0), on_type_s * chip * (network - 1.0))
         for total, part in zip(self._work, parts, strict=True):
