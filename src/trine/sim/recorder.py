@@ -129,20 +129,23 @@ class Recorder:
 
     def _count(self, life: Life, run: Run, until_s: float) -> None:
         """Note what happened since the run was last counted. Runs are many: what can be added up later is."""
-        speed, gpus, from_s = run.speed, life.job.gpus, run.counted_s
-        held_s = until_s - from_s
+        job, from_s = life.job, run.counted_s
+        gpus, held_s = job.gpus, until_s - from_s
         life.held_s += held_s
         # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
+        rate, chip, network, tier, sharing, exposed = run.speed
         steps = life.done - run.counted_steps
-        self._parts += (life.index, life.ideal_s, life.job.steps, run.gpus[0], busy_gpu_s, steps, *speed)
+        self._parts += (  # the tier as a plain number: numpy looks twice at any other
+            life.index, life.ideal_s, job.steps, run.gpus[0], busy_gpu_s, steps, rate, chip, network, sharing, +tier
+        )  # fmt: skip
         run.counted_s, run.counted_steps = until_s, life.done
         if len(self._parts) == _ADDED_AT_ONCE:
             self._add_up()
-        if speed.exposed > 0.0:
-            comm_gpu_s = max(0.0, until_s - run.work_from_s) * gpus * speed.exposed
+        if exposed > 0.0:
+            comm_gpu_s = max(0.0, until_s - run.work_from_s) * gpus * exposed
             self.comm_gpu_s += comm_gpu_s
-            self.comm_by_tier[speed.tier] += comm_gpu_s
+            self.comm_by_tier[tier] += comm_gpu_s
             life.comm_gpu_s += comm_gpu_s
         if self._priced:
             gpu_type = self.cluster.type_of(run.gpus[0])

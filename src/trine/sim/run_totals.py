@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from trine.core.cluster import Cluster, Tier
 from trine.core.sums import Floats
-from trine.perf.model import Speed
 
 Ints = NDArray[np.int64]
-RUN_PART = 6 + len(Speed._fields)
+RUN_PART = 11
 """Numbers that describe a part of a run at one speed: job index, ideal seconds and steps of the whole job, first GPU,
-GPU-seconds for which GPUs were busy, steps that were kept, and the speed. They are kept one after the other in one
-list: Python's garbage collector would look at a tuple per part again and again."""
+GPU-seconds for which GPUs were busy, steps that were kept, and steps/s, chip, network, sharing and tier of the speed.
+They are kept one after the other in one list: the garbage collector would look at a tuple per part again and again."""
 
 
 class WorkParts(NamedTuple):
@@ -52,7 +51,7 @@ class RunTotals:
         if not numbers:
             return
         columns = np.array(numbers, np.float64).reshape(-1, RUN_PART).T
-        jobs, ideal_s, job_steps, gpus, busy_gpu_s, steps, rate, chip, network, tier, sharing, _ = columns
+        jobs, ideal_s, job_steps, gpus, busy_gpu_s, steps, rate, chip, network, sharing, tier = columns
         self._add_busy(busy_gpu_s, gpus, tier)
         work_s, ideal_s = np.maximum(steps, 0.0) / rate, np.maximum(steps, 0.0) * ideal_s / job_steps
         self._add_work(jobs.astype(np.int64), work_s, ideal_s, sharing, *_factors(chip, network))
