@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
+from tests.executor.ray_driving import RayDriving
 from tests.executor.slurm_driving import SlurmDriving
 from trine.core.errors import InputError
 from trine.executor import registry
@@ -34,6 +35,7 @@ ENGINES = {
         pytest.param(LocalEngine(cgroups=True), id="local"),
         pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
     ],
+    "ray": [pytest.param(RayDriving(), id="ray", marks=pytest.mark.ray)],
     "slurm": [pytest.param(SlurmDriving(), id="slurm", marks=pytest.mark.slurm)],
 }
 """How each executor of the registry is driven here, with the settings that matter."""
