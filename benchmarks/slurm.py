@@ -16,11 +16,12 @@ from pathlib import Path
 from tests.executor.slurm_cluster import SlurmCluster, missing
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.shared_dir import PART_LOOK_S
 from trine.executor.attempt.spec import Site, make_spec
-from trine.executor.attempt.state_dir import StateDir
+from trine.executor.attempt.state_dir import StateDir, own_id
 from trine.executor.base import AttemptExited, AttemptStarted, Event, JobLease, NodeInfo
-from trine.executor.slurm.engine import SlurmEngine, state_id
-from trine.executor.slurm.executor import PART_LOOK_S, SlurmExecutor
+from trine.executor.slurm.engine import ID_FILE, SlurmEngine
+from trine.executor.slurm.executor import SlurmExecutor
 from trine.executor.slurm.submission import comment, job_name
 
 _FIRST_LINE = ("/bin/sh", "-c", "date +%s.%N")
@@ -87,16 +88,16 @@ def asking(cluster: SlurmCluster, home: Path, jobs: int) -> list[str]:
     their directories look as if they ran."""
     bench = Bench(cluster, home)
     bench.executor.close()
-    own_id, state = state_id(home), StateDir(home)
+    state_id, state = own_id(home, ID_FILE), StateDir(home)
     for number in range(1, jobs + 1):
         lease = JobLease(str(number), 1, (("node0", (0,)),), ("true",), lease_s=900.0)
         state.prepare(lease, make_spec(lease, {}, 0, "", "", Site(part_per_node=True, look_s=PART_LOOK_S)))
         rundir.append_status(str(state.run_dir(lease.handle)), t=time.time(), ev="started")
-        options = ["--hold", f"--job-name={job_name(own_id)}", "--output=/dev/null", "--mem=1", "--wrap=true"]
-        cluster.run("sbatch", f"--comment={comment(own_id, lease.handle)}", *options)
+        options = ["--hold", f"--job-name={job_name(state_id)}", "--output=/dev/null", "--mem=1", "--wrap=true"]
+        cluster.run("sbatch", f"--comment={comment(state_id, lease.handle)}", *options)
     slurm = bench.engine.slurm
-    spent = [_timed(lambda: slurm.jobs(job_name(own_id))) for _ in range(10)]
-    carrier = bench.engine.carrier(own_id)
+    spent = [_timed(lambda: slurm.jobs(job_name(state_id))) for _ in range(10)]
+    carrier = bench.engine.carrier(state_id)
     executor = SlurmExecutor(home, bench.nodes, carrier, bench.engine.times, environ=cluster.environ)
     try:
         time.sleep(5.0)  # until it has taken all of them up

@@ -1,4 +1,4 @@
-"""Fixtures for the whole suite: where the public data lies, if it lies anywhere, and real engines where there are any."""
+"""Fixtures for the whole suite: where the public data lies, if it lies anywhere, and real engines."""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ def missing() -> str:
 
 
 class RayCluster:
-    """``nodes`` nodes called node0, node1 ... with ``gpus`` GPUs each, in racks of ``nodes_per_rack``, beside a head
+    """``nodes`` nodes called node0, node1 ... with ``gpus`` GPUs each, in racks of two, beside a head
     without GPUs. ``variables`` are further ones of Ray's processes, such as ``RAY_health_check_period_ms``."""
 
-    def __init__(self, nodes: int = 4, gpus: int = 2, *, nodes_per_rack: int = 2, variables: Sequence[str] = ()) -> None:
+    def __init__(self, nodes: int = 4, gpus: int = 2, *, variables: Sequence[str] = ()) -> None:
         self.names = [f"node{i}" for i in range(nodes)]
-        self.gpus, self._per_rack, self._variables = gpus, nodes_per_rack, dict(v.split("=", 1) for v in variables)
+        self.gpus, self._variables = gpus, dict(v.split("=", 1) for v in variables)
         # A short path: names of sockets end at 107 characters.
         self.base = Path(tempfile.mkdtemp(prefix="trine-ray-"))
         self.base.chmod(0o755)
@@ -94,8 +94,8 @@ class RayCluster:
         """Returns when it has joined."""
         self._log(name).unlink(missing_ok=True)
         index = self.names.index(name)
-        labels = f"--labels=trine-node={name},rack=rack{index // self._per_rack},ray.io/accelerator-type=V100"
-        self._spawn_ray(name, f"--address={self.address}", "--num-cpus=64", f"--num-gpus={self.gpus}", labels)
+        labels = f"--labels=trine-node={name},rack=rack{index // 2},ray.io/accelerator-type=V100"
+        self._spawn_ray(name, f"--address={self.address}", "--num-cpus=8", f"--num-gpus={self.gpus}", labels)
         self.wait_for(lambda: self._has_joined(name), name)
 
     def kill_head(self) -> None:
@@ -116,14 +116,20 @@ class RayCluster:
         """Processes of actors on a node."""
         return self._named(name, "ray::Keeper")
 
-    def kill_machine(self, name: str) -> None:
-        """A node that is gone: all of it, without a word."""
-        process = self._processes.pop(name, None)
+    def kill_machine(self, name: str, *, with_jobs: bool = True) -> None:
+        """A node that is gone, without a word: all of it, or all of it that is Ray's."""
+        process = self._processes.get(name)
         if process is None:
             return
-        for pid in [*descendants(process.pid), process.pid]:
+        jobs = [] if with_jobs else [child for worker in self.workers(name) for child in descendants(worker)]
+        for pid in {*descendants(process.pid), process.pid} - {*jobs}:
             send(pid, signal.SIGKILL)
         process.wait(10)
+        del self._processes[name]
+
+    def is_whole(self, name: str) -> bool:
+        """The node runs, and so does its raylet."""
+        return self.is_up(name) and bool(self._named(name, "raylet"))
 
     def is_up(self, name: str) -> bool:
         return name in self._processes and self._processes[name].poll() is None

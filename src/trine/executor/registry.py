@@ -22,7 +22,7 @@ _MODULES = {
     "slurm": "trine.executor.slurm.engine",
 }
 DEFAULT = "local"
-POOLS = {"slurm": "trine.executor.slurm.sweep"}
+POOLS = {"ray": "trine.executor.ray.sweep", "slurm": "trine.executor.slurm.sweep"}
 """Engines on whose clusters other work than jobs of the daemon can be done, too: ``--workers`` of a comparison."""
 
 

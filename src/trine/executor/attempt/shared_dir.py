@@ -22,6 +22,22 @@ PART_LOOK_S = 0.2
 KILLED_RC, CHECKPOINTED_RC = 137, 85
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds."""
+
+    look_s: float = 0.25
+    """Between two looks at the files of running attempts."""
+    ask_s: float = 2.0
+    """Between two questions to the engine."""
+    pending_s: float = 60.0
+    """How long the engine may keep a job waiting for GPUs that trine gave it."""
+    visible_s: float = 5.0
+    """How long what is written on one node may take to be seen on another."""
+    cancel_s: float = 10.0
+    """How long after the end of its grace an attempt is left to end by itself."""
+
+
 @dataclass
 class SharedAttempt(AttemptFiles):
     """Times are seconds of this process's monotonic clock."""
@@ -46,22 +62,20 @@ SharedT = TypeVar("SharedT", bound=SharedAttempt)
 
 
 class SharedDirExecutor(RemoteExecutor[SharedT, AnswerT], Generic[SharedT, AnswerT]):
-    """``cancel_s``: how long after the end of its grace an attempt is left to end by itself, in seconds."""
+    """Takes up again what runs in ``state_dir``, which all nodes must see."""
 
     def __init__(
         self,
         state_dir: str | Path,
         nodes: Sequence[NodeInfo],
+        times: Times,
         *,
-        look_s: float,
-        ask_s: float,
-        cancel_s: float,
         environ: Mapping[str, str] = os.environ,
         api_url: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(state_dir, nodes, look_s=look_s, ask_s=ask_s, clock=clock)
-        self._cancel_s, self._environ, self._api_url = cancel_s, environ, api_url
+        super().__init__(state_dir, nodes, look_s=times.look_s, ask_s=times.ask_s, clock=clock)
+        self._times, self._environ, self._api_url = times, environ, api_url
 
     def pair(self, handle: Handle, co_runner: str) -> None:
         """These engines give a GPU to one job only."""
@@ -76,7 +90,7 @@ class SharedDirExecutor(RemoteExecutor[SharedT, AnswerT], Generic[SharedT, Answe
         super()._take_up(attempt)
         if stop is not None and not attempt.requested:
             attempt.requested = "kill" if stop.get("kill") else "preempt"
-            attempt.cancel_due_s = time.monotonic() + float(stop.get("grace_s", 0.0)) + self._cancel_s
+            attempt.cancel_due_s = time.monotonic() + float(stop.get("grace_s", 0.0)) + self._times.cancel_s
         self._look.set()
 
     def _preempt(self, attempt: SharedT, grace_s: float) -> None:
@@ -92,7 +106,7 @@ class SharedDirExecutor(RemoteExecutor[SharedT, AnswerT], Generic[SharedT, Answe
         try:
             rundir.write_json(str(attempt.run_dir / rundir.STOP), stop)
             rundir.request_stop(str(attempt.run_dir))
-            due_s = time.monotonic() + grace_s + self._cancel_s
+            due_s = time.monotonic() + grace_s + self._times.cancel_s
         except OSError:
             due_s = time.monotonic()  # no room for a file: the engine's own way to end a job is left
         attempt.cancel_due_s = min(attempt.cancel_due_s, due_s)

@@ -1,5 +1,5 @@
-"""What is to run: a lease, checked, as the ``spec.json`` of its attempt, and the command line of a process that runs it.
-Refused is what no engine could run; which GPUs are free is asked elsewhere."""
+"""What is to run: a lease, checked, as the ``spec.json`` of its attempt, and the command line of what runs it. Refused
+is what no engine could run; which GPUs are free is asked elsewhere."""
 
 from __future__ import annotations
 

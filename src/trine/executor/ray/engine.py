@@ -7,16 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.params import param
+from trine.executor.attempt.shared_dir import Times
 from trine.executor.attempt.state_dir import own_id
 from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.executor.ray.connection import RayConnection, RayDiffers, RayMissing, RayRefused, RayUnreachable
-from trine.executor.ray.executor import RayExecutor, Times, Wanted
-from trine.executor.ray.inventory import Naming, described_nodes, parse_nodes
+from trine.executor.ray.executor import RayExecutor, Wanted
+from trine.executor.ray.inventory import Naming, check_description, described_nodes, parse_nodes
 
 ID_FILE = "ray-id"
 """In the state directory: what tells its groups and actors in Ray from those of others."""
@@ -61,6 +62,7 @@ class RayEngine:
         finally:
             connection.close()
         if described is not None:
+            check_description(nodes, described)
             nodes = described_nodes(nodes, described)
         if not nodes:
             expected = "nodes with GPUs (ray start --num-gpus)"
@@ -95,10 +97,10 @@ class RayEngine:
         return RayConnection(address, self.token_path, self.ray_python, self.timeout_s, self.environ)
 
 
-def ask(connection: RayConnection, where: str) -> dict[str, object]:
+def ask(connection: RayConnection, where: str) -> dict[str, Any]:
     """Its nodes, and nothing else; ``InputError`` for what would not go away by itself."""
     try:
-        found: dict[str, object] = connection.call("ask", prefix="\n")
+        found: dict[str, Any] = connection.call("ask", prefix="\n")
     except RayMissing as error:
         expected = "engine.ray_python, a Python with the Ray of the cluster (or pip install 'trine[ray]')"
         raise InputError(where, f"there is no Ray here: {error}", expected) from None

@@ -17,29 +17,13 @@ from typing import Any
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.executor.attempt import rundir
-from trine.executor.attempt.leader import KILLED_RC, all_up, conclude, merged_end, write_end
-from trine.executor.attempt.shared_dir import SharedDirExecutor
+from trine.executor.attempt.leader import all_up, conclude, merged_end, write_end
+from trine.executor.attempt.shared_dir import KILLED_RC, SharedDirExecutor, Times
 from trine.executor.attempt.spec import boot
 from trine.executor.base import AttemptExited, Handle, LaunchFailed, NodeInfo
 from trine.executor.ray.attempt import RayAttempt, group_name, handle_of
 from trine.executor.ray.connection import RayConnection, RayRefused, RayUnreachable
 from trine.executor.ray.inventory import Naming, Occupancy, RayNode, described_nodes, parse_nodes
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds."""
-
-    look_s: float = 0.25
-    """Between two looks at the files of running attempts."""
-    ask_s: float = 1.0
-    """Between two questions to Ray."""
-    pending_s: float = 60.0
-    """How long Ray may keep a group waiting for GPUs that trine gave it."""
-    visible_s: float = 5.0
-    """How long what is written on one node may take to be seen on another."""
-    cancel_s: float = 10.0
-    """How long after the end of its grace an attempt is left to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +60,8 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(
-            state_dir,
-            nodes,
-            look_s=times.look_s,
-            ask_s=times.ask_s,
-            cancel_s=times.cancel_s,
-            environ=environ,
-            clock=clock,
-        )
-        self._connection, self._state_id, self._times, self._wanted = connection, state_id, times, wanted
+        super().__init__(state_dir, nodes, times, environ=environ, clock=clock)
+        self._connection, self._state_id, self._wanted = connection, state_id, wanted
         self._ray_nodes: dict[str, RayNode] = {}
         self._occupancy = Occupancy()
         self._open()
@@ -94,6 +70,11 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
         self._connection.close()
         super().close()
         self._connection.close()  # a last question may have started it again
+
+    @property
+    def driver_pid(self) -> int:
+        """The process that talks to Ray now, 0 if there is none."""
+        return self._connection.pid
 
     def _new_attempt(self, handle: Handle) -> RayAttempt:
         return RayAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
@@ -206,8 +187,7 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
         except InputError as error:  # two of one name, since the daemon started
             raise RayRefused(str(error)) from None
         if self._wanted.described is not None:
-            names = {node.name for node in self._wanted.described.nodes}
-            nodes = described_nodes([node for node in nodes if node.name in names], self._wanted.described)
+            nodes = described_nodes(nodes, self._wanted.described)
         self._ray_nodes = {node.name: node for node in nodes}
 
     # -- what the files say -------------------------------------------------------------------------------------------

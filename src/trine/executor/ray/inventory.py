@@ -91,19 +91,26 @@ def _node(said: Mapping[str, Any], naming: Naming) -> RayNode:
     )
 
 
-def described_nodes(found: Sequence[RayNode], described: Cluster) -> list[RayNode]:
-    """Those that a cluster file names, with the types and racks that it gives; ``InputError`` where the two differ."""
+def check_description(found: Sequence[RayNode], described: Cluster) -> None:
+    """``InputError`` where a cluster file and the cluster differ. That some of its nodes are away is no difference."""
     by_name = {node.name: node for node in found}
+    if described.nodes and not any(node.name in by_name for node in described.nodes):
+        raise unknown_name("--cluster", "node of the Ray cluster", described.nodes[0].name, by_name)
     for node in described.nodes:
-        if node.name not in by_name:
-            raise unknown_name("--cluster", "node of the Ray cluster", node.name, by_name)
-        if by_name[node.name].gpus != node.gpus:
-            there = by_name[node.name].gpus
+        there = by_name[node.name].gpus if node.name in by_name else node.gpus
+        if there != node.gpus:
             raise InputError("--cluster", f"node {node.name} has {there} GPUs in Ray", f"{there} GPUs, not {node.gpus}")
-    return [
-        replace(by_name[node.name], gpu_type=node.gpu_type, labels={"rack": node.rack, **by_name[node.name].labels})
-        for node in described.nodes
-    ]
+
+
+def described_nodes(found: Sequence[RayNode], described: Cluster) -> list[RayNode]:
+    """Those that a cluster file names, with the types and racks that it gives; what Ray does not have is down."""
+    by_name = {node.name: node for node in found}
+    nodes = []
+    for node in described.nodes:
+        absent = RayNode("", node.name, "", "", node.gpus, 1, 0, False, "Ray has no node of this name", 0, {})
+        known = by_name.get(node.name, absent)
+        nodes.append(replace(known, gpu_type=node.gpu_type, labels={"rack": node.rack, **known.labels}))
+    return nodes
 
 
 class Occupancy:
