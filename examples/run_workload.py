@@ -31,11 +31,14 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="stay up afterwards")
     parser.add_argument("--files", type=Path, default=HERE / "workload", help="directory of job files")
     parser.add_argument(
-        "--engine", default="local", help="what runs the jobs: local, or the slurm that SLURM_CONF names"
+        "--engine",
+        default="local",
+        help="what runs the jobs: local, the slurm that SLURM_CONF or the ray that RAY_ADDRESS names",
     )
+    parser.add_argument("--set", action="append", default=[], help="a setting of the engine, as of trine up")
     asked = parser.parse_args()
     options = ["--round", "3", "--policy", "trine", "--placement", "trine", "--set", "restore_s=2", "--quiet"]
-    options += ["--engine", asked.engine]
+    options += ["--engine", asked.engine, *(word for setting in asked.set for word in ("--set", setting))]
     gpus = "the cluster's"
     if asked.engine == "local":
         real = bool(discover())

@@ -20,10 +20,14 @@ from trine.executor.ray.inventory import parse_nodes
 SHORT: dict[str, Any] = {"poll_s": 0.3, "look_s": 0.05, "visible_s": 0.3, "cancel_s": 3.0, "pending_s": 20.0}
 
 
+def ray_settings(cluster: RayCluster) -> dict[str, str]:
+    """Where a cluster of a test is."""
+    return {"address": cluster.address, "token_path": str(cluster.token), "ray_python": str(cluster.python)}
+
+
 def ray_engine(cluster: RayCluster, **settings: Any) -> RayEngine:
     """The engine over a cluster of a test."""
-    places = {"address": cluster.address, "token_path": str(cluster.token), "ray_python": str(cluster.python)}
-    return RayEngine(**{**places, "environ": cluster.environ, **SHORT, **settings})
+    return RayEngine(**{**ray_settings(cluster), "environ": cluster.environ, **SHORT, **settings})
 
 
 class KeptConnection(RayConnection):
@@ -107,3 +111,9 @@ class RayDriver(Driver):
     @property
     def cluster(self) -> RayCluster:
         return self.engine.cluster
+
+    @property
+    def talks_to_ray(self) -> int:
+        """The process that talks to Ray now, 0 if there is none."""
+        assert isinstance(self.executor, RayExecutor)
+        return self.executor.driver_pid

@@ -1,4 +1,4 @@
-"""The engine ``ray`` from its settings to running jobs: what is bad input, a daemon that is killed and finds its jobs."""
+"""The engine ``ray`` from its settings to running jobs: what is bad input, and a daemon that is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.executor.driving import TRAINER, job_log, marked_processes, until
 from tests.executor.ray_cluster import RayCluster
-from tests.executor.ray_driving import ray_engine
+from tests.executor.ray_driving import ray_engine, ray_settings
 from trine.client import Client
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError
@@ -74,7 +74,7 @@ def test_labels_that_do_not_tell_nodes_apart_are_bad_input(ray: RayCluster) -> N
 
 
 def command(ray: RayCluster, state: Path, *options: str) -> list[str]:
-    settings = {"address": ray.address, "token_path": ray.token, "ray_python": ray.python, "poll_s": 0.5}
+    settings = {**ray_settings(ray), "poll_s": 0.5}
     chosen = [word for name, value in settings.items() for word in ("--set", f"engine.{name}={value}")]
     return [sys.executable, "-m", "trine", "up", "--engine", "ray", "--state", str(state), *chosen, *options]
 
@@ -112,15 +112,20 @@ def _answers(state: Path, pid: int) -> bool:
         return False
 
 
+def _step(client: Client, job_id: str) -> int:
+    progress = client.job(job_id)["progress"]
+    return int(progress["step"]) if progress else 0
+
+
 def test_a_daemon_that_is_killed_finds_its_jobs_with_the_same_processes(ray: RayCluster, tmp_path: Path) -> None:
     spec = {"run": [*TRAINER], "gpus": 3, "ranks": "gpu", "env": {"STEPS": "300", "STEP_S": "0.05"}}
     with daemon(ray, tmp_path), Client(state=tmp_path) as client:
         [job_id] = client.submit([spec])
-        until(lambda: (client.job(job_id)["progress"] or {}).get("step", 0) > 3, "progress of the job")
+        until(lambda: _step(client, job_id) > 3, "progress of the job")
         ranks = [identity(pid) for pid in marked_processes(tmp_path)]
     assert len(ranks) == 3
     with daemon(ray, tmp_path), Client(state=tmp_path) as client:
-        until(lambda: (client.job(job_id)["progress"] or {}).get("step", 0) > 60, "more progress of the job")
+        until(lambda: _step(client, job_id) > 60, "more progress of the job")
         assert [identity(pid) for pid in marked_processes(tmp_path)] == ranks, "it runs on in the same processes"
         deadline = time.monotonic() + 60
         while client.job(job_id)["state"] != "done":

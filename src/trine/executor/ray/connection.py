@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -47,16 +47,18 @@ class _Child:
     """One process of the driver, until it ends."""
 
     def __init__(self, command: list[str], environ: Mapping[str, str], where: dict[str, Any]) -> None:
-        self.said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
-        self.process = subprocess.Popen(
-            command,
-            env=dict(environ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.said,
-            cwd="/",
-            start_new_session=True,  # Ctrl-C in a terminal is for us
-        )
+        with ExitStack() as opened:
+            self.said: IO[bytes] = opened.enter_context(tempfile.TemporaryFile())
+            self.process = subprocess.Popen(
+                command,
+                env=dict(environ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.said,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in a terminal is for us
+            )
+            opened.pop_all()  # closed when the process has ended
         self.waiting: dict[int, Future[Any]] = {}
         self.lock = threading.Lock()
         self.why = ""
