@@ -24,7 +24,7 @@ def page(text: str) -> str:
 
 
 def _table() -> str:
-    engines = {name: drivers[0].values[0] for name, drivers in test_executors.ENGINES.items()}
+    engines: dict[str, Any] = {name: drivers[0].values[0] for name, drivers in test_executors.ENGINES.items()}
     head = ["case", "times", *engines]
     lines = [_line(head), _line(["---"] * len(head))]
     for name, test in vars(test_executors).items():

@@ -26,10 +26,12 @@ from trine.executor.attempt.processes import descendants, marked, send
 
 HOW_TO_GET = "make ray installs it"
 _DEADLINE_S = 120.0
-_PORT, _CLIENT_PORT = 26379, 26400
+_DRIVER = "trine/executor/ray/driver.py"
+_HEAD, _PORT, _CLIENT_PORT = "127.0.0.2", 26379, 26400
+"""Those who talk to Ray are then clients of the raylet of the head, and not of one that a test may kill."""
 _SMALL = [
     *("--block", "--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats", "--log-style=record"),
-    *("--object-store-memory=80000000", "--include-log-monitor=false", "--node-ip-address=127.0.0.1"),
+    *("--object-store-memory=80000000", "--include-log-monitor=false"),
 ]
 
 
@@ -60,9 +62,10 @@ class RayCluster:
         self.token.chmod(0o600)
         self.python = self.base / "python"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._heads = 0
 
-    address = f"127.0.0.1:{_PORT}"
-    client_address = f"ray://127.0.0.1:{_CLIENT_PORT}"
+    address = f"{_HEAD}:{_PORT}"
+    client_address = f"ray://{_HEAD}:{_CLIENT_PORT}"
 
     def start(self) -> None:
         """Everything; returns when all nodes have joined."""
@@ -86,7 +89,9 @@ class RayCluster:
     def start_head(self) -> None:
         """Each time with an empty memory: Ray keeps it in the process of the head alone."""
         self._log("head").unlink(missing_ok=True)
-        ports = [f"--port={_PORT}", f"--ray-client-server-port={_CLIENT_PORT}", f"--temp-dir={self.base / 's'}"]
+        self._heads += 1  # a directory of its own: Ray would take what it finds there for a head that runs
+        home = f"--temp-dir={self.base / f's{self._heads}'}"
+        ports = [f"--port={_PORT}", f"--ray-client-server-port={_CLIENT_PORT}", home, f"--node-ip-address={_HEAD}"]
         self._spawn_ray("head", "--head", *ports, "--num-cpus=2", "--num-gpus=0", "--include-dashboard=false")
         self.wait_for(lambda: self._has_joined("head"), "the head")
 
@@ -95,7 +100,14 @@ class RayCluster:
         self._log(name).unlink(missing_ok=True)
         index = self.names.index(name)
         labels = f"--labels=trine-node={name},rack=rack{index // 2},ray.io/accelerator-type=V100"
-        self._spawn_ray(name, f"--address={self.address}", "--num-cpus=8", f"--num-gpus={self.gpus}", labels)
+        self._spawn_ray(
+            name,
+            f"--address={self.address}",
+            "--node-ip-address=127.0.0.1",
+            "--num-cpus=8",
+            f"--num-gpus={self.gpus}",
+            labels,
+        )
         self.wait_for(lambda: self._has_joined(name), name)
 
     def kill_head(self) -> None:
@@ -115,6 +127,11 @@ class RayCluster:
     def workers(self, name: str) -> list[int]:
         """Processes of actors on a node."""
         return self._named(name, "ray::Keeper")
+
+    def drivers(self, daemon: int) -> list[int]:
+        """Processes that talk to Ray on behalf of a daemon."""
+        found = [pid for pid in descendants(daemon) if _DRIVER.encode() in _words(pid)]
+        return sorted(found)
 
     def kill_machine(self, name: str, *, with_jobs: bool = True) -> None:
         """A node that is gone, without a word: all of it, or all of it that is Ray's."""
@@ -188,10 +205,9 @@ class RayCluster:
         """Processes of a node whose command begins so."""
         found = []
         for pid in descendants(self._processes[name].pid) if name in self._processes else ():
-            with suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
-                if Path(words).name.startswith(command) or words.startswith(command):
-                    found.append(pid)
+            first = _words(pid).split(b"\0")[0].decode(errors="replace")
+            if Path(first).name.startswith(command) or first.startswith(command):
+                found.append(pid)
         return found
 
     def _has_joined(self, name: str) -> bool:
@@ -207,6 +223,14 @@ class RayCluster:
             lines = self._log(name).read_text(errors="replace").splitlines() if self._log(name).exists() else []
             said.append(f"{name} ({process.poll()}): {' / '.join(lines[-3:])}")
         return "; ".join(said)
+
+
+def _words(pid: int) -> bytes:
+    """The command line of a process, empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @contextmanager

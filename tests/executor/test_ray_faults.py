@@ -165,7 +165,7 @@ def test_gpus_of_a_node_that_others_use_are_withheld_until_they_leave(driver: Ra
     driver.progress(held)
     said = driver.engine.connection.call("ask", prefix="")["nodes"]
     place = next(each["id"] for each in said if each["alive"] and each["labels"].get("trine-node") == "node0")
-    driver.cluster.run(str(driver.cluster.python), "-c", _OTHERS.format(node=place))
+    driver.cluster.run(str(driver.cluster.python), "-c", _OTHERS.format(node=place, address=driver.cluster.address))
     until(lambda: (found := node(driver, "node0")) is not None and found.gpus[1].withheld, "the GPU to be withheld")
     found = node(driver, "node0")
     assert found is not None and "not trine's" in found.gpus[1].withheld
@@ -177,7 +177,7 @@ def test_gpus_of_a_node_that_others_use_are_withheld_until_they_leave(driver: Ra
 _OTHERS = """
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
-ray.init(address="127.0.0.1:26379", namespace="trine", logging_level=40, log_to_driver=False)
+ray.init(address="{address}", namespace="trine", logging_level=40, log_to_driver=False)
 class Others:
     def here(self): return True
 options = dict(name="others", lifetime="detached", num_gpus=1, num_cpus=0)

@@ -23,23 +23,19 @@ _AWAY = ("gcs", "unavailable", "timed out", "deadline exceeded", "connection ref
 
 
 class Keeper:
-    """Of one attempt and one node: the parent of the part there, which notices when its parent is gone."""
+    """Of one attempt and one node: keeps the part there going, which stops when this process is gone."""
 
-    def __init__(self) -> None:
-        self.part: subprocess.Popen[bytes] | None = None
-
-    def start(self, command: list[str], directory: str, log: str) -> int:
-        """Start the part, once; its process id. ``directory`` is what it must be able to see."""
-        if self.part is None:
-            if not os.path.isdir(directory):
-                raise FileNotFoundError(f"{directory} is not visible on node {os.uname().nodename}")
-            with open(log, "ab") as out:  # noqa: PTH123
-                self.part = subprocess.Popen(
-                    command, cwd="/", stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-                )
-            # Collected when it ends, so that none is left as a zombie for as long as this actor lives.
-            threading.Thread(target=self.part.wait, daemon=True).start()
-        return self.part.pid
+    def start(self, command: list[str], directory: str, log: str) -> None:
+        """Start the part, unless it was started before. ``directory`` is what it must be able to see."""
+        if not os.path.isdir(directory):
+            raise FileNotFoundError(f"{directory} is not visible on node {os.uname().nodename}")
+        with open(log, "ab") as out:  # noqa: PTH123
+            # It leaves the part to itself: Ray kills the children of an actor that ends, which would leave no grace.
+            kept = [*command, "--kept-by", str(os.getpid())]
+            own: dict[str, Any] = {"cwd": "/", "stdin": subprocess.DEVNULL, "start_new_session": True}
+            done = subprocess.run(kept, stdout=out, stderr=out, check=False, **own)
+        if done.returncode:
+            raise RuntimeError(f"its part ended with exit code {done.returncode}: see {log}")
 
 
 def run_command(command: list[str], directory: str, log: str) -> int:
@@ -85,14 +81,14 @@ class Driver:
         actors = [name for name in ray.util.list_named_actors() if name.startswith(prefix)]
         return {"nodes": nodes, "groups": {group["name"]: group["state"] for group in ours}, "actors": actors}
 
-    def do_start(self, group: str, parts: list[dict[str, Any]], directory: str) -> list[int]:
-        """Hold the GPUs of all parts, then start them; process ids. Done again, it finds what is there already."""
+    def do_start(self, group: str, parts: list[dict[str, Any]], directory: str) -> None:
+        """Hold the GPUs of all parts, then start them. Done again, it finds what is there already."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         held = _held(group, parts)
         keeper = ray.remote(max_restarts=0)(Keeper)
-        pids = []
+        starts = []
         for index, part in enumerate(parts):
             actor = keeper.options(
                 name=part["actor"],
@@ -102,9 +98,8 @@ class Driver:
                 num_gpus=part["gpus"],
                 scheduling_strategy=PlacementGroupSchedulingStrategy(held, index),
             ).remote()
-            pids.append(actor.start.remote(part["command"], directory, part["log"]))
-        found: list[int] = ray.get(pids)
-        return found
+            starts.append(actor.start.remote(part["command"], directory, part["log"]))
+        ray.get(starts)
 
     def do_kill(self, actors: list[str]) -> None:
         """End actors without a word to what they started, which notices."""
