@@ -20,7 +20,7 @@ from trine.executor.ray.inventory import parse_nodes
 SHORT: dict[str, Any] = {"poll_s": 0.3, "look_s": 0.05, "visible_s": 0.3, "cancel_s": 3.0, "pending_s": 20.0}
 
 
-def ray_settings(cluster: RayCluster) -> dict[str, str]:
+def ray_settings(cluster: RayCluster) -> dict[str, Any]:
     """Where a cluster of a test is."""
     return {"address": cluster.address, "token_path": str(cluster.token), "ray_python": str(cluster.python)}
 
