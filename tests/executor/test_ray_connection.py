@@ -101,18 +101,18 @@ def said(name: str, *, gpus: int = 2, alive: bool = True, others: int = 0, expec
     return {**where, **size, "death": "" if alive else "health check failed", "expected": expected}
 
 
-def test_nodes_are_named_by_their_label_and_the_living_one_of_a_name_counts() -> None:
-    told = [said("b", alive=False), said("b"), said("a"), said(""), said("head", gpus=0), said("z", alive=False)]
-    nodes = parse_nodes([*told, said("gone", alive=False, expected=True)], Naming("trine-node", "place"))
-    assert [(node.name, node.alive) for node in nodes] == [
-        ("10.0.0.1", True),
-        ("a", True),
-        ("b", True),
-        ("z", False),
-    ]
-    info = nodes[1].info()
-    assert (info.gpus[0].type, info.labels["rack"], info.cpus) == ("a100", "r7", 8)
-    assert nodes[-1].info().reason == "Ray says that it died: health check failed"
+def test_nodes_are_named_by_their_label_and_those_that_died_are_down() -> None:
+    naming = Naming("trine-node", "place")
+    before = parse_nodes([said("b"), said("a"), said(""), said("head", gpus=0), said("left"), said("lost")], naming)
+    assert [node.name for node in before] == ["10.0.0.1", "a", "b", "left", "lost"]
+    info = before[1].info()
+    assert (info.gpus[0].type, info.labels["rack"], info.cpus, info.up) == ("a100", "r7", 8, True)
+    known = {node.name: node for node in before}
+    now = [said("b", alive=False, gpus=0), said("a"), said("left", gpus=0, alive=False, expected=True)]
+    nodes = {node.name: node.info() for node in parse_nodes(now, naming, known)}
+    assert {name: node.up for name, node in nodes.items()} == {"10.0.0.1": False, "a": True, "b": False, "lost": False}
+    assert nodes["b"].reason == "Ray says that it died: health check failed" and len(nodes["b"].gpus) == 2
+    assert nodes["lost"].reason == "Ray does not know it any more"
     with pytest.raises(InputError, match="two nodes are called a; expected a label trine-node=NAME of its own"):
         parse_nodes([said("a"), said("a")], Naming())
 

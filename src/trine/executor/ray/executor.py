@@ -183,7 +183,7 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
 
     def _note_ray_nodes(self, answer: Answer) -> None:
         try:
-            nodes = parse_nodes(answer["nodes"], self._wanted.naming)
+            nodes = parse_nodes(answer["nodes"], self._wanted.naming, self._ray_nodes)
         except InputError as error:  # two of one name, since the daemon started
             raise RayRefused(str(error)) from None
         if self._wanted.described is not None:

@@ -52,30 +52,38 @@ class RayNode:
         )
 
 
-def parse_nodes(said: Sequence[Mapping[str, Any]], naming: Naming) -> list[RayNode]:
-    """Nodes with GPUs, by name: those that are alive, and those that died without being told to.
-
-    A node that is restarted is another one in Ray: the living one counts."""
+def parse_nodes(
+    said: Sequence[Mapping[str, Any]], naming: Naming, known: Mapping[str, RayNode] | None = None
+) -> list[RayNode]:
+    """Nodes with GPUs, by name: those that are alive, and those of ``known`` that are not there any more and were not
+    told to leave. A node that is restarted is another one in Ray."""
     found: dict[str, RayNode] = {}
-    for node in sorted((_node(each, naming) for each in said if _is_wanted(each)), key=lambda node: node.name):
-        known = found.get(node.name)
-        if known is not None and known.alive and node.alive:
+    for each in said:
+        if not each["alive"] or not each["gpus"]:
+            continue
+        node = _node(each, naming)
+        if node.name in found:
             expected = f"a label {naming.node}=NAME of its own for every node (ray start --labels)"
             raise InputError("--engine ray", f"two nodes are called {node.name}", expected)
-        if known is None or node.alive:
-            found[node.name] = node
-    return list(found.values())
+        found[node.name] = node
+    for name, node in (known or {}).items():
+        if name not in found and (why := _why_gone(node, said)):
+            found[name] = replace(node, alive=False, reason=why, others=0)
+    return [found[name] for name in sorted(found)]
 
 
-def _is_wanted(node: Mapping[str, Any]) -> bool:
-    return node["gpus"] > 0 and (node["alive"] or not node["expected"])
+def _why_gone(node: RayNode, said: Sequence[Mapping[str, Any]]) -> str:
+    """Why a node is not there any more; empty if it was told to leave. Of a dead one Ray keeps little but its id."""
+    for each in said:
+        if each["id"] == node.id:
+            return "" if each["expected"] else f"Ray says that it died: {each['death'] or 'no reason given'}"[:200]
+    return node.reason or "Ray does not know it any more"
 
 
 def _node(said: Mapping[str, Any], naming: Naming) -> RayNode:
     labels = {name: value for name, value in said["labels"].items() if name not in (naming.node, *_ROUTES)}
     if naming.rack in labels:
         labels["rack"] = labels[naming.rack]
-    why = "" if said["alive"] else f"Ray says that it died: {said['death'] or 'no reason given'}"
     return RayNode(
         said["id"],
         said["labels"].get(naming.node) or said["name"],
@@ -84,8 +92,8 @@ def _node(said: Mapping[str, Any], naming: Naming) -> RayNode:
         said["gpus"],
         said["cpus"],
         said["memory_bytes"],
-        said["alive"],
-        why[:200],
+        True,
+        "",
         said["others"],
         labels,
     )
