@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
-WORKLOAD = $(BIN)/python examples/run_workload.py
-ON_RAY = --engine ray --set engine.ray_python='$$RAY_PYTHON'
+WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
+ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
 
 .PHONY: ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
 
@@ -37,8 +37,8 @@ slurm: $(VENV)/.ready-dev
 
 # The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
 slurm-demo: $(VENV)/.ready-dev
-	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --engine slurm --state $(STATE)-slurm
-	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --engine slurm --state $(STATE)-gang --files examples/workload_gang
+	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
+	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
 
 # The tests against a real Ray, which they start in a network namespace; they skip where there is no right to make one.
 # Ray is not needed by trine itself and large, so it stands apart.
@@ -50,8 +50,8 @@ ray-installed: $(VENV)/.ready-dev
 
 # The example workload on a real Ray; then a gang that is preempted and goes on on other nodes.
 ray-demo: ray-installed
-	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(WORKLOAD) $(ON_RAY) --state $(STATE)-ray
-	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(WORKLOAD) $(ON_RAY) --state $(STATE)-ray-gang --files examples/workload_gang
+	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
+	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(ON_RAY) --state $(STATE)-ray-gang --files examples/workload_gang
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks

@@ -12,6 +12,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import string
 import subprocess
 import sys
 import tempfile
@@ -247,18 +248,20 @@ def ray_cluster(nodes: int = 4, gpus: int = 2, *, variables: Sequence[str] = ())
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``NODESxGPUS [-- COMMAND...]``: a cluster for as long as the command runs, or until interrupted."""
+    """``NODESxGPUS [-- COMMAND...]``: a cluster for as long as the command runs, or until interrupted. ``$RAY_PYTHON``
+    and the like in the command are what they are for this cluster."""
     if why := missing():
         print(why, file=sys.stderr)
         return 2
-    before, _, command = " ".join(arguments).partition(" -- ")
-    nodes, _, gpus = before.split()[0].partition("x")
+    nodes, _, gpus = arguments[0].partition("x")
+    command = arguments[2:]
     cluster = RayCluster(int(nodes), int(gpus))
     try:
         cluster.start()
         environ = {**cluster.environ, "RAY_PYTHON": str(cluster.python)}
         if command:
-            return subprocess.run(command, shell=True, env=environ, check=False).returncode
+            words = [string.Template(word).safe_substitute(environ) for word in command]
+            return subprocess.run(words, env=environ, check=False).returncode
         for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_PYTHON"):
             print(f"export {name}={environ[name]}", flush=True)
         with suppress(KeyboardInterrupt):

@@ -44,6 +44,7 @@ class RayDriving:
     """As ``tests.executor.driving.Engine``."""
 
     shares_gpus = False
+    exact_gpus = True
 
     def __init__(self, *, shared: bool = True, **settings: Any) -> None:
         self.shared, self.settings = shared, settings

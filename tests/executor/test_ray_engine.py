@@ -26,7 +26,10 @@ pytestmark = pytest.mark.ray
 
 @pytest.mark.parametrize(
     ("token", "sentence"),
-    [("0" * 64, "--engine ray: Ray says: .*[Aa]uthentic"), ("", "--engine ray: Ray says: .*")],
+    [
+        ("0" * 64, "--engine ray: Ray says: the token of the cluster is missing or wrong"),
+        ("", "--engine ray: Ray says: .*"),
+    ],
     ids=["wrong", "empty"],
 )
 def test_a_token_that_is_not_the_clusters_is_bad_input(

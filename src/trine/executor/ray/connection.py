@@ -21,7 +21,8 @@ from trine.executor.attempt.remote import EngineRefused, EngineUnreachable
 
 _DRIVER = Path(__file__).with_name("driver.py")
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
-_LAST_WORDS_BYTES = 4096
+_LAST_BYTES = 4096
+_NO_TOKEN = "InvalidAuthToken"
 
 
 class RayUnreachable(EngineUnreachable):
@@ -126,18 +127,22 @@ class _Child:
             answer.set_exception(failure)
 
     def _end(self) -> Exception:
+        """What is told to those who wait, when it has ended."""
+        said = self._last_words()
+        if _NO_TOKEN in said and not isinstance(self.failure, RayRefused):
+            # Ray tries again and again, says that nobody answers, and tells the reason to its log only.
+            self.failure = RayRefused("the token of the cluster is missing or wrong")
         if self.failure is None:
-            why = self.why or f"Ray ended the process that talks to it{self._last_words()}"
-            self.failure = RayUnreachable(why)
+            lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(" ")]
+            why = f": {lines[-1][:200]}" if lines else ""
+            self.failure = RayUnreachable(self.why or f"Ray ended the process that talks to it{why}")
         return self.failure
 
     def _last_words(self) -> str:
+        if self.said.closed:
+            return ""
         size = os.fstat(self.said.fileno()).st_size
-        text = os.pread(self.said.fileno(), _LAST_WORDS_BYTES, max(size - _LAST_WORDS_BYTES, 0)).decode(
-            errors="replace"
-        )
-        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(" ")]
-        return f": {lines[-1][:200]}" if lines else ""
+        return os.pread(self.said.fileno(), _LAST_BYTES, max(size - _LAST_BYTES, 0)).decode(errors="replace")
 
 
 @dataclass

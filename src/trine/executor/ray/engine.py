@@ -56,7 +56,7 @@ class RayEngine:
         self.described = described
         connection = self.connection()
         try:
-            nodes = parse_nodes(ask(connection, "--engine ray")["nodes"], self.naming)
+            nodes = parse_nodes(ask_first(connection, "--engine ray", "ask", prefix="\n")["nodes"], self.naming)
         except RayUnreachable as error:
             return Unreachable(str(error))
         finally:
@@ -97,10 +97,10 @@ class RayEngine:
         return RayConnection(address, self.token_path, self.ray_python, self.timeout_s, self.environ)
 
 
-def ask(connection: RayConnection, where: str) -> dict[str, Any]:
-    """Its nodes, and nothing else; ``InputError`` for what would not go away by itself."""
+def ask_first(connection: RayConnection, where: str, do: str, **arguments: Any) -> Any:
+    """The answer to the first request of all; ``InputError`` for what would not go away by itself."""
     try:
-        found: dict[str, Any] = connection.call("ask", prefix="\n")
+        return connection.call(do, **arguments)
     except RayMissing as error:
         expected = "engine.ray_python, a Python with the Ray of the cluster (or pip install 'trine[ray]')"
         raise InputError(where, f"there is no Ray here: {error}", expected) from None
@@ -108,8 +108,8 @@ def ask(connection: RayConnection, where: str) -> dict[str, Any]:
         expected = "engine.ray_python, a Python with the same Ray and the same version of Python as the cluster"
         raise InputError(where, f"Ray says: {error}", expected) from None
     except RayRefused as error:
-        raise InputError(where, f"Ray says: {error}", "a cluster that can be asked (engine.address)") from None
-    return found
+        expected = "a cluster that can be asked (engine.address, engine.token_path)"
+        raise InputError(where, f"Ray says: {error}", expected) from None
 
 
 ENGINE = RayEngine

@@ -12,7 +12,7 @@ from trine.core import params
 from trine.core.errors import InputError
 from trine.core.process_pool import Done
 from trine.executor.ray.connection import RayConnection, RayUnreachable
-from trine.executor.ray.engine import RayEngine, ask
+from trine.executor.ray.engine import RayEngine, ask_first
 from trine.executor.sweep import Item, Outcome, Sweep
 
 
@@ -57,7 +57,7 @@ def work_through(
     engine: RayEngine = params.build(RayEngine, settings, "--set", "engine.")
     connection = engine.connection()
     try:
-        ask(connection, "--workers")
+        ask_first(connection, "--workers", "running")
         sweep: RaySweep[Item, Outcome] = RaySweep(
             work, todo, directory, inputs, engine.python, connection=connection, cpus=engine.cpus_per_gpu or 1.0
         )
