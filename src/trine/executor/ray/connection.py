@@ -65,6 +65,8 @@ class _Child:
         self.why = ""
         """What is to be said of its end, where that is known."""
         self.failure: Exception | None = None
+        self.greeted = threading.Event()
+        """There is a connection, or there will be none."""
         self._ended = False
         self.write(where)
         threading.Thread(target=self._read, name="trine-ray-answers", daemon=True).start()
@@ -105,6 +107,7 @@ class _Child:
             left, self.waiting = self.waiting, {}
             failure = self._end()
             self.said.close()
+        self.greeted.set()
         for answer in left.values():
             answer.set_exception(failure)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -116,6 +119,8 @@ class _Child:
         failure = _ERRORS.get(line.get("error", ""), RayRefused)(line.get("said", "")) if "error" in line else None
         if line["id"] == 0:  # whether there is a connection at all
             self.failure = failure
+            if failure is None:
+                self.greeted.set()
             return
         with self.lock:
             answer = self.waiting.pop(line["id"], None)
@@ -154,6 +159,8 @@ class RayConnection:
     """The file that holds the token of the cluster; empty: as the environment says."""
     python: str = ""
     timeout_s: float = 30.0
+    """For an answer; ``connect_s`` for the connection before it."""
+    connect_s: float = 120.0
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     _child: _Child | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -162,12 +169,15 @@ class RayConnection:
     def call(self, do: str, **arguments: Any) -> Any:
         """The answer. ``RayUnreachable`` without one in time, ``RayRefused`` if it was no."""
         child, answer = self._request(do, arguments)
+        # A connection takes longer than an answer: Ray is loaded, and its client server starts a process of its own.
+        limit_s = self.timeout_s if child.greeted.wait(self.connect_s) else 0.0
         try:
-            return answer.result(self.timeout_s)
+            return answer.result(limit_s)
         except TimeoutError:
             # The head is away, or what is under way there blocks all else: another process may do better.
-            child.end(f"no answer within {self.timeout_s:g} s")
-            raise RayUnreachable(f"Ray did not answer within {self.timeout_s:g} s") from None
+            why = f"did not answer within {limit_s or self.connect_s:g} s"
+            child.end(why)
+            raise RayUnreachable(f"Ray {why}") from None
 
     def post(self, do: str, **arguments: Any) -> Future[Any]:
         """The answer when it comes, however long that takes."""

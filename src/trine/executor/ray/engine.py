@@ -42,6 +42,7 @@ class RayEngine:
     poll_s: float = param(1.0, "seconds between two questions to Ray about all nodes and jobs", minimum=0.05)
     look_s: float = param(0.25, "seconds between two looks at what running jobs report", minimum=0.01)
     timeout_s: float = param(30.0, "seconds that an answer of Ray may take before it counts as away", minimum=0.1)
+    connect_s: float = param(120.0, "seconds that it may take to connect to Ray", minimum=0.1)
     pending_s: float = param(
         60.0, "seconds that Ray may keep a job waiting before it is withdrawn and placed anew", minimum=0.1
     )
@@ -94,7 +95,8 @@ class RayEngine:
     def connection(self) -> RayConnection:
         """To the cluster as the settings describe it."""
         address = self.address or self.environ.get("RAY_ADDRESS", "")
-        return RayConnection(address, self.token_path, self.ray_python, self.timeout_s, self.environ)
+        where = (address, self.token_path, self.ray_python)
+        return RayConnection(*where, self.timeout_s, self.connect_s, self.environ)
 
 
 def ask_first(connection: RayConnection, where: str, do: str, **arguments: Any) -> Any:
