@@ -43,6 +43,7 @@ VERBS = {
     "undrain": ("live.nodes:undrain", "Let jobs start on nodes, or on single GPUs, again."),
     "replay": ("live.replay:replay", "Decide a recorded run again, simulate it, and compare."),
     "completion": ("completion:completion", "Print a script that completes trine's commands in a shell."),
+    "gc": ("live.gc:gc", "Remove what the daemon keeps no longer: old logs, directories, records."),
     "token": ("live.token:app", "Give users tokens for the daemon, list them, take them back."),
 }
 """Verb to (module:attribute, below ``PACKAGE``; first line of its help)."""

@@ -83,6 +83,10 @@ def up(
     keep_ended: Annotated[
         int, typer.Option(metavar="N", min=0, help="Remove them earlier if more than N jobs have ended.")
     ] = 100_000,
+    keep_journal: Annotated[
+        str,
+        typer.Option(metavar="T", help="Remove records of the journal that no start needs after T (90d)."),
+    ] = "forever",
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Own a journal whose daemon, elsewhere, is gone for good.")
     ] = False,
@@ -137,7 +141,12 @@ def up(
         log_requests,
         share_between_users,
         take_over,
-        Retention(keep_seconds(keep_jobs or "30d"), keep_ended, checkpoints=keep_jobs is not None),
+        Retention(
+            keep_seconds(keep_jobs or "30d"),
+            keep_ended,
+            checkpoints=keep_jobs is not None,
+            journal_s=keep_seconds(keep_journal, "--keep-journal"),
+        ),
         engine,
     )
     if dry_run:
