@@ -21,7 +21,7 @@ def gc(
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Remove what the daemon keeps no longer: old logs, directories, records.
+    """Remove logs, directories and records that are kept no longer.
 
     The daemon does so by itself once an hour; what is old its options say (--keep-jobs, --keep-ended, --keep-journal).
     """
