@@ -23,8 +23,8 @@ _DAY_S = 86_400.0
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": _DAY_S, "w": 7 * _DAY_S}
 _EVERY_S = 3600.0
 _PAUSE_S = 0.05
-_RECORDS_AT_ONCE = 5_000
-"""Removed in one transaction, for which requests wait: some ten milliseconds."""
+_RECORDS_AT_ONCE = 1_000
+"""Removed in one transaction, for which requests wait: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
