@@ -114,8 +114,8 @@ class _EndCuts:
         usable = top > 0
         level = np.where(usable, top, 1.0)
         weight = np.minimum(1.0, top[:, None, :] / level[:, :, None]) * jobs.best_chips[:, None, :] * usable[:, :, None]
-        # A run of d seconds lies at least slot/2 - slot^2/(8 d) after the beginnings of its slots on average; as much is
-        # lost once more in the slot of the arrival, which is shorter. Here d is work on a type over its top speed.
+        # A run of d seconds lies slot/2 - slot^2/(8 d) after the beginnings of its slots, on average and at least; as
+        # much is lost once more in the slot of the arrival, which is shorter. d: work on a type over its top speed.
         lost_s = (top.sum(axis=1) + top.max(axis=1)) * slot_s**2 / (8.0 * work_s)
         since_s = np.maximum(0.0, slot_s / 2.0 - lost_s)
         constant_s = np.where(usable, since_s[:, None] - work_s[:, None] / (2.0 * level), -np.inf)
