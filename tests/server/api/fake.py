@@ -13,9 +13,12 @@ from trine.server.access import Access, WaitingJobs
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
+    Collected,
     DaemonView,
     Explanation,
     GpuView,
+    HistoryQuery,
+    HistoryRow,
     JobState,
     JobView,
     NodeView,
@@ -152,6 +155,12 @@ class FakeService:
 
     def explain(self, job_id: str, caller: Caller) -> Explanation:
         return Explanation(self.job(job_id, caller), (WAITS.sentence,), (StoryLine(1_000.0, "submitted"),))
+
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        return Collected(2, 3_000_000, 1, 0)
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        return []
 
     def nodes(self) -> list[NodeView]:
         return [self.node]

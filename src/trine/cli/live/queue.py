@@ -109,13 +109,23 @@ def _look(client: Client, wanted: list[str], limit: int, user: str, name: str) -
 
 def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
     """One row per job; without a time, durations are left out."""
-    from trine.cli.live.job_text import NOTHING, clock_time, duration, elapsed_s, outcome, place, progress, waited_s
+    from trine.cli.live.job_text import (
+        NOTHING,
+        clock_time,
+        duration,
+        elapsed_s,
+        element_name,
+        outcome,
+        place,
+        progress,
+        waited_s,
+    )
 
     return [
         [
             NOTHING if job["position"] is None else str(job["position"]),
             job["id"],
-            job["name"],
+            element_name(job),
             job["user"],
             outcome(job),
             str(job["gpus"]),
@@ -146,6 +156,13 @@ def _print(jobs: list[JobAnswer]) -> None:
     from trine.cli.tables import print_columns
 
     print_columns(*table(jobs, time.time(), brief=sys.stdout.isatty()), RIGHT, _fit())
+
+
+def job_lines(jobs: list[JobAnswer], now_s: float, width: int) -> list[str]:
+    """The table as lines that fit a terminal so wide."""
+    from trine.cli.tables import fitted
+
+    return fitted(*table(jobs, now_s, brief=True), RIGHT, _fit(), width)
 
 
 def _fit() -> Fit:
@@ -179,12 +196,11 @@ def _refresh(look: Callable[[], Look], every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from trine.cli.tables import console, fitted, terminal_width
+    from trine.cli.tables import console, terminal_width
 
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
         for jobs, notes in _looks(look, every_s):
-            lines = fitted(*table(jobs, time.time(), brief=True), RIGHT, _fit(), terminal_width())
-            lines += notes
+            lines = [*job_lines(jobs, time.time(), terminal_width()), *notes]
             screen.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
 
