@@ -53,6 +53,8 @@ class Life:
 
     job: Job
     ideal_s: float
+    steps: float
+    """Steps that it really takes; ``job.steps`` is what the engine was told."""
     start_s: float = -1.0
     finish_s: float = -1.0
     done: float = 0.0
