@@ -74,12 +74,13 @@ def test_jobs_of_unknown_length_get_intervals_not_points() -> None:
         assert job.start_s.median < job.end_s.median
 
 
-def test_lengths_are_drawn_like_those_of_the_same_user() -> None:
-    quick, slow = (Job("", 0.0, 1, 1.0, user=user) for user in ("quick", "slow"))
-    past = [KnownJob(quick, 600.0, True) for _ in range(200)] + [KnownJob(slow, 60_000.0, True) for _ in range(200)]
+def test_lengths_are_drawn_like_those_of_the_same_user_and_limit() -> None:
+    quick, slow = (KnownJob(Job("", 0.0, 1, 1.0, user=user), 0.0, False) for user in ("quick", "slow"))
+    limited = replace(quick, limit_s=1000.0)
+    past = [replace(quick, work_s=600.0, ended=True)] * 200 + [replace(slow, work_s=60_000.0, ended=True)] * 200
     draw = WorkDraw(WorkHistory(past), np.random.default_rng(0))
     assert 400 < np.median(draw.total_s(quick, np.zeros(500))) < 800
     assert 40_000 < np.median(draw.total_s(slow, np.zeros(500))) < 80_000
     # A job of the quick user that has run for an hour is none of its usual ones: it outlives its age.
     assert (draw.total_s(quick, np.full(500, 3600.0)) > 3600.0).all()
-    assert (draw.total_s(slow, np.zeros(500), 1000.0) <= 1000.0).all()
+    assert (draw.total_s(limited, np.zeros(500)) <= 1000.0).all()

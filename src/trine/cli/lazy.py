@@ -32,6 +32,8 @@ VERBS = {
     "queue": ("live.queue:queue", "List jobs: state, times, where they run, why they wait."),
     "show": ("live.single_job:show", "Show everything about one job."),
     "explain": ("live.single_job:explain", "Say why a job waits, or why it runs where it does."),
+    "predict": ("live.predict:predict", "Say when jobs will start and end, with intervals."),
+    "whatif": ("live.predict:whatif", "Say what a change would do to every job, before anything happens."),
     "cancel": ("live.change:cancel", "Cancel jobs; running ones are stopped."),
     "hold": ("live.change:hold", "Keep jobs from running until they are released."),
     "release": ("live.change:release", "Let held jobs run again."),

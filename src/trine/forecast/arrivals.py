@@ -66,4 +66,4 @@ class RecentArrivals:
         if each.exact:
             return job, job.steps
         whole_s = job.ideal_s or each.work_s or 1.0
-        return job, job.steps * min(work.new_job_s(each.job), each.limit_s) / whole_s
+        return job, job.steps * work.new_job_s(each) / whole_s

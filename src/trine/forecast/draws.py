@@ -18,7 +18,7 @@ from trine.engine.job_table import State
 from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.engine_copy import EngineImage
 from trine.forecast.present import Present, work_done_s
-from trine.forecast.work_history import WorkDraw, WorkHistory, groups_of
+from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
 from trine.policy.view import Floats, Ints
@@ -68,22 +68,21 @@ class Futures:
             # Rounds exist for stops. Without any, GPUs are given out when they come free, here as in a daemon.
             self._settings = replace(present.settings, event_driven=True, fill=False, round_s=_LOOK_AGAIN_S)
 
-    def _without_exact_length(self, engine: Engine) -> list[tuple[Job, Ints, Floats, Floats]]:
-        """Jobs alike, their indices, the work that each has done, and their limits."""
-        known, work_s = self.by_id, np.array(work_done_s(engine, self.present.now_s))
-        jobs = engine.table.jobs
-        some = [i for i in self.job_indices.tolist() if not known[jobs[i].id].exact]
-        groups = groups_of([jobs[i] for i in some])
-        indices = [(job, np.array(some, dtype=np.int64)[positions]) for job, positions in groups]
-        limits = {i: known[jobs[i].id].limit_s for i in some}
-        return [(job, own, work_s[own], np.array([limits[i] for i in own.tolist()])) for job, own in indices]
+    def _without_exact_length(self, engine: Engine) -> list[tuple[KnownJob, Ints, Floats]]:
+        """Jobs alike, their indices, and the work that each has done; also of jobs that are held, so that lengths
+        drawn for the others do not depend on that."""
+        work_s, table = np.array(work_done_s(engine, self.present.now_s)), engine.table
+        known = {i: self.by_id[table.jobs[i].id] for i in range(len(table)) if not table.finished[i]}
+        some = np.array([i for i, each in known.items() if not each.exact], dtype=np.int64)
+        groups = [(each, some[positions]) for each, positions in groups_of([known[i] for i in some.tolist()])]
+        return [(each, own, work_s[own]) for each, own in groups]
 
     def draw(self, number: int) -> Draw:
         rng = np.random.default_rng([self._seed, number])
         work = WorkDraw(self.history, rng)
         steps = self.present.engine.table.steps[: len(self._lives)].copy()
-        for job, own, done_s, limit_s in self._open:
-            steps[own] = work.total_s(job, done_s, limit_s) / self._step_work_s[own]
+        for known, own, done_s in self._open:
+            steps[own] = work.total_s(known, done_s) / self._step_work_s[own]
         return self._run(steps, rng, work)
 
     def _run(self, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:

@@ -41,9 +41,18 @@ class KnownJob:
     """It is stopped for good after so many seconds of work."""
 
 
-def sets_of(job: Job) -> tuple[Key, ...]:
-    """The sets that a job belongs to, from the largest to the smallest."""
-    return ((), (job.gpus,), (job.gpus, job.user), (job.gpus, job.user, job.model))
+def sets_of(known: KnownJob) -> tuple[Key, ...]:
+    """The sets that a job belongs to, from the largest to the smallest; what says nothing of it makes none.
+
+    The limit comes first: a user who asks for a week has another job in mind than one who asks for an hour. Lengths
+    that were only cut at the limit, but drawn without it, would be too short.
+    """
+    job, keys = known.job, [()]
+    limit = round(math.log2(known.limit_s)) if known.limit_s < math.inf else None
+    for what in (limit, job.gpus, job.user or None, job.model or None):
+        if what is not None:
+            keys.append((*keys[-1], what))
+    return tuple(keys)
 
 
 @dataclass
@@ -58,7 +67,7 @@ class WorkHistory:
     def __post_init__(self) -> None:
         bins: dict[Key, tuple[list[float], list[float]]] = {}
         for each in self.past:
-            for key in sets_of(each.job):
+            for key in sets_of(each):
                 bins.setdefault(key, ([], []))[0 if each.ended else 1].append(each.work_s)
         self._counts = {key: self._count(*both) for key, both in bins.items()}
 
@@ -72,9 +81,9 @@ class WorkHistory:
         both = ended + passed
         return ended, np.cumsum(both[::-1])[::-1] - both
 
-    def ended_like(self, job: Job) -> int:
+    def ended_like(self, known: KnownJob) -> int:
         """Ended jobs of the smallest set of the job that has any."""
-        for key in reversed(sets_of(job)):
+        for key in reversed(sets_of(known)):
             ended = self._counts[key][0].sum() if key in self._counts else 0.0
             if ended:
                 return int(ended)
@@ -96,24 +105,24 @@ class WorkDraw:
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
         self._log_edges = np.log(np.append(edges, 2 * edges[-1]) + edges[1])
 
-    def total_s(self, job: Job, done_s: Floats, limit_s: float | Floats = np.inf) -> Floats:
-        """The work that jobs alike in set take in all, one value for each of ``done_s``, which they have done already.
+    def total_s(self, known: KnownJob, done_s: Floats) -> Floats:
+        """The work that jobs like this take in all, one value for each of ``done_s``, which they have done already.
 
-        None takes more than ``limit_s``; one that has done so much already ends at any moment.
+        None takes more than its limit; one that has done so much already ends at any moment.
         """
-        survival, log_edges = self._survival_of(sets_of(job)), self._log_edges
+        survival, log_edges = self._survival_of(sets_of(known)), self._log_edges
         at = np.log(np.minimum(done_s, self._history.edges[-1]) + self._history.edges[1])
         log_left = np.interp(at, log_edges, survival) + np.log(self._rng.random(len(done_s)))
         # Survival falls along the edges: read backwards it is a scale that rises.
         drawn = np.exp(np.interp(log_left, survival[::-1], log_edges[::-1])) - self._history.edges[1]
-        total: Floats = np.maximum(np.minimum(drawn, limit_s), done_s + 1.0)
+        total: Floats = np.maximum(np.minimum(drawn, known.limit_s), done_s + 1.0)
         return total
 
-    def new_job_s(self, job: Job) -> float:
+    def new_job_s(self, known: KnownJob) -> float:
         """The work of a job that has done none. Drawn for several at a time: calls of numpy for one job are slow."""
-        ready = self._ready.setdefault(sets_of(job)[-1], [])
+        ready = self._ready.setdefault((*sets_of(known)[-1], known.limit_s), [])
         if not ready:
-            ready += self.total_s(job, np.zeros(_AT_ONCE)).tolist()
+            ready += self.total_s(known, np.zeros(_AT_ONCE)).tolist()
         return ready.pop()
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
@@ -141,9 +150,9 @@ class WorkDraw:
         return np.clip(drawn, 0.0, _HIGHEST)
 
 
-def groups_of(jobs: Sequence[Job]) -> list[tuple[Job, Ints]]:
-    """Positions of jobs that belong to the same sets, with one of the jobs, in order of first appearance."""
+def groups_of(jobs: Sequence[KnownJob]) -> list[tuple[KnownJob, Ints]]:
+    """Positions of jobs alike in sets and limit, with one of the jobs, in order of first appearance."""
     found: dict[Key, list[int]] = {}
-    for position, job in enumerate(jobs):
-        found.setdefault(sets_of(job)[-1], []).append(position)
+    for position, known in enumerate(jobs):
+        found.setdefault((*sets_of(known)[-1], known.limit_s), []).append(position)
     return [(jobs[positions[0]], np.array(positions, dtype=np.int64)) for positions in found.values()]

@@ -35,6 +35,14 @@ TABLE = {
     "trine_host_trouble": "1 while the host cannot start jobs (disk, descriptors, memory)",
     "trine_lost_work_seconds_total": "work of jobs that had to be done again",
     "trine_clock_skew_seconds": "by how much the wall clock is ahead of the time on record",
+    "trine_forecast_draws": "futures behind the last predictions",
+    "trine_forecast_age_seconds": "how old the last predictions are",
+    "trine_forecast_cpu_seconds": "processor time of the last predictions",
+    "trine_forecast_failing": "1 while predictions cannot be made",
+    "trine_forecast_start_coverage": "part of the 80 % intervals of starts that held, since the daemon started",
+    "trine_forecast_end_coverage": "the same of ends",
+    "trine_forecast_start_error_seconds": "median absolute error of predicted starts",
+    "trine_forecast_end_error_seconds": "the same of ends",
     "trine_skipped_records": "records of the journal that could not be applied at the last start",
 }
 """Name and meaning of every metric; the documentation's table is made from this."""

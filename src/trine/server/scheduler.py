@@ -33,6 +33,7 @@ from trine.server.interface import (
 from trine.server.journal import PAUSE_S, JournalWriter, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
+from trine.server.predictions import Predictions
 from trine.server.store import Store, StoreError
 
 _LOOK_AGAIN_S = 1.0
@@ -64,6 +65,7 @@ class Scheduler(Execution):
         self.controller = self._loaded()
         self.journal = JournalWriter(store, self._durable)
         self.observed = Metrics()
+        self.forecasts = Predictions(lambda: self.controller.state, lambda: self.model, self.now)
         self.started_s = clock()
         self.closing = False
         self._fill: asyncio.TimerHandle | None = None
