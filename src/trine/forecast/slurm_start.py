@@ -22,9 +22,7 @@ class _Profile:
         times, free, first = self._times, self._free, 0
         while first < len(times):
             until_s = times[first] + length_s
-            short = next(
-                (i for i in range(first, len(times)) if free[i] < gpus and times[i] < until_s), len(times)
-            )
+            short = next((i for i in range(first, len(times)) if free[i] < gpus and times[i] < until_s), len(times))
             if short == len(times):
                 return times[first]
             first = short + 1

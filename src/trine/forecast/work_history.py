@@ -47,7 +47,7 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
     The limit comes first: a user who asks for a week has another job in mind than one who asks for an hour. Lengths
     that were only cut at the limit, but drawn without it, would be too short.
     """
-    job, keys = known.job, [()]
+    job, keys = known.job, list[Key]([()])
     limit = round(math.log2(known.limit_s)) if known.limit_s < math.inf else None
     for what in (limit, job.gpus, job.user or None, job.model or None):
         if what is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
@@ -81,9 +82,7 @@ def _add(state: LiveState, model: Model, words: list[str], now_s: float) -> Mode
     if gpu_type not in cluster.types:
         raise unknown_name("what-if", "GPU type", gpu_type, list(cluster.types))
     last = cluster.nodes[-1]
-    more = [
-        Node(f"new{i}", int(found[2]), gpu_type, last.rack) for i in range(int(found[1]))
-    ]
+    more = [Node(f"new{i}", int(found[2]), gpu_type, last.rack) for i in range(int(found[1]))]
     _use(state, replace(cluster, nodes=(*cluster.nodes, *more), scores={}))
     del now_s
     return model
@@ -149,8 +148,10 @@ def _submit(state: LiveState, model: Model, words: list[str], now_s: float) -> M
     gpus, *length = words
     if len(length) > 1:
         raise ValueError(words)
-    asked = {"name": "what-if", "run": ["true"], "gpus": int(gpus)} | ({"max_runtime": float(length[0])} if length else {})
-    job = LiveJob(str(state.next_id), "what-if", "default", 1.0, JobSpec.model_validate(asked), now_s, idle_from_s=now_s)
+    asked: dict[str, Any] = {"name": "what-if", "run": ["true"], "gpus": int(gpus)}
+    asked |= {"max_runtime": float(length[0])} if length else {}
+    spec = JobSpec.model_validate(asked)
+    job = LiveJob(str(state.next_id), "what-if", "default", 1.0, spec, now_s, idle_from_s=now_s)
     state.jobs[job.id] = state.live[job.id] = job
     state.next_id += 1
     return model

@@ -55,9 +55,7 @@ def _past(job: EndedJob) -> KnownJob:
     return KnownJob(known, job.attained_s, True, limit_s=job.limit_s or math.inf)
 
 
-def _live(
-    engine: Engine, now_s: float, jobs: Iterable[LiveJob], job_indices: dict[str, int]
-) -> Iterable[KnownJob]:
+def _live(engine: Engine, now_s: float, jobs: Iterable[LiveJob], job_indices: dict[str, int]) -> Iterable[KnownJob]:
     work_s = work_done_s(engine, now_s)
     for job in jobs:
         job_index = job_indices[job.id]

@@ -178,7 +178,7 @@ class Predictions:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            preexec_fn=_step_back,  # noqa: PLW1509 - nice(2) alone, which is safe after a fork
+            preexec_fn=_step_back,
         )
         try:
             out, err = await asyncio.wait_for(process.communicate(asked), _PATIENCE_S)

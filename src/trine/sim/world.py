@@ -67,7 +67,7 @@ class World:
         ``truth``: how fast jobs are, where the engine believes otherwise; ``None``: as the engine's model says.
         ``true_steps``: the same for their lengths, which the engine learns when they end; ``None``: as jobs state.
         ``until_started``: the run is over when every tracked job has started.
-        ``sparing``: the engine is not asked where jobs came that do not fit into what is free, and nothing else changed.
+        ``sparing``: the engine is not asked where only jobs came, none of which fits into what is free.
         """
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0

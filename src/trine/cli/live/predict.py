@@ -11,7 +11,9 @@ from trine.cli.live.verb import Form, Output, State, connected, print_json, say,
 if TYPE_CHECKING:
     from trine.client import Client
 
-Jobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs; none: all.", show_default=False)]
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs; none: all.", show_default=False)
+]
 Changes = Annotated[
     list[str],
     typer.Argument(
@@ -63,7 +65,7 @@ def _made_of(found: dict[str, Any]) -> str:
 
     sentence = f"made at {clock_time(found['made_at_s'])} from {found['draws']} futures"
     parts = [
-        f"{kind}: {score['coverage']:.0%} of {score['count']} intervals held, off by {duration(score['median_error_s'])}"
+        f"{kind}: {score['coverage']:.0%} of {score['count']} held, off by {duration(score['median_error_s'])}"
         for kind, score in (found["score"] or {}).items()
         if score["count"]
     ]
@@ -106,7 +108,8 @@ def _print_comparison(found: dict[str, Any]) -> None:
 
     jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
     rows = [
-        (job_id, _times(_end(job["before"])), _times(_end(job["after"])), shift(job["change_s"])) for job_id, job in jobs
+        (job_id, _times(_end(job["before"])), _times(_end(job["after"])), shift(job["change_s"]))
+        for job_id, job in jobs
     ]
     print_table([("id", "ends", "would end", "change, 80 %"), *rows], numbers_from=4)
     mean = shift(found["mean_change_s"])
