@@ -23,6 +23,7 @@ VERBS = {
     "profile": ("profile:app", "Measure GPUs and applications; make profiles of them."),
     "allocate": ("allocate:allocate", "Compute each job's share of time on each GPU type."),
     "reproduce": ("reproduce:app", "Run the experiments of a paper again and compare."),
+    "plan": ("plan:plan", "Find the least capacity, by type and price, that meets a target."),
     "policies": ("catalog:policies", "List the policies: which jobs go next, which share each gets."),
     "placements": ("catalog:placements", "List the placements: where a job goes."),
     "presets": ("catalog:presets", "List the scenario presets."),

@@ -120,7 +120,7 @@ Found = Sequence[tuple[Replay, list[Foretold]]]
 
 def _overview(figures: Mapping[str, Any], found: Found) -> Part:
     """All policies side by side."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for policy in figures["policies"]:
         made = [each for replay, all_of in found if replay.policy == policy for each in all_of]
         starts, ends = ([each for each in made if each.kind == kind] for kind in ("start", "end"))

@@ -36,12 +36,12 @@ def predict(jobs: Jobs = None, state: State = None, output: Output = Form.TABLE)
     if output is Form.JSON:
         print_json(found)
         return
-    from trine.cli.tables import print_table
+    from trine.cli.tables import Fit, print_columns
 
     rows = [
-        (job_id, _times(job["start_s"]), _times(job["end_s"]), job["reason"]) for job_id, job in found["jobs"].items()
+        [job_id, _times(job["start_s"]), _times(job["end_s"]), job["reason"]] for job_id, job in found["jobs"].items()
     ]
-    print_table([("id", "start", "end", "reason"), *rows], numbers_from=4)
+    print_columns(["id", "start", "end", "reason"], rows, ("id",), Fit("reason", 24, {"reason": 12}, (), ("end",)))
     say(f"trine: {_made_of(found)}")
 
 
@@ -101,17 +101,18 @@ def whatif(
 
 
 def _print_comparison(found: dict[str, Any]) -> None:
-    from trine.cli.tables import print_table
+    from trine.cli.tables import Fit, print_columns
 
     def middle(job: dict[str, Any]) -> float:
         return job["change_s"]["median"] if job["change_s"] else 0.0
 
     jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
     rows = [
-        (job_id, _times(_end(job["before"])), _times(_end(job["after"])), shift(job["change_s"]))
+        [job_id, _times(_end(job["before"])), _times(_end(job["after"])), shift(job["change_s"])]
         for job_id, job in jobs
     ]
-    print_table([("id", "ends", "would end", "change, 80 %"), *rows], numbers_from=4)
+    header = ["id", "ends", "would end", "change, 80 %"]
+    print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end")))
     mean = shift(found["mean_change_s"])
     typer.echo(f"{found['gain']} jobs gain, {found['lose']} lose, {found['same']} stay; on average {mean}.")
 
