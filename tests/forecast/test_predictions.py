@@ -49,7 +49,8 @@ def test_a_world_goes_on_as_it_was_foretold(policy: str) -> None:
     assert waiting.sum() > 5 or policy in ("las", "tiresias")  # which let every newcomer run at once
     if waiting.any():
         assert np.median(np.abs(drawn.start_s[waiting] - starts[waiting])) <= 60.0
-    assert np.median(np.abs(drawn.end_s - [life.finish_s for life in lives])) <= 120.0
+    # Later rounds of a draw that may stop jobs are six times as long.
+    assert np.median(np.abs(drawn.end_s - [life.finish_s for life in lives])) <= 6 * 60.0
 
 
 def test_same_seed_same_forecast_and_the_present_is_left_alone() -> None:

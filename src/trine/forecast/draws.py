@@ -29,6 +29,12 @@ _ARRIVALS_PER_JOB = 3
 _LEAST_ARRIVALS = 300
 """Arrivals of a draw: beyond these none comes, and what is still there ends in a cluster that empties."""
 
+_FINE_ROUNDS = 12
+_COARSE = 6
+"""After so many rounds a draw decides only every sixth: who is stopped for whom in a week is not known to the minute,
+and GPUs that come free are given out at once all the same."""
+_HORIZON_S = 14 * 86_400.0
+"""Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
 
@@ -61,12 +67,18 @@ class Futures:
         self.started = np.array(table.epoch, dtype=np.int64)[self.job_indices] > 0
         self._step_work_s = table.ideal_s[:count] / table.steps[:count]
         self._lives = _lives(engine, set(self.job_indices.tolist()))
+        self._done = self._steps_done(engine)
         self._open = self._without_exact_length(engine)
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
         if self._until_started:
             # Rounds exist for stops. Without any, GPUs are given out when they come free, here as in a daemon.
             self._settings = replace(present.settings, event_driven=True, fill=False, round_s=_LOOK_AGAIN_S)
+
+    def _steps_done(self, engine: Engine) -> dict[str, float]:
+        """By job id, those that run as they are now."""
+        work_s, jobs = work_done_s(engine, self.present.now_s), engine.table.jobs
+        return {jobs[i].id: work_s[i] / float(self._step_work_s[i]) for i in self.job_indices.tolist()}
 
     def _without_exact_length(self, engine: Engine) -> list[tuple[KnownJob, Ints, Floats]]:
         """Jobs alike, their indices, and the work that each has done; also of jobs that are held, so that lengths
@@ -106,15 +118,37 @@ class Futures:
         )
         # An error means that nothing runs and nothing comes: those that are left never start as things are.
         with contextlib.suppress(EngineError):
-            world.go_on(self.present.now_s)
+            self._pass_time(world)
         return self._read(world, holders)
+
+    def _pass_time(self, world: World) -> None:
+        """Until all that is asked of this future has happened; with stops, the further away the less often decided."""
+        now_s, round_s = self.present.now_s, self._settings.round_s
+        if self._until_started:
+            world.go_on(now_s)
+        elif not world.go_on(now_s, now_s + _FINE_ROUNDS * round_s):
+            if self._settings.fill:
+                world.use_rounds_of(_COARSE * round_s)
+            world.advance(now_s + _HORIZON_S)
 
     def _read(self, world: World, holders: _Holders) -> Draw:
         lives = [world.recorder.lives[i] for i in self.job_indices.tolist()]
         starts = [life.start_s if life.start_s >= 0 else math.inf for life in lives]
-        ends = [life.finish_s if life.finish_s >= 0 else world.expected_end_s(life) for life in lives]
+        ends = [life.finish_s if life.finish_s >= 0 else self._beyond(world, life) for life in lives]
         blockers = [holders.blocker.get(i, NOBODY) for i in self.job_indices.tolist()]
         return Draw(np.array(starts), np.array(ends), np.array(blockers, dtype=np.int64))
+
+    def _beyond(self, world: World, life: Life) -> float:
+        """When a job ends that had not when the draw was over: at its speed, or at the mean one if it is stopped at
+        times."""
+        if self._until_started:
+            return world.expected_end_s(life)
+        before = self._done[life.job.id]
+        since_s = world.now - max(self.present.now_s, life.start_s)
+        made = world.steps_done(life) - before
+        if life.start_s < 0 or made <= 0 or since_s <= 0:
+            return math.inf
+        return world.now + (life.steps - before - made) * since_s / made
 
 
 def _tracked(engine: Engine) -> Ints:

@@ -115,13 +115,23 @@ class World:
         if not self.settings.event_driven and not self._slices:
             self.rounds = round(self.now / self.settings.round_s) + 1
 
-    def go_on(self, now: float) -> None:
-        """As ``run`` from the middle: the engine has jobs, and the recorder a life for each, running or not."""
+    def go_on(self, now: float, until_s: float = math.inf) -> bool:
+        """As ``advance`` from the middle: the engine has jobs, and the recorder a life for each, running or not."""
         self.now = now
         for job_index, life in enumerate(self.recorder.lives):
             if life.run is not None:
                 self._expect_end(job_index, life)
-        self.advance()
+        return self.advance(until_s)
+
+    def use_rounds_of(self, round_s: float) -> None:
+        """Decide a whole round so often from now on; in between, ``fill`` gives out what comes free."""
+        self.settings = replace(self.settings, round_s=round_s)
+
+    def steps_done(self, life: Life) -> float:
+        """Steps that the job has done by now, those of its present run included."""
+        run = life.run
+        worked_s = 0.0 if run is None else max(0.0, self.now - run.work_from_s)
+        return min(life.steps, life.done + (0.0 if run is None else worked_s * run.speed.steps_per_s))
 
     def advance(self, until_s: float = math.inf) -> bool:
         """Pass every moment up to and including ``until_s``; true if every tracked job is through."""
