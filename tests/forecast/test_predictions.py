@@ -45,12 +45,12 @@ def test_a_world_goes_on_as_it_was_foretold(policy: str) -> None:
     lives = [world.recorder.lives[i] for i in futures.job_indices.tolist()]
     waiting = ~futures.started
     starts = np.array([life.start_s for life in lives])
-    # Rounds that stop jobs may fall on other seconds; order and size of what is foretold must not.
+    # Where jobs are stopped, the later rounds of a draw are six times as long.
+    off_s = 60.0 if policy.startswith("fifo") else 6 * 60.0
     assert waiting.sum() > 5 or policy in ("las", "tiresias")  # which let every newcomer run at once
     if waiting.any():
-        assert np.median(np.abs(drawn.start_s[waiting] - starts[waiting])) <= 60.0
-    # Later rounds of a draw that may stop jobs are six times as long.
-    assert np.median(np.abs(drawn.end_s - [life.finish_s for life in lives])) <= 6 * 60.0
+        assert np.median(np.abs(drawn.start_s[waiting] - starts[waiting])) <= off_s
+    assert np.median(np.abs(drawn.end_s - [life.finish_s for life in lives])) <= off_s
 
 
 def test_same_seed_same_forecast_and_the_present_is_left_alone() -> None:

@@ -217,7 +217,7 @@ class _LifeMaker:
 
     def __init__(self, engine: Engine, job_index: int) -> None:
         table = engine.table
-        self._job = replace(table.jobs[job_index], tracked=True)
+        self._job, self._index = replace(table.jobs[job_index], tracked=True), job_index
         self._ideal_s = float(table.ideal_s[job_index])
         self._done = float(table.done[job_index])
         self._start_s = float(table.submit_s[job_index]) if table.epoch[job_index] else -1.0
@@ -228,15 +228,15 @@ class _LifeMaker:
             self._run = (from_s, engine.ownership.holding[job_index], speed, work_from_s)
 
     def __call__(self, steps: float) -> Life:
-        life = Life(self._job, self._ideal_s, steps, self._start_s, done=self._done)
+        life = Life(self._job, self._ideal_s, self._index, steps, start_s=self._start_s, done=self._done)
         if self._run is not None:
             from_s, gpus, speed, work_from_s = self._run
-            life.run = Run(from_s, gpus, speed, Why.PLACED, work_from_s, booked_steps=self._done)
+            life.run = Run(from_s, gpus, speed, Why.PLACED, work_from_s, from_s, self._done)
         return life
 
 
 def _lives(engine: Engine, tracked: set[int]) -> list[_LifeMaker | _Ended]:
-    ended = _Ended(Life(Job("", 0.0, 1, 1.0, tracked=False), 1.0, 1.0))
+    ended = _Ended(Life(Job("", 0.0, 1, 1.0, tracked=False), 1.0, -1, 1.0))
     return [_LifeMaker(engine, i) if i in tracked else ended for i in range(len(engine.table))]
 
 

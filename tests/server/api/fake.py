@@ -18,6 +18,8 @@ from trine.server.interface import (
     DaemonView,
     Explanation,
     GpuView,
+    HistoryQuery,
+    HistoryRow,
     JobState,
     JobView,
     NodeView,
@@ -168,6 +170,9 @@ class FakeService:
         job = {"before": None, "after": None, "change_s": times}
         counts = {"gain": len(self.views), "lose": 0, "same": 0, "mean_change_s": times}
         return {"made_at_s": 1_000.0, "draws": 100, **counts, "jobs": dict.fromkeys(self.views, job)}
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        return []
 
     def nodes(self) -> list[NodeView]:
         return [self.node]

@@ -90,6 +90,12 @@ def foretold(at_s: float | None, interval_s: Sequence[float] | None) -> str:
     return f"{clock_time(at_s)} -{duration(at_s - interval_s[0])} +{duration(interval_s[1] - at_s)}"
 
 
+def element_name(job: JobAnswer) -> str:
+    """``sweep[3]`` for an element of an array, whose elements all have the same name."""
+    index = job.get("array_index")
+    return job["name"] if index is None else f"{job['name']}[{index}]"
+
+
 def outcome(job: JobAnswer) -> str:
     """``done``, ``failed (exit 3)``, ``failed (signal 9)``, ``running``."""
     code = job["exit_code"]

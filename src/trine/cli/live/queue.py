@@ -109,14 +109,24 @@ def _look(client: Client, wanted: list[str], limit: int, user: str, name: str) -
 
 def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
     """One row per job; without a time, durations are left out."""
-    from trine.cli.live.job_text import NOTHING, duration, elapsed_s, foretold, outcome, place, progress, waited_s
+    from trine.cli.live.job_text import (
+        NOTHING,
+        duration,
+        elapsed_s,
+        element_name,
+        foretold,
+        outcome,
+        place,
+        progress,
+        waited_s,
+    )
     from trine.client.answers import has_ended
 
     return [
         [
             NOTHING if job["position"] is None else str(job["position"]),
             job["id"],
-            job["name"],
+            element_name(job),
             job["user"],
             outcome(job),
             str(job["gpus"]),
