@@ -194,11 +194,13 @@ async def _serve(
         (scheduler.journal, store),
     )
     pruning = asyncio.create_task(pruner.run())
+    predicting = asyncio.create_task(scheduler.forecasts.run())
     try:
         app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests)
         await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
     finally:
         pruning.cancel()
+        predicting.cancel()
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
         executor.close()

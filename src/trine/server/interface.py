@@ -5,9 +5,9 @@ The API serves these values as JSON; the scheduler (``server.scheduler``) implem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from trine.core.errors import TrineError
 from trine.executor.base import JobLog
@@ -132,6 +132,12 @@ class JobView:
     command: tuple[str, ...] | None = None
     """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
     workdir: str | None = None
+    expected_start_s: float | None = None
+    """Median of the last predictions, for a job that has not started; ``expected_end_s`` likewise where the job does
+    not say itself when it ends."""
+    start_interval_s: tuple[float, float] | None = None
+    """In four of five cases it starts between these."""
+    end_interval_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +316,12 @@ class Service(Protocol):
         """How many jobs ``jobs`` would give without a limit."""
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        """When the caller's jobs will start and end, as ``forecast.predictions`` has it, and the score."""
+
+    async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        """What changes would do to the caller's jobs; nothing is changed."""
 
     def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
         """Ended jobs that the caller may see, in order of submission, a page at a time."""

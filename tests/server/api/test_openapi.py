@@ -41,6 +41,8 @@ OPERATIONS = [
     "GET /v1/nodes",
     "POST /v1/nodes/{name}/drain",
     "POST /v1/nodes/{name}/undrain",
+    "GET /v1/predictions",
+    "POST /v1/whatif",
 ]
 
 BEYOND_A_SCHEMA: dict[str, list[Any]] = {"POST /v1/jobs": [positive_data_acceptance]}

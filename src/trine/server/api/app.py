@@ -21,6 +21,7 @@ from trine.server.api.jobs import JobRoutes
 from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
+from trine.server.api.predictions import PredictionRoutes
 from trine.server.api.watches import Watches
 from trine.server.dashboard.pages import page_routes
 from trine.server.interface import Refused, Service
@@ -57,6 +58,7 @@ def build_app(
     _add_submit(router, submission)
     for routes in (JobRoutes(service, watches), LogRoute(service, watches), NodeRoutes(service), PlainRoutes(service)):
         routes.add_to(router)
+    PredictionRoutes(service).add_to(router)
     app.include_router(router)
     app.router.routes.extend(page_routes())
     _add_error_shapes(app)
