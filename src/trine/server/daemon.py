@@ -28,16 +28,19 @@ from trine.core.errors import InputError, TrineError
 from trine.executor.base import Executor, Unreachable
 from trine.executor.faults import describe, is_host_fault
 from trine.server.api.app import build_app
+from trine.server.api.browser import Browsers
 from trine.server.api.limits import Limits, connections_within, raise_descriptor_limit
-from trine.server.api.serve import SOCKET, bind, bind_local, serve, usable_url
+from trine.server.api.serve import SOCKET, bind, bind_local, certificate_names, serve, usable_url
 from trine.server.auth import Auth, open_auth, user_name
 from trine.server.clock import JournalClock
 from trine.server.configuration import Options, Prepared, on_record, prepare
 from trine.server.controller import Controller
+from trine.server.history import HISTORY_FILE, History
 from trine.server.leases import Leases
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
+from trine.server.sessions import SESSIONS_FILE, Sessions
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
 
@@ -181,6 +184,7 @@ async def _serve(
         stop.set()
 
     scheduler.on_crash = crashed
+    scheduler.past = History(options.state / HISTORY_FILE)
     await scheduler.start()
     pruner = Pruner(
         executor.storage,
@@ -189,17 +193,25 @@ async def _serve(
         lambda: _busy_jobs(executor),
         scheduler.now,
     )
-    pruning = asyncio.create_task(pruner.run())
+    aside = [asyncio.create_task(pruner.run()), asyncio.create_task(scheduler.past.run(scheduler.sample))]
     try:
-        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests)
+        browsers = Browsers(Sessions(auth.holder, options.state / SESSIONS_FILE), _own_names(options))
+        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests, browsers)
         await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
     finally:
-        pruning.cancel()
+        for task in aside:
+            task.cancel()
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
         executor.close()
     if crashes:
         raise TrineError(f"the scheduler stopped on an error ({crashes[0]}); running jobs go on, `trine up` resumes")
+
+
+def _own_names(options: Options) -> set[str]:
+    """Host names by which browsers may ask for this daemon."""
+    named = certificate_names(options.tls[0]) if options.tls else []
+    return {options.host, socket.gethostname(), *named}
 
 
 def _busy_jobs(executor: Executor) -> set[str] | None:

@@ -21,12 +21,14 @@ from trine.executor.base import (
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access
+from trine.server.board import LiveBoard
 from trine.server.build import Model
 from trine.server.clock import JournalClock
 from trine.server.configuration import Setup
 from trine.server.containment import FAULTS
 from trine.server.controller import Controller
 from trine.server.execution import Execution, adoptable, unknown_attempts
+from trine.server.history import History
 from trine.server.interface import (
     Unavailable,
 )
@@ -63,7 +65,7 @@ class Scheduler(Execution):
         self.log = structlog.get_logger("scheduler")
         self.controller = self._loaded()
         self.journal = JournalWriter(store, self._durable)
-        self.observed = Metrics()
+        self.observed, self.live_board, self.past = Metrics(), LiveBoard(), History()
         self.started_s = clock()
         self.closing = False
         self._fill: asyncio.TimerHandle | None = None

@@ -18,22 +18,28 @@ from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, WaitingJobs
+from trine.server.board import Board, LiveBoard
 from trine.server.build import why_never
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
 from trine.server.controller import Controller
+from trine.server.history import History, Sample, sample
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
     DaemonView,
     Explanation,
+    HistoryView,
     JobView,
     NodeView,
     NotFound,
     OpenLog,
     OutcomeUnknown,
     ProgressView,
+    ReasonView,
     Refused,
+    ShareView,
+    SpeedView,
     Unavailable,
 )
 from trine.server.journal import JournalWriter
@@ -55,6 +61,8 @@ class LiveService(ABC):
     leases: Leases
     executor: Executor
     observed: Metrics
+    live_board: LiveBoard
+    past: History
     started_s: float
     closing: bool
     trouble: str
@@ -187,7 +195,7 @@ class LiveService(ABC):
     def _chosen(self, caller: Caller, states: frozenset[str], user: str, name: str) -> list[LiveJob]:
         state = self.controller.state
         among = state.live.values() if states <= LIVE_STATES else state.jobs.values()
-        chosen = [job for job in among if job.state in states and (caller.admin or job.user == caller.user)]
+        chosen = [job for job in among if job.state in states and caller.sees(job.user)]
         if user:
             chosen = [job for job in chosen if job.user == user]
         if name:
@@ -206,8 +214,33 @@ class LiveService(ABC):
         more += [state.fallback.reason] if state.fallback else []
         return replace(found, sentences=(*found.sentences, *more))
 
+    def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
+        jobs = (self.controller.state.jobs.get(job_id) for job_id in job_ids)
+        return {job.id: views.reason_view(self.controller, job) for job in jobs if job and caller.sees(job.user)}
+
+    def speed(self, job_id: str, caller: Caller) -> SpeedView:
+        job = self._job(job_id, caller)
+        return views.speed_view(self.controller, job, self.leases.checkpoint(job))
+
+    def shares(self, caller: Caller) -> list[ShareView]:
+        return self.past.shares(self.sample(), self.access, caller)
+
+    def history(self, caller: Caller) -> HistoryView:
+        jobs = (job for job in self.controller.state.jobs.values() if caller.sees(job.user))
+        return self.past.view(jobs, self.sample())
+
+    def sample(self) -> Sample:
+        """What the history keeps of now."""
+        return sample(self.controller.state, self.access, self.now())
+
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
+
+    def board(self) -> Board:
+        setup = self.setup
+        about = {"live": True, "policy": setup.policy, "placement": setup.placement, "round_s": setup.round_s}
+        about |= {"version": setup.version, "engine": setup.engine, "problems": self._problems()}
+        return self.live_board.look(self.controller, self.leases, self.now(), about)
 
     def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self._job(job_id, caller)
@@ -272,7 +305,7 @@ class LiveService(ABC):
 
     def _job(self, job_id: str, caller: Caller) -> LiveJob:
         job = self.controller.state.jobs.get(job_id)
-        if job is None or not (caller.admin or job.user == caller.user):
+        if job is None or not caller.sees(job.user):
             raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
         return job
 

@@ -24,7 +24,10 @@ HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 OPERATIONS = [
     "GET /healthz",
     "GET /metrics",
+    "GET /v1/board/events",
+    "GET /v1/board/reasons",
     "GET /v1/daemon",
+    "GET /v1/history",
     "GET /v1/jobs",
     "POST /v1/jobs",
     "GET /v1/jobs/count",
@@ -32,6 +35,7 @@ OPERATIONS = [
     "GET /v1/jobs/{job_id}/explain",
     "GET /v1/jobs/{job_id}/log",
     "GET /v1/jobs/{job_id}/log/offset",
+    "GET /v1/jobs/{job_id}/speed",
     "GET /v1/jobs/{job_id}/wait",
     "POST /v1/jobs/{job_id}/cancel",
     "POST /v1/jobs/{job_id}/hold",
@@ -39,6 +43,10 @@ OPERATIONS = [
     "GET /v1/nodes",
     "POST /v1/nodes/{name}/drain",
     "POST /v1/nodes/{name}/undrain",
+    "GET /v1/session",
+    "POST /v1/session/code",
+    "POST /v1/session/end",
+    "GET /v1/shares",
 ]
 
 BEYOND_A_SCHEMA: dict[str, list[Any]] = {"POST /v1/jobs": [positive_data_acceptance]}

@@ -12,7 +12,16 @@ from starlette.responses import Response
 
 from trine.core.errors import nearest
 from trine.server.api.errors import ApiError
-from trine.server.interface import Caller, DaemonView, Explanation, JobView, NodeView
+from trine.server.interface import (
+    Caller,
+    DaemonView,
+    Explanation,
+    HistoryView,
+    JobView,
+    NodeView,
+    ShareView,
+    SpeedView,
+)
 
 T = TypeVar("T")
 
@@ -32,6 +41,9 @@ explanation_answer = _answer(Explanation)
 node_answer = _answer(NodeView)
 nodes_answer = _answer(list[NodeView])
 daemon_answer = _answer(DaemonView)
+speed_answer = _answer(SpeedView)
+shares_answer = _answer(list[ShareView])
+history_answer = _answer(HistoryView)
 
 
 def caller_of(request: Request) -> Caller:
