@@ -237,7 +237,7 @@ def _run_as(job_user: str, runs_as_user: bool) -> Callable[[str], str | None]:
 def configure_logging(as_json: bool, quiet: bool = False) -> None:
     """Structured logs on stderr, one line per event, for people or as JSON."""
     level = logging.WARNING if quiet else logging.INFO
-    last: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
+    last: Any = structlog.processors.JSONRenderer() if as_json else _plain_renderer()
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -249,6 +249,11 @@ def configure_logging(as_json: bool, quiet: bool = False) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _plain_renderer() -> Any:
+    """Tracebacks without the values of variables: among those of a request are its token and its cookie."""
+    return structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
 
 
 def hide_secrets(_: Any, __: str, event: Any) -> Any:

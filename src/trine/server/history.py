@@ -129,9 +129,16 @@ class History:
                 pass
             await asyncio.sleep(EVERY_S)
 
-    def shares(self, now: Sample, access: Access, caller: Caller) -> list[ShareView]:
+    def shares(
+        self,
+        now: Sample,
+        access: Access,
+        caller: Caller,
+        span_s: float = _SHARE_SPAN_S,
+        gap_s: float = _GAP_S,
+    ) -> list[ShareView]:
         """Users and queues with what was promised and received over the last day. Users see themselves."""
-        recent = [*(each for each in self.samples if each.at_s > now.at_s - _SHARE_SPAN_S), now]
+        recent = [*(each for each in self.samples if now.at_s - span_s < each.at_s < now.at_s), now]
         queues = sorted({*access.queues, *(name for each in recent for name in each.queues)})
         users = sorted({name for each in recent for name in each.users if caller.sees(name)})
         found = []
@@ -139,11 +146,11 @@ class History:
             queue = access.queues.get(name)
             limits = (queue.max_gpus, queue.max_waiting) if queue else (None, None)
             weight = queue.weight if queue else 1.0
-            found.append(_share("queue", name, weight, [(s, s.queues.get(name)) for s in recent], limits))
+            found.append(_share("queue", name, weight, [(s, s.queues.get(name)) for s in recent], limits, gap_s))
         for name in users:
             of = access.limits(name)
             parts = [(s, s.users.get(name)) for s in recent]
-            found.append(_share("user", name, 1.0, parts, (of.max_gpus, of.max_waiting)))
+            found.append(_share("user", name, 1.0, parts, (of.max_gpus, of.max_waiting), gap_s))
         return found
 
     def view(self, jobs: Iterable[LiveJob], now: Sample) -> HistoryView:
@@ -168,12 +175,13 @@ def _share(
     weight: float,
     parts: Sequence[tuple[Sample, tuple[int, int, float] | None]],
     limits: tuple[int | None, int | None],
+    gap_s: float,
 ) -> ShareView:
     """A sample stands for the time up to the next one."""
     promised = received = capacity = 0.0
     for (one, of), (after, _) in pairwise(parts):
         seconds = after.at_s - one.at_s
-        if seconds <= _GAP_S:
+        if seconds <= gap_s:
             capacity += one.gpus * seconds
             received += (of[0] if of else 0) * seconds
             promised += (of[2] if of else 0.0) * seconds

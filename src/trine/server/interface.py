@@ -199,6 +199,8 @@ class DaemonView:
     """What runs the jobs."""
     engine_down: str = ""
     """Since when and why the engine cannot be asked, in a sentence; nothing is started or given up meanwhile."""
+    url: str = ""
+    """Where programs and browsers on this machine reach it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ class LiveService(ABC):
             self._problems(),
             self.setup.engine,
             self.engine_down,
+            self.leases.api_url,
         )
 
     def _problems(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def build_app(
     sessions.add_to(router)
     app.include_router(router)
     app.router.routes.extend([*page_routes(), *app_routes(), *sessions.page_routes()])
-    _add_error_shapes(app)
+    add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
     app.add_middleware(
         Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts, browsers=browsers
@@ -96,7 +96,8 @@ def _add_submit(router: APIRouter, submission: submit.Submit) -> None:
     )
 
 
-def _add_error_shapes(app: FastAPI) -> None:
+def add_error_shapes(app: FastAPI) -> None:
+    """Every error has the same shape, whoever finds it."""
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)

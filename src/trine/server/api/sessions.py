@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -31,6 +32,7 @@ class SessionView(BaseModel):
     user: str = Field(examples=["ada"])
     admin: bool
     ends_s: float | None = None
+    runs: list[str] = Field(default=[], description="Titles of the recorded runs that are shown; none: a daemon.")
 
 
 class LoginCode(BaseModel):
@@ -49,8 +51,8 @@ class SessionsEnded(BaseModel):
 class SessionRoutes:
     """Handlers below ``/v1/session`` for all callers, and ``/ui/login`` and ``/ui/logout`` for browsers."""
 
-    def __init__(self, browsers: Browsers) -> None:
-        self._browsers, self._sessions = browsers, browsers.sessions
+    def __init__(self, browsers: Browsers, runs: Sequence[str] = ()) -> None:
+        self._browsers, self._sessions, self._runs = browsers, browsers.sessions, list(runs)
 
     def add_to(self, router: APIRouter) -> None:
         common: dict[str, Any] = {"responses": documented(401, 403, 503), "tags": ["daemon"]}
@@ -68,9 +70,8 @@ class SessionRoutes:
     async def session(self, request: Request) -> SessionView:
         """Who the caller is."""
         caller = caller_of(request)
-        return SessionView(
-            user=caller.user, admin=caller.admin, ends_s=self._sessions.ends_s(session_cookie(request.scope))
-        )
+        ends_s = self._sessions.ends_s(session_cookie(request.scope))
+        return SessionView(user=caller.user, admin=caller.admin, ends_s=ends_s, runs=self._runs)
 
     async def code(self, request: Request) -> LoginCode:
         """A code that logs a browser in as the caller, once, within five minutes."""

@@ -7,11 +7,11 @@ import { number } from "./format.js";
 const LEFT = 46, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 /** Lines over time: `series` are {name, values}, all along `times`; `format` makes texts of values. */
-export function lineChart(title, times, series, { format = number, time = number, height = 170, from = 0 } = {}) {
+export function lineChart(title, times, series, { format = number, time = number, height = 170, from = 0, least = 1 } = {}) {
   const canvas = el("canvas", { class: "chart", role: "img", "aria-label": summary(title, series, format) });
   const told = el("span", { class: "muted" });
   const legend = el("div", { class: "legend" }, series.length > 1 ? series.map(({ name }, i) => el("span", {}, swatch(SET[i % SET.length]), name)) : null);
-  const draw = (at = null) => drawLines(canvas, times, series, { format, time, height, from, at });
+  const draw = (at = null) => drawLines(canvas, times, series, { format, time, height, from, least, at });
   canvas.addEventListener("pointermove", (event) => {
     const box = canvas.getBoundingClientRect();
     const at = nearest(times, (event.clientX - box.left - LEFT) / (box.width - LEFT - 6));
@@ -57,10 +57,10 @@ export function prepare(canvas, height) {
   return [context, width];
 }
 
-function drawLines(canvas, times, series, { format, time, height, from, at }) {
+function drawLines(canvas, times, series, { format, time, height, from, least, at }) {
   const [c, width] = prepare(canvas, height);
   const finite = series.flatMap(({ values }) => values).filter(Number.isFinite);
-  const top = niceTop(Math.max(...finite, from + 1e-9), from), begin = times[0] ?? 0, end = times.at(-1) ?? 1;
+  const top = niceTop(Math.max(...finite, from + least), from), begin = times[0] ?? 0, end = times.at(-1) ?? 1;
   const x = (t) => LEFT + ((t - begin) / Math.max(1e-9, end - begin)) * (width - LEFT - 6);
   const y = (value) => TOP + (1 - (value - from) / (top - from)) * (height - TOP - BOTTOM);
   c.strokeStyle = themeColour("line");
@@ -73,13 +73,15 @@ function drawLines(canvas, times, series, { format, time, height, from, at }) {
   c.textAlign = "left"; c.fillText(time(begin), LEFT, height - 5);
   c.textAlign = "right"; c.fillText(time(end), width - 6, height - 5);
   series.forEach(({ values }, i) => {
-    c.strokeStyle = SET[i % SET.length]; c.lineWidth = 1.75; c.setLineDash(DASHES[Math.floor(i / 2) % DASHES.length]);
+    c.strokeStyle = SET[i % SET.length]; c.lineWidth = 1.75; c.setLineDash(DASHES[i % DASHES.length]);
+    c.fillStyle = c.strokeStyle;
     c.beginPath();
     let on = false;
     values.forEach((value, k) => {
       if (!Number.isFinite(value)) { on = false; return; }
       if (on) c.lineTo(x(times[k]), y(value)); else c.moveTo(x(times[k]), y(value));
       on = true;
+      if (values.length < 40) c.fillRect(x(times[k]) - 2, y(value) - 2, 4, 4);
     });
     c.stroke();
   });

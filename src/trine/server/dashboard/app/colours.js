@@ -17,6 +17,9 @@ export function nameColour(name) {
   return SET[(hash >>> 8) % SET.length];
 }
 
+/** Ids are numbers in order of arrival: jobs that came after each other, and often stand side by side, differ. */
+export const jobColour = (id) => (/^\d+$/.test(id) ? SET[Number(id) % SET.length] : nameColour(id));
+
 /** 0 is dark blue, 1 is yellow. */
 export function scaleColour(part) {
   const at = Math.min(1, Math.max(0, part)) * (CIVIDIS.length - 1);

@@ -1,6 +1,6 @@
 // The cluster at a glance: every GPU, coloured by what one wants to know.
 
-import { nameColour, scaleColour, stateColour } from "../colours.js";
+import { jobColour, nameColour, scaleColour, stateColour } from "../colours.js";
 import { choice, el, fill, setText } from "../elements.js";
 import { count, percent, visible } from "../format.js";
 import { ClusterMap } from "../map.js";
@@ -57,9 +57,10 @@ export class ClusterPage {
 
   /** The largest slowdown of each GPU over all classes. */
   worstSlowdowns() {
-    const tables = Object.values(this.board.slowdowns);
-    if (tables === this.tables || !tables.length) return this.worst && tables.length ? this.worst : null;
-    return tables[0].map((_, gpu) => Math.max(...tables.map((values) => values[gpu])));
+    if (this.board.slowdowns === this.slowdowns) return this.worst;
+    this.slowdowns = this.board.slowdowns;
+    const tables = Object.values(this.slowdowns);
+    return !tables.length ? null : tables[0].map((_, gpu) => Math.max(...tables.map((values) => values[gpu])));
   }
 
   paint(gpu) {
@@ -72,7 +73,7 @@ export class ClusterPage {
     const mark = jobs.length > 1 ? "two" : job && CHANGING.has(job.state) ? "half" : gpu in board.out ? "cross" : "";
     if (this.by === "state") return { fill: stateColour(job?.state ?? "running"), mark };
     if (this.by === "user") return { fill: job ? nameColour(job.user) : "#9aa4af", mark };
-    return { fill: job ? nameColour(`job ${job.id}`) : "#9aa4af", mark };
+    return { fill: job ? jobColour(job.id) : "#9aa4af", mark };
   }
 
   typeOf(gpu) {
@@ -93,7 +94,7 @@ export class ClusterPage {
       const users = [...new Set([...this.board.jobs.values()].filter((job) => job.run_from_s !== null).map((job) => job.user))];
       return users.slice(0, 12).map((user) => [nameColour(user), visible(user)]).concat(common);
     }
-    return [[nameColour("job 1"), "a colour per job"], ...common];
+    return [[jobColour("1"), "a colour per job"], ...common];
   }
 
   describe(gpu) {

@@ -56,7 +56,7 @@ export class QueuePage {
       text("user", "user", "minmax(60px, .8fr)"),
       text("queue", "queue", "minmax(60px, .7fr)"),
       { key: "progress", title: "done", width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
-      { key: "time", title: "ran / waited", width: "96px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
+      { key: "time", title: "ran / waited", width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
       { key: "start", title: "expected", width: "minmax(96px, 1fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
       { key: "why", title: "why", width: "minmax(120px, 4fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
     ];
@@ -92,7 +92,7 @@ export class QueuePage {
     this.askedMs = performance.now();
     try {
       const query = ids.map((id) => `job=${encodeURIComponent(id)}`).join("&");
-      const { reasons } = await this.board.ask(`board/reasons?${query}`);
+      const { reasons } = await this.board.ask(`board/reasons?${query}${this.board.live ? "" : `&at=${stamp}`}`);
       this.reasonsOf = stamp;
       for (const id of ids) this.reasons.set(id, reasons[id]?.sentence ?? "");
       if (!this.closed) this.table.show();
