@@ -82,7 +82,7 @@ class RecordedRun:
 
     @property
     def last_s(self) -> float:
-        return float(self.end_s.max(initial=self.begin_s))
+        return max(float(self.end_s.max(initial=self.begin_s)), float(self.finish_s.max(initial=self.begin_s)))
 
     def running_at(self, at_s: float) -> list[int]:
         """The stretches that last at this time."""

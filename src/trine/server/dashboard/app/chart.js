@@ -4,7 +4,7 @@ import { SET, themeColour } from "./colours.js";
 import { el } from "./elements.js";
 import { number } from "./format.js";
 
-const LEFT = 46, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
+const LEFT = 66, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 /** Lines over time: `series` are {name, values}, all along `times`; `format` makes texts of values. */
 export function lineChart(title, times, series, { format = number, time = number, height = 170, from = 0, least = 1 } = {}) {
