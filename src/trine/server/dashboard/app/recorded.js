@@ -43,6 +43,7 @@ export class RecordedRuns {
 
   /** Only the newest time is asked for: while one answer is awaited, the moves between are left out. */
   async moved() {
+    if (this.begin_s === undefined) return; // the first answer begins it
     setText(this.label, `${duration(this.at_s - this.begin_s)} of ${duration(this.end_s - this.begin_s)}`);
     this.wanted = this.at_s;
     if (this.asking) return;

@@ -41,6 +41,12 @@ export class LongTable {
       cell.setAttribute("aria-sort", own ? (this.sortDown ? "descending" : "ascending") : "none");
     }
     this.set(this.given);
+    this.toTop();
+  }
+
+  toTop() {
+    this.body.scrollTop = 0;
+    this.show();
   }
 
   set(rows) {

@@ -25,7 +25,7 @@ export class QueuePage {
     this.askedMs = 0;
     this.summary = el("span", { class: "muted", role: "status" });
     this.filter = el("input", { type: "search", placeholder: "filter: text, user:ada, state:waiting, gpus:8", "aria-label": "Filter",
-      oninput: () => this.update() });
+      oninput: () => this.chooseAnew() });
     this.table = new LongTable(this.columns(), {
       label: "Jobs", rowId: (job) => job.id, open: (job) => { location.hash = `#/job/${job.id}`; },
       visibleChanged: (jobs) => this.askReasons(jobs), marker: (job) => stateColour(job.state),
@@ -33,7 +33,7 @@ export class QueuePage {
     this.table.element.style.setProperty("--narrow", "minmax(48px, .7fr) minmax(80px, 1.4fr) minmax(70px, 1fr) 48px");
     const groups = Object.entries(GROUPS).map(([key, [text]]) => [key, text]);
     fill(root, el("h1", {}, "Queue"), el("div", { class: "controls" }, this.filter,
-      choice("Show", groups, this.group, (value) => { this.group = value; this.update(); }), this.summary), this.table.element);
+      choice("Show", groups, this.group, (value) => { this.group = value; this.chooseAnew(); }), this.summary), this.table.element);
     for (const row of [this.table.head]) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
     if (board.live) this.askPredictions();
   }
@@ -42,6 +42,12 @@ export class QueuePage {
     this.table.close();
     clearTimeout(this.timer);
     this.closed = true;
+  }
+
+  /** Other rows are wanted: they begin at the top. */
+  chooseAnew() {
+    this.update();
+    this.table.toTop();
   }
 
   columns() {
