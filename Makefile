@@ -65,9 +65,10 @@ notebooks: $(VENV)/.ready
 	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
 
 # The pictures of the documentation; those of pages in a headless Chromium.
-pictures: $(VENV)/.ready
+pictures: $(VENV)/.ready-dev
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/page_pictures.py
+	$(BIN)/python -m docs.dashboard_pictures
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

@@ -111,6 +111,7 @@ async def _report(world: FakeWorld) -> None:
     from trine.executor.base import AttemptProgress
 
     while True:
+        await asyncio.sleep(1 / REPORTS_PER_S)
         for attempt in list(world.attempts.values()):
             await asyncio.sleep(1 / REPORTS_PER_S)
             attempt.step += 50
