@@ -53,7 +53,7 @@ def test_nodes_racks_and_types_come_back(result: RunResult, folder: Path) -> Non
 
 def test_history_and_shares_agree_with_the_summary(result: RunResult, folder: Path) -> None:
     board = RecordedBoard(read_run(folder))
-    held = board.history().columns["GPUs held"]
+    held = board.usage().columns["GPUs held"]
     mean = sum(held) / len(held) / result.cluster.gpu_count
     assert mean == pytest.approx(result.summary.utilization, abs=0.05)
     shares = board.shares(board.run.last_s)

@@ -1,76 +1,66 @@
-"""Shares and history: what is promised, what is received, who sees it, and that it outlives the daemon."""
+"""The history of ended jobs: what they used, page by page, to those who may see it."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from trine.server.access import Access, Queue
-from trine.server.history import HISTORY_FILE, History, Sample, fair_shares
-from trine.server.interface import Caller
-
-ADMIN = Caller("root", admin=True)
-
-
-@pytest.mark.parametrize(
-    ("asked", "weights", "expected"),
-    [
-        ({"a": 10.0, "b": 10.0}, {}, {"a": 4.0, "b": 4.0}),
-        ({"a": 1.0, "b": 10.0}, {}, {"a": 1.0, "b": 7.0}),
-        ({"a": 10.0, "b": 10.0}, {"a": 3.0}, {"a": 6.0, "b": 2.0}),
-        ({"a": 2.0, "b": 1.0}, {}, {"a": 2.0, "b": 1.0}),
-        ({}, {}, {}),
-        ({"a": 5.0}, {"a": 0.0}, {"a": 0.0}),
-    ],
-)
-def test_fair_shares_are_weighted_max_min(
-    asked: dict[str, float], weights: dict[str, float], expected: dict[str, float]
-) -> None:
-    assert fair_shares(asked, weights, 8) == pytest.approx(expected)
+from tests.server.site import OWNER, Site, spec
+from trine.server import scheduler
+from trine.server.interface import Caller, HistoryQuery
+from trine.server.scheduler import Scheduler
 
 
-def hour_of(held: int, asked: int, fair: float) -> list[Sample]:
-    part = {"ada": (held, asked, fair)}
-    return [Sample(60.0 * minute, 8, held, 0, asked - held, part, {"default": part["ada"]}) for minute in range(61)]
+@pytest.fixture(autouse=True)
+def decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_FILL_AFTER_S", 0.0)
 
 
-def test_a_deficit_is_what_is_missing_of_the_promise(tmp_path: Path) -> None:
-    past = History()
-    *before, now = hour_of(held=2, asked=8, fair=4.0)
-    for each in before:
-        past.add(each)
-    access = Access(queues={"default": Queue("default", weight=2.0, max_gpus=6)})
-    queue, user = past.shares(now, access, ADMIN)
-    assert (queue.kind, queue.weight, queue.max_gpus) == ("queue", 2.0, 6)
-    assert user.promised == pytest.approx(0.5) and user.received == pytest.approx(0.25)
-    assert user.deficit_gpu_h == pytest.approx(2.0) and user.waiting_gpus == 6
+async def _with_past(site: Site) -> Scheduler:
+    """Jobs 1 (done, two GPUs for 100 s), 2 (failed), 3 (cancelled before it started), 4 (runs)."""
+    daemon = await site.up()
+    await daemon.submit([spec(2), spec(1, user="ada"), spec(4), spec(1)], OWNER)
+    await site.quiet()
+    await daemon.cancel("3", OWNER)
+    site.now += 100.0
+    site.world.end("1")
+    site.world.end("2", "failed", 3)
+    await site.quiet()
+    return daemon
 
 
-def test_users_see_themselves_only() -> None:
-    now = Sample(0.0, 8, 2, 0, 0, {"ada": (1, 1, 1.0), "ben": (1, 1, 1.0)})
-    names = [share.name for share in History().shares(now, Access(), Caller("ben")) if share.kind == "user"]
-    assert names == ["ben"]
+def test_ended_jobs_are_listed_with_the_time_they_held_gpus(tmp_path: Path) -> None:
+    async def script() -> None:
+        site = Site(tmp_path)
+        daemon = await _with_past(site)
+        rows = {row.id: row for row in daemon.history(HistoryQuery(), OWNER)}
+        assert list(rows) == ["1", "2", "3"], "4 has not ended"
+        assert rows["1"].held_s == pytest.approx(100, abs=1)
+        assert rows["1"].gpu_h == pytest.approx(200 / 3600, rel=0.02)
+        assert (rows["2"].state, rows["2"].exit_code, rows["2"].attempts) == ("failed", 3, 1)
+        assert (rows["3"].started_s, rows["3"].held_s, rows["3"].attempts) == (None, 0.0, 0)
+        await site.crash()
+
+    asyncio.run(script())
 
 
-def test_time_without_a_daemon_is_promised_to_nobody() -> None:
-    past = History()
-    one, *_, last = hour_of(held=0, asked=8, fair=8.0)
-    past.add(one)
-    (_, user) = past.shares(last, Access(), ADMIN)
-    assert user.promised == 0.0
+def test_pages_users_states_and_times_choose_among_them(tmp_path: Path) -> None:
+    async def script() -> None:
+        site = Site(tmp_path)
+        daemon = await _with_past(site)
 
+        def ids(caller: Caller = OWNER, **query: object) -> list[str]:
+            return [row.id for row in daemon.history(HistoryQuery(**query), caller)]  # type: ignore[arg-type]
 
-def test_samples_outlive_the_daemon_and_a_damaged_line(tmp_path: Path) -> None:
-    file = tmp_path / HISTORY_FILE
-    past = History(file)
-    past.rewrite()
-    for each in hour_of(1, 2, 2.0):
-        past.add(each)
-    assert file.stat().st_mode & 0o077 == 0
-    with file.open("a") as stream:
-        stream.write('{"at_s": 1')
-    again = History(file)
-    assert len(again.samples) == 61
-    view = again.view([], again.samples[-1])
-    assert view.columns["GPUs held"] == [1.0] * 62 and view.hours == []
+        assert ids(limit=2) == ["1", "2"]
+        assert ids(limit=2, after="2") == ["3"]
+        assert ids(state="failed") == ["2"]
+        assert ids(Caller("ada")) == ["2"]
+        assert ids(Caller("ada"), user="owner") == [], "not hers to see"
+        middle_s = site.now - 50
+        assert (ids(until_s=middle_s), ids(since_s=middle_s)) == (["3"], ["1", "2"])
+        await site.crash()
+
+    asyncio.run(script())

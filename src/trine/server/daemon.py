@@ -35,7 +35,6 @@ from trine.server.auth import Auth, open_auth, user_name
 from trine.server.clock import JournalClock
 from trine.server.configuration import Options, Prepared, on_record, prepare
 from trine.server.controller import Controller
-from trine.server.history import HISTORY_FILE, History
 from trine.server.leases import Leases
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
@@ -43,6 +42,8 @@ from trine.server.scheduler import Scheduler
 from trine.server.sessions import SESSIONS_FILE, Sessions
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
+from trine.server.usage import USAGE_FILE, UsageHistory
+from trine.server.webhook import Webhook
 
 _SECRET = ("token", "authorization", "secret", "password")
 _LEASE_ROUNDS = 10
@@ -125,7 +126,7 @@ def open_store(options: Options) -> Store:
 
 def dry_run(options: Options) -> list[str]:
     """What would happen at the start, in sentences. Nothing is started, nothing is written."""
-    _, nodes, setup, model, _, warnings = prepare(options)
+    _, nodes, setup, model, _, warnings, _ = prepare(options)
     state = on_record(options)
     controller = Controller(state, model)
     now = max(time.time(), state.last_s)
@@ -159,10 +160,12 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     limits = Limits(connections=connections_within(raise_descriptor_limit()))
-    engine, nodes, setup, model, access, _ = prepared
+    engine, nodes, setup, model, access, _, notified = prepared
     executor = engine.open(options.state, nodes)
     leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))
     scheduler = Scheduler(setup, model, store, executor, leases, access, JournalClock())
+    webhook = None if notified is None else Webhook(notified, scheduler.observed.notified)
+    scheduler.use_webhook(webhook)
     gc.freeze()  # a past of many jobs is no garbage: looking through it would hold up requests
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -184,7 +187,7 @@ async def _serve(
         stop.set()
 
     scheduler.on_crash = crashed
-    scheduler.past = History(options.state / HISTORY_FILE)
+    scheduler.past = UsageHistory(options.state / USAGE_FILE)
     await scheduler.start()
     pruner = Pruner(
         executor.storage,
@@ -204,6 +207,8 @@ async def _serve(
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
         executor.close()
+        if webhook is not None:
+            webhook.close()
     if crashes:
         raise TrineError(f"the scheduler stopped on an error ({crashes[0]}); running jobs go on, `trine up` resumes")
 

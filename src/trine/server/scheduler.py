@@ -28,14 +28,16 @@ from trine.server.configuration import Setup
 from trine.server.containment import FAULTS
 from trine.server.controller import Controller
 from trine.server.execution import Execution, adoptable, unknown_attempts
-from trine.server.history import History
 from trine.server.interface import (
     Unavailable,
 )
 from trine.server.journal import PAUSE_S, JournalWriter, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
+from trine.server.notices import Notices
 from trine.server.store import Store, StoreError
+from trine.server.usage import UsageHistory
+from trine.server.webhook import Webhook
 
 _LOOK_AGAIN_S = 1.0
 """How often a host that cannot start jobs, or a policy that is always due, is looked at again."""
@@ -65,7 +67,7 @@ class Scheduler(Execution):
         self.log = structlog.get_logger("scheduler")
         self.controller = self._loaded()
         self.journal = JournalWriter(store, self._durable)
-        self.observed, self.live_board, self.past = Metrics(), LiveBoard(), History()
+        self.observed, self.live_board, self.past = Metrics(), LiveBoard(), UsageHistory()
         self.started_s = clock()
         self.closing = False
         self._fill: asyncio.TimerHandle | None = None
@@ -82,10 +84,17 @@ class Scheduler(Execution):
         self._snapshots: asyncio.Task[None] | None = None
         """The snapshot that is being taken, or the last one."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._notices: Notices | None = None
         self._gone_back: StoreError | None = None
         """The failure of the journal after which the state was read from disk again."""
         self.on_crash: Callable[[BaseException], None] = _raise
         """Called with an error that must not happen; whatever was decided since is forgotten with the process."""
+
+    def use_webhook(self, webhook: Webhook | None) -> None:
+        """Changes of jobs are told to ``webhook`` from now on."""
+        self.webhook = webhook
+        state = self.controller.state
+        self._notices = None if webhook is None else Notices(webhook, webhook.settings.states, state)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -197,6 +206,10 @@ class Scheduler(Execution):
                 self._say("start", start.job, start.sentence, **({"with": start.co_runner} if start.co_runner else {}))
                 self._guarded(partial(self._launch, start.job, start.epoch))
         self._since_snapshot += len(records)
+        if self._notices is not None:
+            self._notices.touch(records)
+            if self.journal.idle:  # else the state is ahead of the disk: it is told of with the next batch
+                self._guarded(partial(self._notices.tell, self.controller.state))
         self._notify()
 
     def _notify(self) -> None:
@@ -238,7 +251,7 @@ class Scheduler(Execution):
             return
         if self.setup.event_driven:
             self._round()
-        elif engine.free.total and any(job.state == "waiting" for job in state.live.values()):
+        elif engine.free.total and any(job.state == "waiting" and not job.blocked for job in state.live.values()):
             # On record even without orders: GPUs may have been promised to a start that still waits for them.
             self._note_rounds(self.controller.decide(self.now(), fill=True))
         self._wake_in_time()

@@ -8,7 +8,7 @@ import hashlib
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -24,13 +24,14 @@ from trine.server.build import performance_with, why_too_small, why_unsound
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
 from trine.server.controller import Controller
-from trine.server.history import History, Sample, sample
+from trine.server.history import history_page
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
     DaemonView,
     Explanation,
-    HistoryView,
+    HistoryQuery,
+    HistoryRow,
     JobView,
     NodeView,
     NotFound,
@@ -42,11 +43,15 @@ from trine.server.interface import (
     ShareView,
     SpeedView,
     Unavailable,
+    UsageView,
 )
 from trine.server.journal import JournalWriter
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
+from trine.server.submission import check_predecessors, entries_of
+from trine.server.usage import Sample, UsageHistory, sample
+from trine.server.webhook import Webhook
 
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
@@ -63,7 +68,7 @@ class LiveService(ABC):
     executor: Executor
     observed: Metrics
     live_board: LiveBoard
-    past: History
+    past: UsageHistory
     started_s: float
     closing: bool
     trouble: str
@@ -71,6 +76,7 @@ class LiveService(ABC):
     unusable_nodes: str
     departed: tuple[Node, ...]
     """Nodes that the engine had since the daemon started, and has not now."""
+    webhook: Webhook | None = None
     _change: asyncio.Event
 
     @property
@@ -104,14 +110,19 @@ class LiveService(ABC):
             ids = list(state.requests[key])
             await self.journal.add([])  # the first request may still be on its way to the disk
             return ids
-        admitted = self.access.admit(specs, caller, self._waiting_jobs())
+        entries = entries_of(specs, state.next_id)
+        admitted = self.access.admit([entry.spec for entry in entries], caller, self._waiting_jobs())
+        if any(spec.after for spec in admitted):
+            check_predecessors(entries, state.next_id, self._visible(caller))
         for spec in admitted:
             self._check_can_run(spec)
         now = self.now()
         queues = self.access.queues
         accepted = [
-            self.controller.submit(now, queues[spec.queue].weight, spec, key, "" if number else digest)
-            for number, spec in enumerate(admitted)
+            self.controller.submit(
+                now, queues[spec.queue].weight, spec, key, "" if number else digest, entry.array_id, entry.array_index
+            )
+            for number, (spec, entry) in enumerate(zip(admitted, entries, strict=True))
         ]
         await self.write(accepted)
         return [record.job for record in accepted]
@@ -229,13 +240,19 @@ class LiveService(ABC):
     def shares(self, caller: Caller) -> list[ShareView]:
         return self.past.shares(self.sample(), self.access, caller)
 
-    def history(self, caller: Caller) -> HistoryView:
+    def usage(self, caller: Caller) -> UsageView:
         jobs = (job for job in self.controller.state.jobs.values() if caller.sees(job.user))
         return self.past.view(jobs, self.sample())
 
     def sample(self) -> Sample:
         """What the history keeps of now."""
         return sample(self.controller.state, self.access, self.now())
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        if not caller.admin and query.user not in ("", caller.user):
+            return []
+        seen = query if caller.admin else replace(query, user=caller.user)
+        return history_page(self.controller.state.jobs, seen)
 
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
@@ -262,6 +279,7 @@ class LiveService(ABC):
             "trine_host_trouble": float(bool(self.trouble)),
             "trine_engine_up": float(not self.engine_down),
             "trine_clock_skew_seconds": self.skew_s,
+            "trine_webhook_queue": float(0 if self.webhook is None else len(self.webhook)),
         }
         return self.observed.exposition(self.controller, self.journal, self.now(), host)
 
@@ -312,6 +330,10 @@ class LiveService(ABC):
         if job is None or not caller.sees(job.user):
             raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
         return job
+
+    def _visible(self, caller: Caller) -> Mapping[str, LiveJob]:
+        jobs = self.controller.state.jobs
+        return jobs if caller.admin else {job_id: job for job_id, job in jobs.items() if job.user == caller.user}
 
     def _take_requests(self) -> None:
         if self.closing:

@@ -4,6 +4,7 @@ time. Shows what rounds cost (or gain: they hand out what the shares leave idle)
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterator
 
@@ -17,6 +18,7 @@ from trine.engine.engine import Engine
 from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.mechanism import ShareRounds
 from trine.policy.view import Floats, View
+from trine.sim.eligibility import Eligibility
 from trine.sim.recorder import Life, Recorder
 
 DONE = 1e-9
@@ -57,6 +59,7 @@ class _Fluid:
         self.engine, self.policy, self.recorder = engine, policy, recorder
         self.table = JobTable()
         self.active: list[int] = []
+        self.eligibility = Eligibility()
         self.now = 0.0
         self.solved = 0
         cluster = engine.cluster
@@ -66,7 +69,8 @@ class _Fluid:
         perf = self.engine.perf
         job_index = self.table.add(job, perf.ideal_s(job), perf.types_for(job), perf.step_s_by_type(job))
         self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index])))
-        self.active.append(job_index)
+        if not self.eligibility.submitted(job_index, job):
+            self.active.append(job_index)
 
     def share(self) -> None:
         """Compute the shares for the jobs present."""
@@ -125,4 +129,7 @@ class _Fluid:
         life = self.recorder.lives[job_index]
         life.finish_s, life.done = self.now, life.job.steps
         self.active.remove(job_index)
+        for eligible in self.eligibility.ended(life.job):
+            self.recorder.lives[eligible].eligible_s = self.now
+            bisect.insort(self.active, eligible)
         return life.job.tracked

@@ -40,6 +40,7 @@ def job_record(life: Life, fair_s: float) -> JobRecord:
         life.comm_gpu_s,
         jct_s / fair_s,
         _job_time(life, jct_s),
+        0.0 if life.eligible_s is None else life.eligible_s - job.submit_s,
     )
 
 
@@ -128,10 +129,19 @@ def summarise(
         bounded_slowdown_p99=float(np.quantile(bounded, 0.99)),
         bounded_slowdown_max=float(bounded.max()),
         jain_index=jain_index(rho),
+        dependents=sum(life.eligible_s is not None for life in tracked),
+        eligible_wait_mean_s=_eligible_wait_mean_s(records),
         gpu_h_by_type=held_h,
         utilization_by_type={t: held_h[t] / h if h > 0 else 0.0 for t, h in there_h.items()},
         energy_kwh=energy_kwh(held_h, watts or {}),
     )
+
+
+def _eligible_wait_mean_s(records: Sequence[JobRecord]) -> float:
+    """0 where no job had to wait for others to end."""
+    if not any(r.blocked_s for r in records):
+        return 0.0
+    return float(np.mean([r.wait_s - r.blocked_s for r in records]))
 
 
 def jain_index(values: npt.NDArray[np.float64]) -> float:

@@ -55,6 +55,8 @@ class Life:
     ideal_s: float
     start_s: float = -1.0
     finish_s: float = -1.0
+    eligible_s: float | None = None
+    """When the last job that it had to wait for ended; ``None``: it waited for none."""
     done: float = 0.0
     held_s: float = 0.0
     """Seconds with GPUs, up to the moment the work was done. The engine's ``attained_s``, by which policies decide, is

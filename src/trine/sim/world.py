@@ -20,8 +20,10 @@ from trine.engine.engine import Engine
 from trine.engine.engine_state import EngineError
 from trine.engine.events import (
     Decision,
+    Eligible,
     Fill,
     Finished,
+    Held,
     Measured,
     Progressed,
     Start,
@@ -35,6 +37,7 @@ from trine.engine.events import (
 from trine.engine.invariants import check
 from trine.parity.gavel_clock import RunningJob, SliceClock
 from trine.perf.model import Speed
+from trine.sim.eligibility import Eligibility
 from trine.sim.recorder import Life, LinkLoads, Recorder, Run
 from trine.sim.true_speeds import TrueSpeeds
 
@@ -73,6 +76,7 @@ class World:
         self._tracked_left = tracked
         self._ends: list[tuple[float, int, int]] = []
         """Heap of (end of work, job number, leg); entries of earlier legs are stale."""
+        self._eligibility = Eligibility()
         self._report = progress
         self._log = log
         self._fruitless = 0
@@ -219,7 +223,10 @@ class World:
             return
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
-            ideal_s = float(self.engine.table.ideal_s[len(self.recorder.lives)])
+            job_index = len(self.recorder.lives)
+            if self._eligibility.submitted(job_index, job):
+                self.engine.handle(Held(self.now, job_index))
+            ideal_s = float(self.engine.table.ideal_s[job_index])
             self.recorder.lives.append(Life(job, ideal_s if self._truth is None else self._truth.perf.ideal_s(job)))
             job = next(self._arrivals, None)
         self._next_job = job
@@ -251,7 +258,14 @@ class World:
         life.finish_s, life.dropped = end_s, True
         self.recorder.end_run(life, end_s, Why.CANCELLED)
         self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
+        self._tell_dependents(life)
         self._tracked_left -= life.job.tracked
+
+    def _tell_dependents(self, life: Life) -> None:
+        """Jobs that waited for this one last stand in line from now on."""
+        for job_index in self._eligibility.ended(life.job):
+            self.recorder.lives[job_index].eligible_s = life.finish_s
+            self.engine.handle(Eligible(self.now, job_index))
 
     def _finish_jobs(self) -> None:
         ends, lives, until_s = self._ends, self.recorder.lives, self.now + self._slack_s
@@ -268,6 +282,7 @@ class World:
         if self._truth is not None:
             self._truth.end(job_index)
         self._carry_out(self.engine.handle(Finished(self.now, job_index)))
+        self._tell_dependents(life)
         if life.job.tracked:
             self._tracked_left -= 1
             if self._report:

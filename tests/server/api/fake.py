@@ -18,7 +18,8 @@ from trine.server.interface import (
     DaemonView,
     Explanation,
     GpuView,
-    HistoryView,
+    HistoryQuery,
+    HistoryRow,
     JobState,
     JobView,
     NodeView,
@@ -31,6 +32,7 @@ from trine.server.interface import (
     SpeedView,
     StoryLine,
     Unavailable,
+    UsageView,
 )
 from trine.server.sessions import digest
 
@@ -174,8 +176,11 @@ class FakeService:
         users = sorted({job.user for job in self.views.values() if caller.sees(job.user)})
         return [ShareView("user", user, 1.0, 0, 1, 1.0, 0.5, 0.25, 3.0) for user in users]
 
-    def history(self, caller: Caller) -> HistoryView:
-        return HistoryView([1_000.0], {"GPUs held": [1.0]}, [])
+    def usage(self, caller: Caller) -> UsageView:
+        return UsageView([1_000.0], {"GPUs held": [1.0]}, [])
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        return []
 
     def nodes(self) -> list[NodeView]:
         return [self.node]

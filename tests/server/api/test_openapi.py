@@ -31,6 +31,7 @@ OPERATIONS = [
     "GET /v1/jobs",
     "POST /v1/jobs",
     "GET /v1/jobs/count",
+    "GET /v1/history",
     "GET /v1/jobs/{job_id}",
     "GET /v1/jobs/{job_id}/explain",
     "GET /v1/jobs/{job_id}/log",
@@ -47,6 +48,7 @@ OPERATIONS = [
     "POST /v1/session/code",
     "POST /v1/session/end",
     "GET /v1/shares",
+    "GET /v1/usage",
 ]
 
 BEYOND_A_SCHEMA: dict[str, list[Any]] = {"POST /v1/jobs": [positive_data_acceptance]}

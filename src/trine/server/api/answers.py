@@ -16,11 +16,12 @@ from trine.server.interface import (
     Caller,
     DaemonView,
     Explanation,
-    HistoryView,
+    HistoryRow,
     JobView,
     NodeView,
     ShareView,
     SpeedView,
+    UsageView,
 )
 
 T = TypeVar("T")
@@ -38,12 +39,13 @@ def _answer(kind: type[T]) -> Callable[[T], Response]:
 job_answer = _answer(JobView)
 jobs_answer = _answer(list[JobView])
 explanation_answer = _answer(Explanation)
+history_answer = _answer(list[HistoryRow])
 node_answer = _answer(NodeView)
 nodes_answer = _answer(list[NodeView])
 daemon_answer = _answer(DaemonView)
 speed_answer = _answer(SpeedView)
 shares_answer = _answer(list[ShareView])
-history_answer = _answer(HistoryView)
+usage_answer = _answer(UsageView)
 
 
 def caller_of(request: Request) -> Caller:

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from trine.server.api.answers import ID, caller_of, history_answer, shares_answer, speed_answer
+from trine.server.api.answers import ID, caller_of, shares_answer, speed_answer, usage_answer
 from trine.server.api.errors import documented
 from trine.server.api.feed import Feed
 from trine.server.api.jobs import JobId
 from trine.server.api.watches import Watches
-from trine.server.interface import HistoryView, ReasonView, Service, ShareView, SpeedView
+from trine.server.interface import ReasonView, Service, ShareView, SpeedView, UsageView
 
 HEARTBEAT_S = 5.0
 """At least so often something is sent, so that both sides notice a connection that is dead."""
@@ -49,7 +49,7 @@ class BoardRoutes:
         )
         read: dict[str, Any] = {"methods": ["GET"], "tags": ["dashboard"], "responses": documented(401, 503)}
         router.add_api_route("/v1/shares", self.shares, response_model=list[ShareView], **read)
-        router.add_api_route("/v1/history", self.history, response_model=HistoryView, **read)
+        router.add_api_route("/v1/usage", self.usage, response_model=UsageView, **read)
         one = {**read, "responses": documented(401, 404, 422, 503)}
         router.add_api_route("/v1/jobs/{job_id}/speed", self.speed, response_model=SpeedView, **one)
         common: dict[str, Any] = {"methods": ["GET"], "tags": ["dashboard"], "responses": documented(401, 422, 503)}
@@ -87,9 +87,9 @@ class BoardRoutes:
         """Queues and users: the share promised, the share received, and their limits."""
         return shares_answer(self._service.shares(caller_of(request)))
 
-    async def history(self, request: Request) -> Response:
+    async def usage(self, request: Request) -> Response:
         """The cluster over the past week: use, queue, waits, slowdowns, preemptions."""
-        return history_answer(self._service.history(caller_of(request)))
+        return usage_answer(self._service.usage(caller_of(request)))
 
     async def reasons(self, request: Request, job: JobIds = []) -> Response:  # noqa: B006 (FastAPI copies defaults)
         """Why jobs wait or run where they do, by their ids."""

@@ -14,8 +14,8 @@ import numpy as np
 from trine.report.recorded_run import RecordedJob, RecordedRun
 from trine.server.access import Access
 from trine.server.board import ENDED_KEPT, JOB_COLUMNS, Board, BoardNode, Row
-from trine.server.history import History, Sample, fair_shares
-from trine.server.interface import Caller, HistoryView, NotFound, ShareView, WaitsView
+from trine.server.interface import Caller, NotFound, ShareView, UsageView, WaitsView
+from trine.server.usage import Sample, UsageHistory, fair_shares
 
 _SAMPLES = 240
 _BUCKETS = 60
@@ -173,12 +173,12 @@ class RecordedBoard:
 
     def shares(self, at_s: float) -> list[ShareView]:
         """Users up to this time; a simulation has no queues with limits."""
-        past = History()
+        past = UsageHistory()
         past.samples.extend(each for each in self.samples if each.at_s < at_s)
         access = Access(queues={})
         return past.shares(self._sample(at_s), access, Caller("", admin=True), math.inf, math.inf)
 
-    def history(self) -> HistoryView:
+    def usage(self) -> UsageView:
         found = self.samples
         columns = {
             "GPUs in service": [float(each.gpus) for each in found],
@@ -186,7 +186,7 @@ class RecordedBoard:
             "jobs waiting": [float(each.waiting_jobs) for each in found],
             "GPUs waited for": [float(each.waiting_gpus) for each in found],
         }
-        return HistoryView([each.at_s for each in found], columns, self._waits())
+        return UsageView([each.at_s for each in found], columns, self._waits())
 
     def _waits(self) -> list[WaitsView]:
         """By equal parts of the run, as a daemon tells them by the hour."""

@@ -79,7 +79,7 @@ class RunRoutes:
             "span": _span,
             "board": lambda board, request: board.at(_at(board, request)),
             "board/reasons": _reasons,
-            "history": lambda board, _: asdict(board.history()),
+            "usage": lambda board, _: asdict(board.usage()),
             "shares": lambda board, request: [asdict(share) for share in board.shares(_at(board, request))],
             "jobs/{job_id}/explain": lambda board, request: board.explain(_id(request), _at(board, request)),
             "jobs/{job_id}/speed": lambda board, request: board.speed(_id(request), _at(board, request)),

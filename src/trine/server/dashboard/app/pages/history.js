@@ -20,7 +20,7 @@ export class HistoryPage {
 
   async look() {
     try {
-      this.show(await this.board.ask("history"));
+      this.show(await this.board.ask("usage"));
     } catch {
       this.stamp = null;
     }
