@@ -35,10 +35,10 @@ def main() -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        large(browser)
         with tempfile.TemporaryDirectory() as folder:
             recorded(browser, Path(folder))
             live(browser, Path(folder))
-        large(browser)
         browser.close()
 
 
