@@ -7,7 +7,7 @@ STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
 
-.PHONY: ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
+.PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -18,7 +18,11 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not ray"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not ray and not browser"
+
+# The dashboard in a real Chromium; the tests skip, and say how to get it, where there is none.
+browser: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -m browser -rs
 
 # What failed last, one at a time: tells what is broken from what only a busy machine breaks.
 test-failed: $(VENV)/.ready-dev
@@ -75,9 +79,10 @@ notebooks: $(VENV)/.ready
 	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
 
 # The pictures of the documentation; those of pages in a headless Chromium.
-pictures: $(VENV)/.ready
+pictures: $(VENV)/.ready-dev
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/page_pictures.py
+	$(BIN)/python -m docs.dashboard_pictures
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev
