@@ -6,7 +6,7 @@ OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 
-.PHONY: run sim test training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
+.PHONY: run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -18,6 +18,10 @@ sim: $(VENV)/.ready
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm"
+
+# What failed last, one at a time: tells what is broken from what only a busy machine breaks.
+test-failed: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # The tests of real, also distributed, training. PyTorch is not needed by trine itself and large, so they stand apart.
 training: torch

@@ -274,6 +274,17 @@ def test_interrupt_stops_cleanly_and_writes_nothing(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_an_interrupt_while_a_class_is_made_is_an_interrupt(trace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "import os, signal\nclass Field:\n    def __set_name__(self, owner, name):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\nclass Mine:\n    field = Field()\n"
+    )
+    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", "--policy", mine)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("listing", ["policies", "placements", "presets", "settings"])
 def test_listings_name_what_exists(listing: str) -> None:
     as_text, as_json = trine(listing), trine(listing, "--json")

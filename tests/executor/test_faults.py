@@ -317,7 +317,7 @@ module.{name} = fail
             _FAILS.format(module="attempt.part", name="make_log", error="OSError(28, 'No space left on device', _[0])"),
             ": No space left on device",  # whichever rank says so first
         ),
-        (_FAILS.format(module="attempt.rank", name="check_lease", error="MemoryError"), "MemoryError"),
+        (_FAILS.format(module="attempt.rank", name="check_lease", error="MemoryError"), "out of memory"),
         (
             _FAILS.format(module="attempt.mailbox", name="_thread.start_new_thread", error="RuntimeError('no thread')"),
             "failed: no thread",

@@ -61,16 +61,23 @@ def main() -> None:
     _bear_any_letter()
     try:
         app()
-    except InputError as error:
-        _fail(str(error), 2)
-    except TrineError as error:
-        _fail(str(error), 1)
-    except _Interrupted:
-        _fail("interrupted; nothing was written", 130)
-    except BrokenPipeError:
+    except (_Interrupted, Exception) as error:
+        if _comes_from_interrupt(error):
+            _fail("interrupted; nothing was written", 130)
+        if isinstance(error, TrineError):
+            _fail(str(error), 2 if isinstance(error, InputError) else 1)
+        if not isinstance(error, BrokenPipeError):
+            raise
         # The reader of our output left (as `head` does): not an error, but nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _comes_from_interrupt(error: BaseException | None) -> bool:
+    """Python wraps what is raised inside ``__set_name__``, as when an interrupt meets the import of a class."""
+    while error is not None and not isinstance(error, _Interrupted):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _bear_any_letter() -> None:

@@ -35,6 +35,8 @@ def is_exhausted(error: OSError) -> bool:
 
 def describe(error: BaseException) -> str:
     """The error in a few words, with the file where there is one."""
+    if isinstance(error, MemoryError):
+        return "out of memory"
     if not isinstance(error, OSError):
         return str(error) or type(error).__name__
     what = error.strerror or str(error)

@@ -45,6 +45,11 @@ class AttemptFiles:
         return self.ending is not None
 
     @property
+    def grace_s(self) -> float:
+        """How long its ranks have to leave, as far as that is on record."""
+        return float(self.spec.get("grace_s", 0.0))
+
+    @property
     def gpus(self) -> list[Place]:
         return [(node, gpu) for node, gpus in self.spec.get("placement", ()) for gpu in gpus]
 

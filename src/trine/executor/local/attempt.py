@@ -36,10 +36,6 @@ class Attempt(AttemptFiles):
     traceless: bool = False
     """Its directory says nothing of it; what is left of its processes is being ended."""
 
-    @property
-    def grace_s(self) -> float:
-        return float(self.spec.get("grace_s", 0.0))
-
     def why_lost(self) -> str:
         if self.traceless:
             return "its processes left no trace"

@@ -38,10 +38,6 @@ class SlurmAttempt(AttemptFiles):
     """Since when Slurm has no running job for it, although there is no record of its end."""
 
     @property
-    def grace_s(self) -> float:
-        return float(self.spec.get("grace_s", 0.0))
-
-    @property
     def active(self) -> bool:
         return any(job.active for job in self.jobs)
 

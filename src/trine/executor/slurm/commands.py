@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trine.core.errors import InputError
+from trine.executor.attempt.remote import EngineRefused, EngineUnreachable
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 _AWAY = (
@@ -31,11 +32,11 @@ ACTIVE = frozenset(
 _FIELDS = "%i|%T|%N|%r|%k"
 
 
-class SlurmUnreachable(Exception):  # noqa: N818 - a state of the engine, not an error of ours
+class SlurmUnreachable(EngineUnreachable):
     """Slurm cannot be asked now; in a few words, why."""
 
 
-class SlurmRefused(Exception):  # noqa: N818 - an answer
+class SlurmRefused(EngineRefused):
     """Slurm answered, and said no; its own words."""
 
 
