@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
+from tests.executor.kubernetes_driving import KubernetesDriving
 from tests.executor.slurm_driving import SlurmDriving
 from trine.core.errors import InputError
 from trine.executor import registry
@@ -35,6 +36,7 @@ ENGINES = {
         pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
     ],
     "slurm": [pytest.param(SlurmDriving(), id="slurm", marks=pytest.mark.slurm)],
+    "kubernetes": [pytest.param(KubernetesDriving(), id="kubernetes", marks=pytest.mark.kubernetes)],
 }
 """How each executor of the registry is driven here, with the settings that matter."""
 A, B, C = ("node0", (0,)), ("node1", (1,)), ("node2", (0, 1))

@@ -101,6 +101,12 @@ class PlayedKubelets:
         with self._lock:
             return len(self._running)
 
+    def descendants(self) -> list[int]:
+        """All processes of containers that run."""
+        with self._lock:
+            first = [process.pid for process in self._running.values() if process.poll() is None]
+        return [pid for one in first for pid in [one, *descendants(one)]]
+
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def register(self, name: str, gpus: int | None = None, labels: Mapping[str, str] | None = None) -> None:

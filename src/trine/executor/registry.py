@@ -16,7 +16,10 @@ from trine.core.cluster import Cluster
 from trine.core.errors import unknown_name
 from trine.executor.base import Capabilities, Executor, NodeInfo, Unreachable
 
-_MODULES = {"local": "trine.executor.local.executor", "slurm": "trine.executor.slurm.engine"}
+_MODULES = {
+    "local": "trine.executor.local.executor", "slurm": "trine.executor.slurm.engine",
+    "kubernetes": "trine.executor.kubernetes.engine",
+}
 DEFAULT = "local"
 POOLS = {"slurm": "trine.executor.slurm.sweep"}
 """Engines on whose clusters other work than jobs of the daemon can be done, too: ``--workers`` of a comparison."""

@@ -95,8 +95,9 @@ class Agent:
         self._sent: dict[int, int] = {}
         """Bytes of each log that the daemon has."""
         self._lease: dict[str, Any] = {}
-        self._progress = b""
         self._every_s = _FIRST_S
+        self.ended: dict[str, Any] = {}
+        """How the part ended, if it did before it began."""
 
     # -- from nothing to a running part -------------------------------------------------------------------------------
 
@@ -145,27 +146,24 @@ class Agent:
             if asked:
                 os.kill(pid, signal.SIGTERM)  # whatever the daemon says, or does not say
         end = rundir.read_json(self._file(rundir.part_file(self._part, "end")))
-        self._flush(pid)
-        return end or {"codes": {}, "lost": True}
+        up = rundir.read_json(self._file(rundir.part_file(self._part, "up")))
+        self._flush()
+        return (end or {"codes": {}, "lost": True}) | ({"up": up["t"]} if up else {})
 
-    def _exchange(self, pid: int) -> bool:
-        """Take news both ways; False if the daemon was not reached."""
+    def _exchange(self, pid: int) -> None:
+        """Take news both ways, if the daemon can be reached."""
         sent_s = time.monotonic()
         answer = self._daemon.exchange(self._news())
         if answer is None:
-            return False
+            return
         if answer.get("over"):  # it was given up, and its GPUs are given on
             answer = {"stop": {"kill": True}}
         if self._apply(answer, fresh=time.monotonic() - sent_s < FRESH_S):
             os.kill(pid, signal.SIGTERM)
-        return True
 
     def _news(self) -> dict[str, Any]:
         news: dict[str, Any] = dict(self._who)
-        for name, file in (
-            ("up", rundir.part_file(self._part, "up")),
-            ("halt", rundir.HALT),
-        ):
+        for name, file in (("up", rundir.part_file(self._part, "up")), ("halt", rundir.HALT)):
             if (found := rundir.read_json(self._file(file))) is not None:
                 news[name] = found
         if self._part == 0 and (port := rundir.read_json(self._file(rundir.PORT))):
@@ -187,7 +185,7 @@ class Agent:
 
     def _apply(self, answer: dict[str, Any], fresh: bool) -> bool:
         """Put what the daemon says where the part reads it; whether it should look at once."""
-        self._sent.update({int(rank): int(count) for rank, count in answer.get("logs", {}).items()})
+        self._note_logs(answer)
         before = [rundir.read_json(self._file(name)) for name in (rundir.STOP, rundir.HALT)]
         lease, stop, halt = answer.get("lease") or {}, answer.get("stop"), answer.get("halt")
         if lease and fresh and lease != self._lease:
@@ -211,30 +209,23 @@ class Agent:
             often_s.append(_FIRST_S)
         self._every_s = max(min(often_s), _LEAST_S)
 
-    def _flush(self, pid: int) -> None:
+    def _flush(self) -> None:
         """Bring what the ranks wrote last."""
         until_s = time.monotonic() + _FLUSH_S
         while time.monotonic() < until_s:
-            reached = self._exchange_at_end(pid)
-            if reached and not any(self._log_chunk(rank) for rank in self._ranks):
-                return
-            if not reached:
+            answer = self._daemon.exchange(self._news())
+            if answer is None:
                 time.sleep(_FIRST_S)
+                continue
+            self._note_logs(answer)
+            if answer.get("over") or not any(self._log_chunk(rank) for rank in self._ranks):
+                return
 
-    def _exchange_at_end(self, pid: int) -> bool:  # noqa: ARG002 - the part is gone
-        answer = self._daemon.exchange(self._news())
-        if answer is None:
-            return False
-        if answer.get("over"):
-            self._sent = {rank: 1 << 62 for rank in self._ranks}
-        else:
-            self._sent.update({int(rank): int(count) for rank, count in answer.get("logs", {}).items()})
-        return True
+    def _note_logs(self, answer: dict[str, Any]) -> None:
+        self._sent.update({int(rank): int(count) for rank, count in answer.get("logs", {}).items()})
 
     def _file(self, name: str) -> str:
         return os.path.join(self._run_dir, name)
-
-    ended: dict[str, Any] = {}
 
 
 def _unlaunched(reason: str) -> dict[str, Any]:

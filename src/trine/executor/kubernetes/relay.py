@@ -85,7 +85,11 @@ class Relay:
             agent = self._agents.setdefault((handle, part), _Agent())
             agent.heard_s = time.monotonic()
             self._note(run_dir, spec, part, request)
-            return self._answer(handle, run_dir, spec, agent, request)
+            answer = self._answer(run_dir, spec, request)
+            renewal, agent.renewal = agent.renewal, answer["lease"].get("renewal")
+        if "up" not in request or renewal != agent.renewal:
+            self._given(handle)  # without the lock: it may take others
+        return answer
 
     def agree(self, token: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """From a rank: up to which step it goes without asking again, and whether it was asked to stop. To it: after
@@ -146,26 +150,16 @@ class Relay:
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
-    def _answer(
-        self,
-        handle: Handle,
-        run_dir: str,
-        spec: dict[str, Any],
-        agent: _Agent,
-        request: Mapping[str, Any],
-    ) -> dict[str, Any]:
+    def _answer(self, run_dir: str, spec: dict[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+        often_s = max(self._every_s, len(self._agents) / EXCHANGES_PER_S)
         lease = rundir.read_json(_file(run_dir, rundir.LEASE)) or {}
-        if "up" not in request or lease.get("renewal") != agent.renewal:
-            agent.renewal = lease.get("renewal")
-            self._given(handle)
-        first = rundir.read_json(_file(run_dir, rundir.part_file(0))) or {}
-        answer: dict[str, Any] = {"lease": lease, "every_s": max(self._every_s, len(self._agents) / EXCHANGES_PER_S)}
+        answer: dict[str, Any] = {"lease": lease, "every_s": often_s, "logs": _log_counts(run_dir)}
         for name, file in (("stop", rundir.STOP), ("halt", rundir.HALT), ("port", rundir.PORT)):
             if (found := rundir.read_json(_file(run_dir, file))) is not None:
                 answer[name] = found
+        first = rundir.read_json(_file(run_dir, rundir.part_file(0))) or {}
         if "up" not in request and first.get("address"):
             answer["spec"] = {**spec, "addresses": {spec["placement"][0][0]: first["address"]}}
-        answer["logs"] = _log_counts(run_dir)
         return answer
 
 
