@@ -1,5 +1,5 @@
-"""A real kube-apiserver with its etcd on loopback, access control (RBAC) on, and kubelets played by this process; all of
-it below one directory, ended by process id. No scheduler and no controllers run: what they would do, nobody does.
+"""A real kube-apiserver with its etcd on loopback, access control (RBAC) on, and kubelets played by this process; all
+of it below one directory, ended by process id. No scheduler and no controllers run: what they would do, nobody does.
 
 ``python -m tests.executor.kubernetes_cluster 4x2`` keeps one up until it is interrupted, ``... 4x2 -- COMMAND`` for as
 long as a command runs, with KUBECONFIG set for it."""
@@ -219,7 +219,11 @@ class KubernetesCluster:
         self._openssl("genrsa", "-out", "account.key", "2048")
         request = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
         self._openssl(*request, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test-ca", "-days", "30")
-        for name, subject in (("server", "/CN=server"), ("admin", "/O=system:masters/CN=admin"), ("trine", "/CN=trine")):
+        for name, subject in (
+            ("server", "/CN=server"),
+            ("admin", "/O=system:masters/CN=admin"),
+            ("trine", "/CN=trine"),
+        ):
             self._openssl(*request, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
             signing = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "names")
             self._openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.crt")

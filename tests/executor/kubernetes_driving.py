@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -102,7 +103,7 @@ class KubernetesDriving:
     def open(self, state: Path) -> KubernetesExecutor:
         state.mkdir(parents=True, exist_ok=True)
         settings = PodSettings(NAMESPACE, image="none", python=sys.executable, api_url=self.server.url)
-        state_id, key = f"t{abs(hash(str(state))) % 10**8}", b"a key of this test"
+        state_id, key = f"t{zlib.crc32(str(state).encode())}", b"a key of this test"
         executor = KubernetesExecutor(
             state, self._nodes, self.cluster.api("trine"), state_id, key, settings, RULES, self.times
         )
@@ -112,7 +113,7 @@ class KubernetesDriving:
     def log(self, state: Path, job_id: str, rank: int) -> str:
         return job_log(state, job_id, rank)
 
-    def leftovers(self, state: Path) -> list[int]:  # noqa: ARG002 - one test has the cluster at a time
+    def leftovers(self, state: Path) -> list[int]:
         return self.cluster.kubelets.descendants()
 
     def tidy(self) -> None:

@@ -1,8 +1,8 @@
-"""Kubelets as the API server sees them, played for all nodes of a test: Ready nodes with GPUs and a lease, pods that run
-as local processes, exit codes and termination messages in their status, TERM and grace at deletion.
+"""Kubelets as the API server sees them, played for all nodes of a test: Ready nodes with GPUs and a lease, pods that
+run as local processes, exit codes and termination messages in their status, TERM and grace at deletion.
 
-Containers, images, volumes and device plugins do not exist here. Nodes can fall silent, with or without their processes,
-come back, and lie about a pod."""
+Containers, images, volumes and device plugins do not exist here. Nodes can fall silent, with or without their
+processes, come back, and lie about a pod."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ class PlayedKubelets:
 
     def claim_failure(self, pod: Mapping[str, Any]) -> None:
         """A lie: the pod has failed. Its processes run on."""
-        self._status(pod, phase="Failed", containerStatuses=[_container(pod, terminated={"exitCode": 255, "reason": "Error"})])
+        self._status(
+            pod, phase="Failed", containerStatuses=[_container(pod, terminated={"exitCode": 255, "reason": "Error"})]
+        )
 
     def processes(self) -> int:
         """Containers that run."""
@@ -168,9 +170,12 @@ class PlayedKubelets:
 
     def _guarded(self, call: Any, pod: Mapping[str, Any]) -> None:
         while not self._closing.is_set():
-            with suppress(EngineUnreachable):
-                return call(pod)
-            time.sleep(0.1)
+            try:
+                call(pod)
+            except EngineUnreachable:
+                time.sleep(0.1)
+            else:
+                return
 
     def _run(self, pod: Mapping[str, Any]) -> None:
         uid, node, container = pod["metadata"]["uid"], pod["spec"]["nodeName"], pod["spec"]["containers"][0]

@@ -25,6 +25,7 @@ class SlurmDriving:
     """As ``tests.executor.driving.Engine``."""
 
     shares_gpus = False
+    exact_gpus = True
 
     def __init__(self, times: Times = TIMES, timeout_s: float = 10.0) -> None:
         self.times, self.timeout_s = times, timeout_s

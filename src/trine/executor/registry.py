@@ -17,7 +17,8 @@ from trine.core.errors import unknown_name
 from trine.executor.base import Capabilities, Executor, NodeInfo, Unreachable
 
 _MODULES = {
-    "local": "trine.executor.local.executor", "slurm": "trine.executor.slurm.engine",
+    "local": "trine.executor.local.executor",
+    "slurm": "trine.executor.slurm.engine",
     "kubernetes": "trine.executor.kubernetes.engine",
 }
 DEFAULT = "local"

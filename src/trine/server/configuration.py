@@ -25,6 +25,7 @@ from trine.inputs.throughputs import load_throughputs
 from trine.profile.profile_matching import load_any
 from trine.server import records as rec
 from trine.server.access import Access, read_access
+from trine.server.api.serve import is_loopback
 from trine.server.auth import UserToken, user_name, user_tokens
 from trine.server.build import Model
 from trine.server.controller import Controller
@@ -139,6 +140,7 @@ def prepare(options: Options) -> Prepared:
     nodes = find_nodes(engine, description.stated, options)
     cluster = description.cluster(nodes)
     capabilities = engine.capabilities(nodes)
+    _check_encrypted(options, capabilities)
     runs_as_user = capabilities.separates_users
     access = read_access(options.config, runs_as_user) if options.config else Access(runs_as_user=runs_as_user)
     if runs_as_user:
@@ -228,6 +230,13 @@ def _check_options(options: Options) -> None:
             where = " and ".join(map(str, options.tls))
             found = f"no usable certificate and key ({error})"
             raise InputError(where, found, "PEM files that belong together") from None
+
+
+def _check_encrypted(options: Options, capabilities: Capabilities) -> None:
+    """Where jobs on other machines call the API, their tokens and variables travel over the network."""
+    if capabilities.uses_api and options.tls is None and not is_loopback(options.host):
+        expected = "--tls-cert and --tls-key: jobs of this engine call the API from other machines"
+        raise InputError("--host", f"{options.host} without TLS", expected)
 
 
 def _with_scores(cluster: Cluster, path: str) -> Cluster:

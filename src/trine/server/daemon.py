@@ -191,7 +191,8 @@ async def _serve(
     )
     pruning = asyncio.create_task(pruner.run())
     try:
-        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests)
+        log = structlog.get_logger("api")
+        app = build_app(scheduler, auth, limits, log, options.log_requests, executor.relay)
         await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
     finally:
         pruning.cancel()

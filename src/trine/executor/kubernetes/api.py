@@ -5,6 +5,7 @@ drop what they do not know."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ class KubernetesApi:
         """Asked for every call: the library renews tokens that expire."""
         token = self._configuration.get_api_key_with_prefix("authorization")
         basic = self._configuration.get_basic_auth_token() if self._configuration.username else None
-        return {"Authorization": token or basic} if token or basic else {}
+        return {"Authorization": str(token or basic)} if token or basic else {}
 
 
 def _refusal(response: urllib3.BaseHTTPResponse) -> Exception:
@@ -148,20 +149,20 @@ def _short(error: BaseException) -> str:
 
 
 def load_configuration(kubeconfig: str, context: str) -> tuple[Any, str]:
-    """How to reach the cluster, and the namespace that is meant there unless another is named; ``InputError`` if that is
-    not said anywhere. Inside a pod without a kubeconfig: its service account."""
+    """How to reach the cluster, and the namespace that is meant there unless another is named; ``InputError`` if that
+    is not said anywhere. Inside a pod without a kubeconfig: its service account."""
     client, config = _library()
     configuration = client.Configuration()
     if not kubeconfig and (_SERVICE_ACCOUNT / "token").is_file():
         config.load_incluster_config(client_configuration=configuration)
         return configuration, (_SERVICE_ACCOUNT / "namespace").read_text().strip()
-    source = kubeconfig or config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    source = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     expected = "a kubeconfig (engine.kubeconfig, KUBECONFIG) that kubectl takes, too"
     if not any(Path(path).expanduser().is_file() for path in source.split(":")):
         raise InputError(WHERE, f"there is no kubeconfig {source}", expected)
     try:
-        config.load_kube_config(kubeconfig or None, context or None, configuration, persist_config=False)
-        contexts, active = config.list_kube_config_contexts(kubeconfig or None)
+        config.load_kube_config(source, context or None, configuration, persist_config=False)
+        contexts, active = config.list_kube_config_contexts(source)
     except Exception as error:  # of many kinds: YAML, missing keys, plug-ins that fail
         raise InputError(WHERE, f"{source} cannot be used: {' '.join(str(error).split())}", expected) from None
     chosen = next((one for one in contexts if one["name"] == context), active)

@@ -53,7 +53,7 @@ class KubernetesAttempt(AttemptFiles):
         """Parts whose pods were there and are missing."""
         late = time.monotonic() > self.submitted_s + SETTLE_S
         return [
-            part for part in range(self.count) if part not in self.pods and (part in self.seen or self._made and late)
+            part for part in range(self.count) if part not in self.pods and (part in self.seen or (self._made and late))
         ]
 
     @property
@@ -101,8 +101,8 @@ class KubernetesAttempt(AttemptFiles):
                 rundir.append_status(str(self.run_dir), t=max(float(up["t"]) for up in ups if up), ev="started")
 
     def concluded(self, is_quiet: Callable[[int], bool]) -> dict[str, Any] | None:
-        """Its end, now that none of its pods runs; ``None`` while an agent is still heard of although its pod is said to
-        be over (``is_quiet``: it is not)."""
+        """Its end, now that none of its pods runs; ``None`` while an agent is still heard of although its pod is said
+        to be over (``is_quiet``: it is not)."""
         why = self.why_over()
         if self.requested and not any(self.claimed(part) for part in range(self.count)):
             conclude(str(self.run_dir), self.spec, why)
@@ -133,7 +133,9 @@ class KubernetesAttempt(AttemptFiles):
         """What Kubernetes says of its pods, in words."""
         if self.gone:
             return "a pod of it was removed"
-        reasons = dict.fromkeys(pod.reason for pod in self.pods.values() if pod.reason not in ("", "Completed", "Error"))
+        reasons = dict.fromkeys(
+            pod.reason for pod in self.pods.values() if pod.reason not in ("", "Completed", "Error")
+        )
         return f"Kubernetes ended it: {'; '.join(reasons)}" if reasons else "Kubernetes ended it"
 
     def why_pending(self) -> str:

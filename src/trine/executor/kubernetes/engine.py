@@ -3,6 +3,7 @@ them, is found here, before anything is started. How jobs run there is in ``exec
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from trine.executor.kubernetes.pods import PodSettings
 ID_FILE, KEY_FILE = "kubernetes-id", "kubernetes-key"
 """In the state directory: what its pods are labelled with, and what the tokens of its attempts are made by."""
 _OLDEST = (1, 20)
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _PASSING_S = 10.0
 """How long calls may be forbidden: a server that was just started does not know its roles yet."""
@@ -53,10 +55,14 @@ class KubernetesEngine:
     cordon: bool = param(True, "cordon nodes in Kubernetes, too, when they are drained here")
     look_s: float = param(0.25, "seconds between two looks at what running jobs report", minimum=0.01)
     exchange_s: float = param(1.0, "seconds between two exchanges of a pod with the daemon", minimum=0.05)
-    timeout_s: float = param(10.0, "seconds that the API server may take to answer before it counts as away", minimum=0.1)
+    timeout_s: float = param(
+        10.0, "seconds that the API server may take to answer before it counts as away", minimum=0.1
+    )
     pending_s: float = param(120.0, "seconds that a pod may take to start before its job is placed anew", minimum=0.1)
     silent_s: float = param(40.0, "seconds without a heartbeat after which a node counts as down", minimum=1.0)
-    resync_s: float = param(300.0, "seconds between two lists of all objects; between them changes are watched", minimum=1.0)
+    resync_s: float = param(
+        300.0, "seconds between two lists of all objects; between them changes are watched", minimum=1.0
+    )
     described: Cluster | None = None
     """What was asked for last: nodes that it does not name stay out when they join."""
 
@@ -82,7 +88,7 @@ class KubernetesEngine:
 
     def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:  # noqa: ARG002 - alike everywhere
         # Kubelets choose which of a node's GPUs a pod gets; it runs under the account of its image.
-        return Capabilities(exact_gpus=False, shares_gpus=False, separates_users=False)
+        return Capabilities(exact_gpus=False, shares_gpus=False, separates_users=False, uses_api=True)
 
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> KubernetesExecutor:
         self._check_settings()
@@ -147,11 +153,11 @@ class KubernetesEngine:
 
     def _check_version(self, api: KubernetesApi) -> None:
         """Older servers drop what they do not know without a word."""
-        found = self._patiently(lambda: api.get("/version"))
-        version = tuple(int("".join(filter(str.isdigit, str(found.get(name, "0")))) or 0) for name in ("major", "minor"))
-        if version < _OLDEST:
-            text, oldest = found.get("gitVersion", version), ".".join(map(str, _OLDEST))
-            raise InputError(WHERE, f"the API server is of version {text}", f"version {oldest} or newer")
+        text = str(self._patiently(lambda: api.get("/version")).get("gitVersion", ""))
+        match = _VERSION.match(text)
+        if match is None or (int(match[1]), int(match[2])) < _OLDEST:
+            oldest = ".".join(map(str, _OLDEST))
+            raise InputError(WHERE, f"the API server is of version {text or 'unknown'}", f"version {oldest} or newer")
 
     def _check_namespace(self, api: KubernetesApi) -> None:
         """That pods can be listed there says nothing of whether the namespace exists: one is made that is not kept."""

@@ -1,5 +1,5 @@
-"""The Kubernetes executor: one pod per node of a lease, bound to the node that was chosen, and what follows from what the
-API server and the agents in the pods say. Which objects are sent is in ``pods``, how news come in ``informer`` and
+"""The Kubernetes executor: one pod per node of a lease, bound to the node that was chosen, and what follows from what
+the API server and the agents in the pods say. Which objects are sent is in ``pods``, how news come in ``informer`` and
 ``relay``; which job goes where is decided elsewhere."""
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         super().__init__(state_dir, nodes, look_s=times.look_s, ask_s=times.ask_s, clock=clock)
         self._api, self._state_id, self._tokens = api, state_id, TokenKey(key)
         self._pod_settings, self._rules, self._times, self._may_cordon = pods, rules, times, may_cordon
-        self.relay = Relay(self._state, self._tokens, self._lease_given, times.exchange_s)
+        self._relay = Relay(self._state, self._tokens, self._lease_given, times.exchange_s)
         self._heartbeats = Heartbeats(times.silent_s)
         self._probed_s = -math.inf
         self._sweeping: dict[str, float] = {}
@@ -130,6 +130,10 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
 
     def _news(self) -> None:
         self._ask.set()
+
+    @property
+    def relay(self) -> Relay:
+        return self._relay
 
     @property
     def lists(self) -> int:
@@ -165,7 +169,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             super().forget(handle)
             if attempt is None or not attempt.ended:
                 return
-            self.relay.forget(handle)
+            self._relay.forget(handle)
             for pod in attempt.pods.values():
                 self._remove(pod)
 
@@ -219,8 +223,8 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             self._order(lambda: self._submit_now(attempt))
 
     def _submit_now(self, attempt: KubernetesAttempt) -> None:
-        """All pods first, then all bindings. What exists already, or is bound, was made by a call whose answer was lost.
-        If one cannot be made, all go."""
+        """All pods first, then all bindings. What exists already, or is bound, was made by a call whose answer was
+        lost. If one cannot be made, all go."""
         refused = ""
         try:
             made = [self._make_pod(attempt, part) for part in range(attempt.count)]
@@ -467,7 +471,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         quiet_s = 3 * self._times.exchange_s + FRESH_S
 
         def is_quiet(part: int) -> bool:
-            return time.monotonic() - self.relay.heard_s(attempt.handle, part) > quiet_s
+            return time.monotonic() - self._relay.heard_s(attempt.handle, part) > quiet_s
 
         if (end := attempt.concluded(is_quiet)) is not None:
             write_end(str(attempt.run_dir), end)

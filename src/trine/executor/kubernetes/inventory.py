@@ -148,8 +148,8 @@ def withhold(node: NodeInfo, held: int, ours: Iterable[int]) -> NodeInfo:
 
 
 class Heartbeats:
-    """Which kubelets are silent. A lease that was renewed carries another time; how long ago that was is measured by the
-    clock of this process, whatever the clocks of the nodes say."""
+    """Which kubelets are silent. A lease that was renewed carries another time; how long ago that was is measured by
+    the clock of this process, whatever the clocks of the nodes say."""
 
     def __init__(self, silent_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._silent_s, self._monotonic = silent_s, monotonic

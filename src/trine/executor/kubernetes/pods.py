@@ -1,5 +1,5 @@
-"""The pods of an attempt, one per node: their names, how they are asked for, and what their status says. Pure: nothing is
-called here."""
+"""The pods of an attempt, one per node: their names, how they are asked for, and what their status says. Pure: nothing
+is called here."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def manifest(
         "command": [settings.python, "-m", "trine.executor.kubernetes.agent"],
         "env": _environment(settings, spec, part, token, name),
         "resources": {"limits": _limits(settings, len(gpus))},
-        "terminationMessagePath": f"/tmp/{name}.end",  # noqa: S108 - inside the container
+        "terminationMessagePath": f"/tmp/{name}.end",
         "terminationMessagePolicy": "File",
     }
     pod: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _environment(
         "TRINE_API_CA": settings.api_ca,
         "TRINE_ATTEMPT_TOKEN": token,
         "TRINE_PART": str(part),
-        "TRINE_END": f"/tmp/{name}.end",  # noqa: S108 - inside the container
+        "TRINE_END": f"/tmp/{name}.end",
     }
     address = {"name": "TRINE_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     return [*({"name": name, "value": value} for name, value in plain.items() if value), address]
@@ -166,7 +166,7 @@ def handle_of(pod: Mapping[str, Any]) -> Handle | None:
 
 def pod_state(pod: Mapping[str, Any]) -> PodState:
     metadata, status = pod["metadata"], pod.get("status") or {}
-    container = next(iter(status.get("containerStatuses") or ()), {}).get("state") or {}
+    container: Mapping[str, Any] = next(iter(status.get("containerStatuses") or [{}])).get("state") or {}
     ended, waiting = container.get("terminated"), container.get("waiting") or {}
     part = str(metadata.get("labels", {}).get(PART, ""))
     return PodState(

@@ -60,9 +60,7 @@ class Relay:
     """Safe to call from any thread. ``given`` is called before an agent is given a lease that it has not seen, or that
     its part has not begun to count: from that moment on the part may run for as long as the lease says."""
 
-    def __init__(
-        self, state: StateDir, key: TokenKey, given: Callable[[Handle], None], every_s: float = 1.0
-    ) -> None:
+    def __init__(self, state: StateDir, key: TokenKey, given: Callable[[Handle], None], every_s: float = 1.0) -> None:
         self._state, self._key, self._given, self._every_s = state, key, given, every_s
         self._lock = threading.Lock()
         self._agents: dict[tuple[Handle, int], _Agent] = {}
@@ -99,7 +97,9 @@ class Relay:
         if handle is None or not all(isinstance(value, int) for value in (rank, done, ahead)):
             return None
         with self._lock:
-            agreement = self._agreements.get(handle) or _Agreement(_file(str(self._state.run_dir(handle)), "agree.json"))
+            agreement = self._agreements.get(handle) or _Agreement(
+                _file(str(self._state.run_dir(handle)), "agree.json")
+            )
             self._agreements[handle] = agreement
             return {"stop_at": agreement.leave(int(rank), int(done), int(ahead), request.get("asked") is True)}  # type: ignore[arg-type]
 
@@ -129,7 +129,10 @@ class Relay:
 
     def _note(self, run_dir: str, spec: dict[str, Any], part: int, request: Mapping[str, Any]) -> None:
         ranks = [i for i, rank in enumerate(spec["ranks"]) if rank["node"] in parts_of(spec)[part]]
-        if isinstance(up := request.get("up"), dict) and not Path(_file(run_dir, rundir.part_file(part, "up"))).exists():
+        if (
+            isinstance(up := request.get("up"), dict)
+            and not Path(_file(run_dir, rundir.part_file(part, "up"))).exists()
+        ):
             rundir.write_json(_file(run_dir, rundir.part_file(part, "up")), {"t": float(up.get("t", 0.0))})
         if isinstance(port := request.get("port"), int) and part == 0:
             rundir.claim(run_dir, {"port": port}, rundir.PORT)

@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import trine
+from trine.executor.base import AttemptRelay
 from trine.inputs.job_spec import JobSpec
 from trine.server.api import submit
 from trine.server.api.answers import known_query
+from trine.server.api.attempts import attempt_paths
 from trine.server.api.errors import ApiError, ErrorView, documented, error_response, refusal
 from trine.server.api.gate import Authority, Gate, RequestLog
 from trine.server.api.jobs import JobRoutes
@@ -45,8 +47,10 @@ def build_app(
     limits: Limits = DEFAULT,
     log: RequestLog | None = None,
     log_requests: bool = True,
+    relay: AttemptRelay | None = None,
 ) -> FastAPI:
-    """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request.
+    """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request of a user. ``relay``: what
+    attempts reach, see ``attempts``.
 
     ``app.state.watches.close()`` ends calls that last, before a shutdown."""
     app = FastAPI(title="trine", version=trine.__version__, description=ABOUT, docs_url=None, redoc_url=None)
@@ -61,7 +65,10 @@ def build_app(
     app.router.routes.extend(page_routes())
     _add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
-    app.add_middleware(Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts)
+    attempts = attempt_paths(relay)
+    app.add_middleware(
+        Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts, attempts=attempts
+    )
     _describe(app)
     return app
 

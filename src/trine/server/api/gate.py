@@ -58,9 +58,12 @@ class Gate:
         log: RequestLog | None,
         shortcuts: Shortcuts,
         log_requests: bool = True,
+        attempts: Shortcuts | None = None,
     ) -> None:
         self._app, self._auth, self._limits, self._log, self._shortcuts = app, auth, limits, log, shortcuts
         self._log_requests = log_requests
+        self._attempts = attempts or {}
+        """Handlers that check the token (``scope["token"]``) themselves: it is that of an attempt, not of a user."""
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +86,10 @@ class Gate:
             self._note(scope, answer.status, time.perf_counter() - started_s)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if not is_open(scope["path"]):
+        attempt = self._attempts.get((scope["method"], scope["path"]))
+        if attempt is not None:
+            scope["token"] = _token(scope)
+        elif not is_open(scope["path"]):
             scope["caller"] = self._caller(scope)
             scope["still known"] = lambda: self._still_known(scope)
         if self._requests > self._limits.requests + self._limits.watches:
@@ -95,7 +101,7 @@ class Gate:
                 await _discard(scope, receive, self._limits)
             raise
         scope["body"] = body
-        shortcut = self._shortcuts.get((scope["method"], scope["path"]))
+        shortcut = attempt or self._shortcuts.get((scope["method"], scope["path"]))
         if shortcut is None:
             await self._app(scope, _replay(body, receive), answer)
         else:
@@ -103,11 +109,7 @@ class Gate:
             await response(scope, receive, answer)
 
     def _caller(self, scope: Scope) -> Caller:
-        header = _header(scope, b"authorization")
-        scheme, _, token = header.partition(b" ")
-        if scheme.lower() != b"bearer" or not 0 < len(token) <= LONGEST_TOKEN:
-            raise ApiError("unauthorized", "This call needs the header 'Authorization: Bearer TOKEN'.", "Authorization")
-        caller = self._auth.caller(token.strip().decode("latin-1"))
+        caller = self._auth.caller(_token(scope))
         if caller is None:
             raise ApiError("unauthorized", "The token is not known to this daemon.", "Authorization")
         return caller
@@ -127,7 +129,7 @@ class Gate:
         await answer.instead(ApiError("internal", message), scope, receive)
 
     def _note(self, scope: Scope, status: int, took_s: float) -> None:
-        if self._log is None or not self._log_requests or is_open(scope["path"]):
+        if self._log is None or not self._log_requests or is_open(scope["path"]) or "token" in scope:
             return
         caller = scope.get("caller")
         user = caller.user if caller else ""
@@ -232,6 +234,13 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
         return left.pop() if left else await receive()
 
     return replay
+
+
+def _token(scope: Scope) -> str:
+    scheme, _, token = _header(scope, b"authorization").partition(b" ")
+    if scheme.lower() != b"bearer" or not 0 < len(token) <= LONGEST_TOKEN:
+        raise ApiError("unauthorized", "This call needs the header 'Authorization: Bearer TOKEN'.", "Authorization")
+    return token.strip().decode("latin-1")
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
