@@ -47,18 +47,38 @@ def test_an_error_of_a_worker_is_raised_as_it_was() -> None:
 
 
 _SLEEPERS = """
-import sys, time
+import os, signal, time
+from multiprocessing.context import SpawnProcess
 from trine.core.process_pool import work_through
+
+started, plain = [], SpawnProcess.start
+
+def start(process):
+    plain(process)
+    started.append(process)
+    if len(started) == {interrupted_at}:
+        os.kill(os.getpid(), signal.SIGINT)
+
 if __name__ == "__main__":
-    work_through(time.sleep, [0, 60, 60], 2, lambda: print("done", flush=True))
+    SpawnProcess.start = start
+    work_through(time.sleep, [0, 600, 600], 2, lambda: print("done", flush=True))
 """
 
 
+@pytest.mark.parametrize("interrupted_at", [1, 2])
+def test_an_interrupt_while_workers_are_started_ends_them(interrupted_at: int) -> None:
+    """By itself, so that it comes between the start of a worker and the next step, whatever the machine is doing."""
+    script = _SLEEPERS.format(interrupted_at=interrupted_at)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
+    assert done.stdout == b"done\n" and done.returncode == -signal.SIGINT
+    assert done.stderr.count(b"Traceback") == 1, "one of the parent, none of a worker"
+
+
 def test_an_interrupt_ends_the_workers() -> None:
-    process = subprocess.Popen([sys.executable, "-c", _SLEEPERS], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert process.stdout is not None
-    with process.stdout as output:
-        assert output.readline() == b"done\n"
+    """At any moment after the first item; the pipe closes when the last worker has ended."""
+    script = [sys.executable, "-c", _SLEEPERS.format(interrupted_at=0)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"done\n"
         process.send_signal(signal.SIGINT)
-        assert output.read() == b"", "the pipe closes when the last worker has ended"
-    assert process.wait(30) != 0
+        rest, _ = process.communicate(timeout=60)
+    assert rest == b"" and process.returncode != 0

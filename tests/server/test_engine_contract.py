@@ -20,6 +20,7 @@ from trine.server.build import Model
 from trine.server.configuration import Options, prepare
 from trine.server.controller import Controller
 from trine.server.daemon import dry_run
+from trine.server.interface import Refused
 from trine.server.outcome import MAX_PASSING
 from trine.server.replay import redecide
 from trine.server.scheduler import Scheduler
@@ -226,6 +227,57 @@ def test_a_node_leaves_when_its_last_job_has(tmp_path: Path) -> None:
         await nodes_become(site, node("node0"), node("node1"))
         assert states(site)["3"] == "running"
         replayed(site)
+
+    run_site(Site(tmp_path), script)
+
+
+def test_a_job_for_nodes_that_the_engine_lost_sight_of_is_accepted_and_runs_when_they_are_back(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await nodes_become(site, node("node0"))
+        await submit(site, 4)
+        daemon = daemon_of(site)
+        sentences = daemon.explain("1", OWNER).sentences
+        assert states(site) == {"1": "waiting"}
+        assert "cannot run on the cluster as it is now: it asks for 4 GPUs, the cluster has 2 gpu." in sentences[0]
+        assert "when nodes with such GPUs join" in sentences[1]
+        await submit(site, 2)
+        assert states(site) == {"1": "waiting", "2": "running"}, "it is in nobody's way"
+        with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 2 gpu"):
+            await daemon.submit([spec(5)], OWNER)
+        site.world.end("2")
+        await nodes_become(site, node("node0"), node("node1"))
+        assert states(site) == {"1": "running", "2": "done"}
+        with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 4 gpu"):
+            await daemon.submit([spec(5)], OWNER)
+        replayed(site)
+
+    run_site(Site(tmp_path), script)
+
+
+def test_a_job_is_not_refused_as_too_large_while_the_engine_cannot_say_which_nodes_it_has(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        await engine_goes(site)
+        await submit(site, 5)
+        daemon = daemon_of(site)
+        said = " ".join(daemon.explain("1", OWNER).sentences)
+        assert "it asks for 5 GPUs, the cluster has 4 gpu" in said and "the engine local does not answer" in said
+        site.world.nodes = [node("node0"), node("node1"), node("node2")]
+        await engine_returns(site)
+        assert states(site) == {"1": "running"}
+        replayed(site)
+
+    run_site(Site(tmp_path), script)
+
+
+@pytest.mark.parametrize("lost", [node("node1", up=False), node("node1", schedulable=False)], ids=["down", "closed"])
+def test_a_job_for_nodes_that_are_out_of_service_is_accepted(tmp_path: Path, lost: NodeInfo) -> None:
+    async def script(site: Site) -> None:
+        await nodes_become(site, node("node0"), lost)
+        await submit(site, 4)
+        assert states(site) == {"1": "waiting"}
+        assert any("Out of service: node1" in said for said in daemon_of(site).explain("1", OWNER).sentences)
+        await nodes_become(site, node("node0"), node("node1"))
+        assert states(site) == {"1": "running"}
 
     run_site(Site(tmp_path), script)
 

@@ -215,6 +215,15 @@ GROUPS = {
     "believed": BelievedSettings,
 }
 """Those of ``run`` go by their bare name, the others have the group's name in front."""
+_SIMULATED_RUN = frozenset(
+    {
+        *("event_driven", "fill", "finish", "ideal", "validate", "oversize", "window", "watts"),
+        *("background_jobs_per_h", "background_seed"),
+    }
+)
+"""Of ``run``: what a simulated cluster does, or what is measured of it."""
+_SIMULATED_COMPAT = frozenset({"round_ends_early", "charge_gap", "remainder_failure", "pair_cost_twice"})
+"""Quirks of the simulated clock and of simulated bills."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +296,16 @@ def resolve(
     made_policy, round_params = make_policy(entry, parts.policy, run.round_s, compat, seed)
     drawn = (workload, trace, variability, world)
     return Settings(run, *drawn, believed, compat, made_policy, made_placement, round_params)
+
+
+def is_only_simulated(name: str) -> bool:
+    """A key that only a simulation reads. The scheduler itself reads all others: they count live, too."""
+    head, _, rest = name.partition(".")
+    if head == "compat":
+        return rest in _SIMULATED_COMPAT
+    if head in GROUPS and rest:
+        return head != "run" or rest in _SIMULATED_RUN
+    return name in _SIMULATED_RUN
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:

@@ -9,9 +9,11 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from trine.core.errors import TrineError, require_extra
@@ -74,17 +76,34 @@ def _in_processes(work: Callable[[Any], Outcome], todo: Sequence[Any], workers: 
     # Fresh processes: a fork would copy the progress bar's thread in whatever state it is in.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupt) as pool:
-        futures = [pool.submit(work, item) for item in todo]
         try:
+            with _interrupts_wait():  # every submission starts a worker, and one that is half started cannot be ended
+                futures = [pool.submit(work, item) for item in todo]
             _wait_for(futures, done)
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise TrineError(_ENDED) from error
             raise
         return [future.result() for future in futures]
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block. Only the main thread is ever interrupted by it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _wait_for(futures: list[Future[Outcome]], done: Done) -> None:

@@ -35,7 +35,7 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
 
     Starts that waited for other jobs to leave are not resumed: the next round decides them again.
     """
-    job_index, table = _enter(engine, now, job), engine.table
+    job_index, table = enter(engine, now, job), engine.table
     table.epoch[job_index] = past.epoch
     engine.reported.add(job_index)
     table.done[job_index] = min(past.done, table.steps[job_index])
@@ -48,8 +48,9 @@ def resume(engine: Engine, now: float, job: Job, past: Past) -> int:
     return job_index
 
 
-def _enter(engine: Engine, now: float, job: Job) -> int:
-    """An index for the job. One that the cluster, as it is now, can never run keeps its place but is not offered."""
+def enter(engine: Engine, now: float, job: Job) -> int:
+    """Submit the job; returns its index. One that the cluster, as it is now, can never run is known, but not offered to
+    the policy."""
     perf = engine.perf
     if perf.types_for(job):
         engine.handle(Submitted(now, job))

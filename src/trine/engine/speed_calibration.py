@@ -12,7 +12,7 @@ from trine.engine.job_table import State
 from trine.perf.learning.calibration import Calibration, Run, calibrated
 
 if TYPE_CHECKING:
-    from trine.engine.engine import Engine
+    from trine.engine.rounds import Rounds
 
 _SAME = 1e-9
 """Relative difference of speeds that comes from rounding."""
@@ -23,7 +23,7 @@ _CHIPS_EVERY = 20
 class SpeedCalibration:
     """One per engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Rounds) -> None:
         self._engine = engine
         self._given = engine.perf
         self._calibration = Calibration()

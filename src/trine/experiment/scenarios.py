@@ -94,47 +94,46 @@ def _check_different(option: str, choices: Sequence[Choice]) -> None:
 
 def _base(inputs: Inputs, preset: Preset) -> Scenario:
     """The preset with the inputs on top; a trace that is given replaces the preset's workload and vice versa."""
-    if preset.world and not (inputs.world or inputs.trace or inputs.workload or inputs.cluster):
-        inputs = replace(inputs, world=preset.world)
-    if inputs.world:
-        return _in_world(inputs, preset)
-    spec = inputs.cluster or preset.cluster
-    if not spec:
+    world = inputs.world
+    if not (world or inputs.trace or inputs.workload or inputs.cluster):
+        world = preset.world
+    preset = _around_world(preset, world) if world else _without_settings(preset, (WORLD_SETTINGS,))
+    given = bool(inputs.trace or inputs.workload)
+    if not world:
+        _check_complete(inputs.cluster or preset.cluster, given or preset.trace or preset.workload)
+    return Scenario(
+        cluster=inputs.cluster or preset.cluster,
+        trace=inputs.trace if given else preset.trace,
+        loaded=inputs.loaded,
+        format=inputs.format or (preset.format if inputs.trace or not given else ""),
+        workload=inputs.workload if given else preset.workload,
+        world=world,
+        variability=inputs.variability,
+        throughputs=inputs.throughputs or preset.throughputs,
+        prices=inputs.prices or preset.prices,
+        authors=preset.authors,
+        values=preset.settings | dict(inputs.values),
+    )
+
+
+def _check_complete(cluster: str, jobs: str | bool) -> None:
+    if not cluster:
         raise InputError(
             "--cluster",
             "nothing",
             "nodes x GPUs such as 16x4, or a YAML file; or a --preset that names one, or --world",
         )
-    given = bool(inputs.trace or inputs.workload)
-    if not given and not (preset.trace or preset.workload):
+    if not jobs:
         raise InputError("--trace", "nothing", "a job trace, or --workload NAME")
-    return Scenario(
-        cluster=spec,
-        trace=inputs.trace if given else preset.trace,
-        loaded=inputs.loaded,
-        format=inputs.format or (preset.format if inputs.trace or not given else ""),
-        workload=inputs.workload if given else preset.workload,
-        variability=inputs.variability,
-        throughputs=inputs.throughputs or preset.throughputs,
-        prices=inputs.prices or preset.prices,
-        authors=preset.authors,
-        values={k: v for k, v in preset.settings.items() if not k.startswith(WORLD_SETTINGS)} | dict(inputs.values),
-    )
 
 
-def _in_world(inputs: Inputs, preset: Preset) -> Scenario:
-    """The world in place of the preset's jobs and cluster; settings of those jobs are left out with them."""
-    left_out = JOB_SETTINGS if inputs.world == preset.world else (*JOB_SETTINGS, WORLD_SETTINGS)
-    settings = {k: v for k, v in preset.settings.items() if not k.startswith(left_out)}
-    return Scenario(
-        cluster=inputs.cluster,
-        trace=inputs.trace,
-        format=inputs.format,
-        workload=inputs.workload,
-        world=inputs.world,
-        throughputs=inputs.throughputs,
-        variability=inputs.variability,
-        prices=inputs.prices or preset.prices,
-        authors=preset.authors,
-        values=settings | dict(inputs.values),
-    )
+def _around_world(preset: Preset, world: str) -> Preset:
+    """What is left of a preset where a world takes the place of its jobs and its cluster; settings of those go with
+    them, and so do those of another world."""
+    left_out = JOB_SETTINGS if world == preset.world else (*JOB_SETTINGS, WORLD_SETTINGS)
+    left = _without_settings(preset, left_out)
+    return replace(left, cluster="", trace="", format="", workload="", throughputs="")
+
+
+def _without_settings(preset: Preset, left_out: tuple[str, ...]) -> Preset:
+    return replace(preset, settings={k: v for k, v in preset.settings.items() if not k.startswith(left_out)})

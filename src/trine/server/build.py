@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
 from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.settings import Settings, resolve
-from trine.core.cluster import Cluster, Tier
+from trine.core.cluster import Cluster, Node, Tier
 from trine.core.errors import InputError
 from trine.core.job import Job, Shape
 from trine.engine.engine import Engine
@@ -24,9 +24,11 @@ from trine.engine.resume import Past, rate_resumed, resume
 from trine.inputs.job_spec import JobSpec
 from trine.perf.model import PerfModel
 from trine.perf.throughput import ThroughputTable
+from trine.perf.variability import VariabilityTable
 from trine.placement.topology import never_has_shape
 from trine.policy.base import FinishedJob
 from trine.policy.view import View
+from trine.server.inventory import cluster_of, node_info
 from trine.server.live_job import LiveJob, NodeState
 from trine.server.records import Sharing
 from trine.server.state import OF_PLACEMENT, LiveState
@@ -35,6 +37,7 @@ KNOWN = "known_speeds"
 """Where, among a policy's accounts, it is noted which speeds they come from."""
 UNKNOWN_LENGTH_S = 3600.0
 """How long a job is taken to need when it says nothing of itself."""
+_UNSOUND = "its steps and its time limit make no sense together with the measured speeds"
 
 _STATES = {"starting": State.STARTING, "running": State.RUNNING, "stopping": State.STOPPING}
 
@@ -228,21 +231,40 @@ def _stand_in(job: LiveJob) -> Job:
     return Job(job.id, job.submitted_s, job.spec.gpus.count, UNKNOWN_LENGTH_S, user=job.user, group=job.queue)
 
 
-def why_never(engine: Engine, spec: JobSpec) -> str:
-    """Why the cluster, were it empty, could not run such a job; empty if it could."""
-    job = sound_job(LiveJob("new", "", "", 1.0, spec, 0.0), engine.perf)
+def performance_with(state: LiveState, model: Model, nodes: Sequence[Node]) -> PerfModel:
+    """The performance model of the cluster and more nodes, of whose chips nothing is known."""
+    assert state.cluster is not None
+    cluster = cluster_of([node_info(node) for node in (*state.cluster.nodes, *nodes)], state.cluster)
+    chips = VariabilityTable.of_cluster(cluster)
+    return performance_model(settings_of(state).run, cluster, chips, model.throughputs or ThroughputTable())
+
+
+def why_unsound(perf: PerfModel, spec: JobSpec) -> str:
+    """Why no cluster could run such a job, however large; empty if one could."""
+    return _UNSOUND if sound_job(_submitted(spec), perf) is None else ""
+
+
+def why_too_small(perf: PerfModel, spec: JobSpec, excluded: Collection[int] = ()) -> str:
+    """Why the cluster, were it empty and all of it in service, could not run such a job; empty if it could.
+
+    ``excluded``: GPUs that the placement never uses."""
+    job = sound_job(_submitted(spec), perf)
     if job is None:
-        return "its steps and its time limit make no sense together with the measured speeds"
-    types = engine.perf.types_for(job)
+        return _UNSOUND
+    types = perf.types_for(job)
     if not types:
-        return never_fits(job, engine.perf)
-    if engine.excluded:
-        in_use = [gpu for gpu in range(engine.cluster.gpu_count) if gpu not in engine.excluded]
-        kinds = Counter(map(engine.cluster.type_of, in_use))
-        most = max(kinds[engine.cluster.types[kind]] for kind in types)
+        return never_fits(job, perf)
+    if excluded:
+        in_use = [gpu for gpu in range(perf.cluster.gpu_count) if gpu not in excluded]
+        kinds = Counter(map(perf.cluster.type_of, in_use))
+        most = max(kinds[perf.cluster.types[kind]] for kind in types)
         if most < job.gpus:
             return f"it asks for {job.gpus} GPUs of one type, and the placement leaves {most} in use"
-    return never_has_shape(job, engine.perf)
+    return never_has_shape(job, perf)
+
+
+def _submitted(spec: JobSpec) -> LiveJob:
+    return LiveJob("new", "", "", 1.0, spec, 0.0)
 
 
 def _deadline_s(job: LiveJob) -> float | None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 import ssl
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trine import __version__
+from trine.assembly.settings import is_only_simulated
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.engine.quotas import Quotas
@@ -303,11 +304,16 @@ def quotas_of(access: Access) -> Quotas:
     return Quotas(groups, users)
 
 
+def refuse_simulated(settings: Iterable[str]) -> None:
+    """Settings that only a simulation reads would change nothing here, which nobody would notice."""
+    for name in filter(is_only_simulated, settings):
+        instead = "--event-driven" if name.endswith("event_driven") else "none: live, jobs and nodes are what they are"
+        raise InputError("--set", "a setting that only a simulation reads", instead, name)
+
+
 def check_settings(setup: Setup, model: Model, capabilities: Capabilities) -> None:
     """Fail at once, with one sentence, on settings that engine or executor would trip over later."""
-    simulated = next((name for name in setup.settings if name.startswith(("believed.", "world."))), None)
-    if simulated is not None:
-        raise InputError("--set", "a setting of simulated worlds", "none: live, jobs run as fast as they do", simulated)
+    refuse_simulated(setup.settings)
     controller = Controller(LiveState(), model)
     controller.configure(
         0.0, setup.version, setup.cluster, setup.policy, setup.placement, setup.settings, setup.round_s, setup.sharing

@@ -14,8 +14,8 @@ from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, TrineError
-from trine.engine import events as ev
 from trine.engine.engine import Engine
+from trine.engine.resume import enter
 from trine.inputs.job_spec import JobSpec
 from trine.server import containment
 from trine.server import records as rec
@@ -380,8 +380,7 @@ class Controller:
         if known is None:
             self.rebuild(record.at_s)
             return
-        self.deciding.handle(ev.Submitted(record.at_s, known))
-        self.job_indices[record.job] = job_index = len(self.deciding.table) - 1
+        self.job_indices[record.job] = job_index = enter(self.deciding, record.at_s, known)
         self.deciding.reported.add(job_index)  # a live job may come back with less than it once reported
 
 

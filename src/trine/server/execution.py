@@ -35,7 +35,7 @@ from trine.executor.base import (
 from trine.server import records as rec
 from trine.server import views
 from trine.server.containment import FAULTS
-from trine.server.inventory import cluster_of, is_cluster_of, leaving, merged_nodes, node_changes
+from trine.server.inventory import cluster_of, departed, is_cluster_of, leaving, merged_nodes, node_changes
 from trine.server.live_job import LiveJob
 from trine.server.records import StartOrder
 from trine.server.service import LiveService
@@ -249,6 +249,7 @@ class Execution(LiveService):
         cluster = self._cluster_of(state, nodes)
         if state.cluster is not None and cluster.nodes != state.cluster.nodes:
             self.setup = replace(self.setup, cluster=cluster)
+            self.departed = departed(self.departed, state.cluster, cluster)
             self.log.warning("cluster", now=cluster.describe())
             self._note(self.controller.change_cluster(self.now(), cluster))
             self._report_problems()

@@ -101,6 +101,14 @@ def is_cluster_of(cluster: Cluster, nodes: Sequence[NodeInfo]) -> bool:
     )
 
 
+def departed(before: Sequence[Node], old: Cluster, new: Cluster) -> tuple[Node, ...]:
+    """Nodes that were part of the cluster and are not now, after it changed; ``before``: the same, before it did. What
+    an engine loses sight of it may see again."""
+    now = {node.name for node in new.nodes}
+    known = {node.name: node for node in (*before, *old.nodes)}
+    return tuple(node for name, node in known.items() if name not in now)
+
+
 def leaving(state: LiveState, nodes: Sequence[NodeInfo]) -> dict[str, str]:
     """Nodes of the cluster that are to go once no job holds GPUs of them, and why nothing starts there until then."""
     assert state.cluster is not None

@@ -74,6 +74,7 @@ class Scheduler(Execution):
         """Why the engine cannot be asked now, in a sentence."""
         self.unusable_nodes = ""
         """Why nodes that joined are not scheduled, in a sentence."""
+        self.departed = ()
         self._change = asyncio.Event()
         self._since_snapshot = 0
         self._snapshots: asyncio.Task[None] | None = None

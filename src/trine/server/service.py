@@ -13,12 +13,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 
+from trine.core.cluster import Node
 from trine.executor.base import Executor
 from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, WaitingJobs
-from trine.server.build import why_never
+from trine.server.build import performance_with, why_too_small, why_unsound
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
 from trine.server.controller import Controller
@@ -60,6 +61,8 @@ class LiveService(ABC):
     trouble: str
     engine_down: str
     unusable_nodes: str
+    departed: tuple[Node, ...]
+    """Nodes that the engine had since the daemon started, and has not now."""
     _change: asyncio.Event
 
     @property
@@ -294,9 +297,20 @@ class LiveService(ABC):
         for what, path in (("checkpoint.dir", spec.checkpoint.dir), ("workdir", spec.workdir)):
             if path is not None and self.executor.storage.is_reserved(path):
                 raise Refused("forbidden", f"{what} {path} is inside the daemon's own state directory; name another.")
-        never = why_never(self.controller.deciding, spec)
+        engine = self.controller.deciding
+        never = why_unsound(engine.perf, spec)
+        if not never and (too_small := why_too_small(engine.perf, spec, engine.excluded)):
+            never = "" if self._may_grow_for(spec) else too_small
         if never:
             raise Refused("never-runs", f"job {spec.name!r} can never run: {never}")
+
+    def _may_grow_for(self, spec: JobSpec) -> bool:
+        """The cluster is too small for the job only now: it was larger before, or the engine cannot say which nodes it
+        has. Such a job waits, with the reason."""
+        if self.engine_down:
+            return True
+        known = self.controller.state, self.controller.model
+        return bool(self.departed) and not why_too_small(performance_with(*known, self.departed), spec)
 
 
 def _digest(specs: Sequence[JobSpec]) -> str:

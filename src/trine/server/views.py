@@ -138,7 +138,7 @@ def _why_waiting(engine: Engine, job_index: int) -> Reason:
         Why.TOO_LARGE,
         f"job {job.id} cannot run on the cluster as it is now: {never_fits(job, engine.perf)}.",
         {"needed": job.gpus},
-        "It stands in line again when the daemon is started with such GPUs.",
+        "It stands in line again when nodes with such GPUs join, or the daemon is started with them.",
     )
 
 
