@@ -89,7 +89,8 @@ class Agent:
 
     def __init__(self, daemon: Daemon, part: int, address: str) -> None:
         self._daemon, self._part = daemon, part
-        self._who = {"part": part, "instance": os.urandom(12).hex(), "address": address}
+        self.instance = os.urandom(12).hex()
+        self._who = {"part": part, "instance": self.instance, "address": address}
         self._run_dir = ""
         self._ranks: list[int] = []
         self._sent: dict[int, int] = {}
@@ -251,6 +252,7 @@ def main() -> int:
     message = variables["TRINE_END"]
     answer = agent.check_in()
     end = agent.ended if answer is None else agent.follow(agent.start(answer))
+    end["instance"] = agent.instance
     with open(message, "w", encoding="utf-8") as file:
         file.write(json.dumps(end))
     return exit_code(end)

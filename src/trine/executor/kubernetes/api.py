@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
-
-import urllib3
 
 from trine.core.errors import InputError
 from trine.executor.attempt.remote import EngineRefused, EngineUnreachable
+
+if TYPE_CHECKING:
+    import urllib3
 
 WHERE = "--engine kubernetes"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,6 +36,10 @@ class KubernetesApi:
     answer, ``ApiRefused`` where there was one."""
 
     def __init__(self, configuration: Any, timeout_s: float) -> None:
+        import urllib3  # comes with the official client, which need not be there to read settings
+
+        self._errors = (urllib3.exceptions.HTTPError, OSError)
+        self._timeout = urllib3.Timeout
         self._configuration, self._timeout_s = configuration, timeout_s
         self._host = str(configuration.host).rstrip("/")
         self.calls = 0
@@ -93,7 +98,7 @@ class KubernetesApi:
             for chunk in response.stream(1 << 16):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (json.loads(line) for line in lines if line)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (*self._errors, ValueError) as error:
             raise EngineUnreachable(f"the watch of {path} was cut: {_short(error)}") from None
         finally:
             response.close()
@@ -110,7 +115,7 @@ class KubernetesApi:
     ) -> urllib3.BaseHTTPResponse:
         self.calls += 1
         url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
-        timeout = urllib3.Timeout(connect=self._timeout_s, read=timeout_s)
+        timeout = self._timeout(connect=self._timeout_s, read=timeout_s)
         data = None if body is None else json.dumps(body).encode()
         try:
             headers = {"Accept": "application/json", "User-Agent": "trine", **self._authorization()}
@@ -118,7 +123,7 @@ class KubernetesApi:
             response = self._pool.request(
                 method, url, body=data, headers=headers, timeout=timeout, preload_content=not stream
             )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except self._errors as error:
             raise EngineUnreachable(f"{self._host}: {_short(error)}") from None
         if response.status >= 400:
             raise _refusal(response)

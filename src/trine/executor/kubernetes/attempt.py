@@ -79,7 +79,7 @@ class KubernetesAttempt(AttemptFiles):
         """Put on record what ended pods left. A failure counts if it came before any order to stop."""
         stopped = self.read(rundir.STOP) is not None and len(self.spec["ranks"]) > 1
         for part, pod in self.pods.items():
-            end, path = pod.end, self.run_dir / rundir.part_file(part, "end")
+            end, path = self.end_of(part, pod), self.run_dir / rundir.part_file(part, "end")
             if end is None or not pod.over or path.exists():
                 continue
             if "up" in end:
@@ -88,10 +88,17 @@ class KubernetesAttempt(AttemptFiles):
             if failure and not stopped:
                 rundir.claim(str(self.run_dir), {"rank": int(failure[0]), "rc": int(failure[1])}, rundir.HALT)
             # Which failure was first is on record for all parts; what one alone took for a failure is not.
-            kept = {name: value for name, value in end.items() if name not in ("failure", "up")}
-            rundir.claim(str(self.run_dir), {"instance": ""}, rundir.part_file(part))
+            kept = {name: value for name, value in end.items() if name not in ("failure", "up", "instance")}
+            rundir.claim(str(self.run_dir), {"instance": end.get("instance", "")}, rundir.part_file(part))
             if not end.get("lost"):
                 rundir.write_json(str(path), kept)
+
+    def end_of(self, part: int, pod: PodState) -> Mapping[str, Any] | None:
+        """What the agent that ran the part left; not what a second container left, which found the part taken."""
+        owner = self.read(rundir.part_file(part)) or {}
+        if pod.end is None or ("instance" in owner and owner["instance"] != pod.end.get("instance")):
+            return None
+        return pod.end
 
     def note_start(self) -> None:
         """All of its parts run: that is its start."""
@@ -112,7 +119,7 @@ class KubernetesAttempt(AttemptFiles):
         end = conclude(str(self.run_dir), self.spec, why)
         if end is not None:
             return end
-        if not all(is_quiet(part) for part, pod in self.pods.items() if pod.end is None):
+        if not all(is_quiet(part) for part, pod in self.pods.items() if self.end_of(part, pod) is None):
             return None
         return self._ended_without_record(why)
 

@@ -50,6 +50,8 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CONFLICT = 409
 _KILL_GRACE_S = 5
 """Whole seconds that a pod has whose ranks are to be killed: its agent still says so."""
+_FIRST_S = 10.0
+"""How long the first answer of the API server is waited for."""
 _AGAIN_S = 10.0
 """How long after an order to remove pods it is given again, if they are still there."""
 
@@ -259,7 +261,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
 
     def _check_node(self, name: str) -> None:
         """The API server binds pods to nodes that are missing, cordoned or away, without a word."""
-        node = self._node(name)
+        node = self._informers["nodes"].objects(_FIRST_S).get(f"/{name}")
         if node is None:
             raise LaunchRefused(f"there is no node {name} any more", passing=True)
         if why := not_ready(node.get("status") or {}) or why_closed(node, self._rules.tolerations):
@@ -320,7 +322,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         if now_s - self._probed_s > self._times.probe_s:
             self._api.get("/readyz")
             self._probed_s = now_s
-        objects = {name: informer.objects() for name, informer in self._informers.items()}
+        objects = {name: informer.objects(_FIRST_S) for name, informer in self._informers.items()}
         pods: dict[Handle, dict[int, PodState]] = {}
         unknown = []
         for found in objects["pods"].values():
@@ -476,3 +478,5 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         if (end := attempt.concluded(is_quiet)) is not None:
             write_end(str(attempt.run_dir), end)
             self._look.set()
+        else:  # Kubernetes takes its GPUs for free although it runs: it must end
+            self._halt(attempt)

@@ -35,9 +35,8 @@ class Informer:
         self._lock = threading.Lock()
         self._objects: dict[str, dict[str, Any]] = {}
         self._trouble = "nothing was listed yet"
-        self._refused = ""
         self._version = ""
-        self._closing = threading.Event()
+        self._closing, self._heard = threading.Event(), threading.Event()
         self.lists = 0
         """How often all of it was listed."""
         self.listed_s = float("-inf")
@@ -50,9 +49,12 @@ class Informer:
     def close(self) -> None:
         """Its thread ends with the next word from the server, or with the process."""
         self._closing.set()
+        self._heard.set()
 
-    def objects(self) -> dict[str, dict[str, Any]]:
-        """By namespace and name. They must not be changed. ``EngineUnreachable`` while they are not up to date."""
+    def objects(self, wait_s: float = 0.0) -> dict[str, dict[str, Any]]:
+        """By namespace and name. They must not be changed. ``EngineUnreachable`` while they are not up to date.
+        ``wait_s``: how long the very first answer is waited for."""
+        self._heard.wait(wait_s)
         with self._lock:
             if self._trouble:
                 raise EngineUnreachable(self._trouble)
@@ -81,6 +83,7 @@ class Informer:
     def _note_trouble(self, why: str) -> None:
         with self._lock:
             self._trouble = why
+        self._heard.set()
         self._changed()
 
     def _follow(self) -> None:
@@ -102,6 +105,7 @@ class Informer:
         with self._lock:
             self._objects, self._version, self._trouble = found, str(page["metadata"]["resourceVersion"]), ""
             self.listed_s, self.lists = asked_s, self.lists + 1
+        self._heard.set()
         self._changed()
 
     def _note(self, kind: str, found: Mapping[str, Any]) -> None:
