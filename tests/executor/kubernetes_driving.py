@@ -116,6 +116,11 @@ class KubernetesDriving:
     def leftovers(self, state: Path) -> list[int]:
         return self.cluster.kubelets.descendants()
 
+    def left_behind(self) -> list[str]:
+        """Pods that wait or run. Ended ones are kept by their finalizer until a daemon is there to remove them."""
+        pods = self.cluster.pods()
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+
     def tidy(self) -> None:
         """Nothing of a test is left in Kubernetes, and every node takes pods again."""
         self.cluster.clean()

@@ -180,24 +180,27 @@ class PlayedKubelets:
     def _run(self, pod: Mapping[str, Any]) -> None:
         uid, node, container = pod["metadata"]["uid"], pod["spec"]["nodeName"], pod["spec"]["containers"][0]
         wanted = int((container.get("resources", {}).get("limits") or {}).get(GPU, 0))
+        refusal: dict[str, Any] = {}
         with self._lock:
             chosen = sorted(self._free[node])[:wanted]
+            if uid in self._ending:
+                return
             if len(chosen) < wanted:
                 why = f"requested: {wanted}, available: {len(chosen)}"
-                self._status(pod, phase="Failed", reason="UnexpectedAdmissionError", message=why)
-                return
-            self._free[node] -= set(chosen)
-        try:
-            process = self._spawn(pod, container, chosen)
-        except OSError as error:
-            with self._lock:
-                self._free[node] |= set(chosen)
-            end = {"exitCode": 128, "reason": "StartError", "message": str(error)}
-            self._status(pod, phase="Failed", containerStatuses=[_container(pod, terminated=end)])
-            return
-        with self._lock:
-            self._running[uid], self._node_of[uid] = process, node
-        self._wait(pod, process, set(chosen))
+                refusal = {"reason": "UnexpectedAdmissionError", "message": why}
+            else:
+                try:
+                    process = self._spawn(pod, container, chosen)
+                except OSError as error:
+                    end = {"exitCode": 128, "reason": "StartError", "message": str(error)}
+                    refusal = {"containerStatuses": [_container(pod, terminated=end)]}
+                else:
+                    self._free[node] -= set(chosen)
+                    self._running[uid], self._node_of[uid] = process, node
+        if refusal:
+            self._status(pod, phase="Failed", **refusal)
+        else:
+            self._wait(pod, process, set(chosen))
 
     def _spawn(self, pod: Mapping[str, Any], container: Mapping[str, Any], gpus: list[int]) -> subprocess.Popen[bytes]:
         variables = {"PATH": os.environ["PATH"], "NVIDIA_VISIBLE_DEVICES": ",".join(f"GPU-{gpu}" for gpu in gpus)}

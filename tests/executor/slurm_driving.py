@@ -60,6 +60,10 @@ class SlurmDriving:
     def leftovers(self, state: Path) -> list[int]:
         return marked_processes(state)
 
+    def left_behind(self) -> list[str]:
+        """Jobs that wait or run in Slurm."""
+        return self.cluster.jobs()
+
     def tidy(self) -> None:
         """Nothing of a test is left in Slurm, and every node takes jobs again."""
         self.cluster.cancel_all()

@@ -88,6 +88,19 @@ def test_pods_say_who_made_them_where_they_are_and_how_they_ended(driver: Kubern
     driver.cluster.wait_for(lambda: not driver.cluster.pods(), "no pod is left")
 
 
+def test_pods_that_could_not_be_removed_are_removed_after_a_restart(driver: KubernetesDriver) -> None:
+    handle = driver.launch("j", A, STEPS=1)
+    driver.exited(handle)
+    driver.cluster.end("apiserver")
+    driver.until(lambda event: isinstance(event, EngineDown), "that Kubernetes is away")
+    driver.executor.forget(handle)
+    driver.executor.close()
+    driver.cluster.restart_server()
+    assert len(driver.cluster.pods()) == 1
+    driver.executor = driver.engine.open(driver.state)
+    driver.cluster.wait_for(lambda: not driver.cluster.pods(), "no pod is left")
+
+
 def test_jobs_run_on_while_the_server_is_away_and_can_be_stopped(driver: KubernetesDriver) -> None:
     runs, done = driver.launch("runs", A, B, **LONG), driver.launch("ends", C, STEPS=100, STEP_S=0.05)
     driver.progress(runs)

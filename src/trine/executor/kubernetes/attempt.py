@@ -62,7 +62,15 @@ class KubernetesAttempt(AttemptFiles):
 
     @property
     def all_over(self) -> bool:
-        return all(pod.over for pod in self.pods.values())
+        return all(self.is_over(part, pod) for part, pod in self.pods.items())
+
+    def is_over(self, part: int, pod: PodState) -> bool:
+        """Nothing of a pod runs: the kubelet saw that, or it was let go before an agent of it came. One that comes
+        later finds its part taken."""
+        return pod.over or (pod.released and not pod.ran and not self._begun(part))
+
+    def _begun(self, part: int) -> bool:
+        return bool((self.read(rundir.part_file(part)) or {}).get("instance"))
 
     def claimed(self, part: int) -> bool:
         """An agent took the part up, or nobody ever will."""

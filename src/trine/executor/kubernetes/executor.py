@@ -454,7 +454,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             self._delete(attempt, _KILL_GRACE_S)
         for part, pod in attempt.pods.items():
             ended = attempt.read(rundir.part_file(part, "end"))
-            if pod.over and (ended is None or ended.get("unlaunched")):
+            if attempt.is_over(part, pod) and (ended is None or ended.get("unlaunched")):
                 self._halt(attempt)  # the others would wait for it for ever
         if not waiting and self._fences.over(attempt.handle):
             self._lost(attempt)

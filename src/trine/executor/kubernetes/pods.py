@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from trine.executor.base import Handle
@@ -148,7 +148,8 @@ class PodState:
     """Why it waits or has failed, in the words of Kubernetes."""
     ran: bool
     """Its container ran to its end, as the kubelet saw it."""
-    finalizers: tuple[str, ...] = field(default=())
+    released: bool = False
+    """Its kubelet, or somebody with force, told the API server that it may go."""
 
     @property
     def over(self) -> bool:
@@ -179,7 +180,7 @@ def pod_state(pod: Mapping[str, Any]) -> PodState:
         _message(ended),
         _words(status) or _words(ended or {}) or _words(waiting),
         ended is not None,
-        tuple(metadata.get("finalizers") or ()),
+        bool(metadata.get("deletionTimestamp")) and metadata.get("deletionGracePeriodSeconds") == 0,
     )
 
 

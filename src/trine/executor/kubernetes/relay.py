@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,6 @@ from trine.executor.base import Handle
 EXCHANGES_PER_S = 200
 """How many exchanges all agents together may make in a second; with more of them each comes less often."""
 _LONGEST_REPORT_BYTES = 16 << 10
-_LOGS = "logs.json"
-"""In the directory of an attempt: where its part of each rank's log begins."""
 
 
 class TokenKey:
@@ -83,7 +81,7 @@ class Relay:
             agent = self._agents.setdefault((handle, part), _Agent())
             agent.heard_s = time.monotonic()
             self._note(run_dir, spec, part, request)
-            answer = self._answer(run_dir, spec, request)
+            answer = self._answer(run_dir, spec, part, request)
             renewal, agent.renewal = agent.renewal, answer["lease"].get("renewal")
         if "up" not in request or renewal != agent.renewal:
             self._given(handle)  # without the lock: it may take others
@@ -128,7 +126,7 @@ class Relay:
     # -- what an agent brings ----------------------------------------------------------------------------------------
 
     def _note(self, run_dir: str, spec: dict[str, Any], part: int, request: Mapping[str, Any]) -> None:
-        ranks = [i for i, rank in enumerate(spec["ranks"]) if rank["node"] in parts_of(spec)[part]]
+        ranks = _ranks_of(spec, part)
         if (
             isinstance(up := request.get("up"), dict)
             and not Path(_file(run_dir, rundir.part_file(part, "up"))).exists()
@@ -142,7 +140,7 @@ class Relay:
             _write_report(rundir.progress_file(run_dir), progress)
         for name, chunk in (request.get("logs") or {}).items():
             if name.isdecimal() and int(name) in ranks:
-                _append_log(run_dir, int(name), int(spec["epoch"]), chunk)
+                _write_log(run_dir, int(name), int(spec["epoch"]), chunk)
 
     def _note_failure(self, run_dir: str, spec: dict[str, Any], halt: dict[str, Any]) -> None:
         """A failure after an order to stop is none where there are several ranks: its peers have left."""
@@ -153,10 +151,14 @@ class Relay:
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
-    def _answer(self, run_dir: str, spec: dict[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer(self, run_dir: str, spec: dict[str, Any], part: int, request: Mapping[str, Any]) -> dict[str, Any]:
         often_s = max(self._every_s, len(self._agents) / EXCHANGES_PER_S)
         lease = rundir.read_json(_file(run_dir, rundir.LEASE)) or {}
-        answer: dict[str, Any] = {"lease": lease, "every_s": often_s, "logs": _log_counts(run_dir)}
+        answer: dict[str, Any] = {
+            "lease": lease,
+            "every_s": often_s,
+            "logs": _log_counts(run_dir, _ranks_of(spec, part)),
+        }
         for name, file in (("stop", rundir.STOP), ("halt", rundir.HALT), ("port", rundir.PORT)):
             if (found := rundir.read_json(_file(run_dir, file))) is not None:
                 answer[name] = found
@@ -196,6 +198,10 @@ class _Agreement:
         return self._stop_at
 
 
+def _ranks_of(spec: dict[str, Any], part: int) -> list[int]:
+    return [i for i, rank in enumerate(spec["ranks"]) if rank["node"] in parts_of(spec)[part]]
+
+
 def _file(run_dir: str, name: str) -> str:
     return os.path.join(run_dir, name)  # noqa: PTH118
 
@@ -205,39 +211,42 @@ def _write_report(path: str, report: dict[str, Any]) -> None:
         rundir.write_json(path, report, 0o644)
 
 
-def _log_bases(run_dir: str) -> dict[str, int]:
-    return {rank: int(base) for rank, base in (rundir.read_json(_file(run_dir, _LOGS)) or {}).items()}
+def _log_base(run_dir: str, rank: int) -> int | None:
+    """Where this attempt's part of a rank's log begins."""
+    found = rundir.read_json(_file(run_dir, f"log-{rank}.json"))
+    return None if found is None else int(found["base"])
 
 
-def _log_counts(run_dir: str) -> dict[str, int]:
+def _log_counts(run_dir: str, ranks: Sequence[int]) -> dict[str, int]:
     """How many bytes of each rank's log of this attempt are here."""
-    return {rank: max(_size(log_of(run_dir, int(rank))) - base, 0) for rank, base in _log_bases(run_dir).items()}
+    bases = {rank: base for rank in ranks if (base := _log_base(run_dir, rank)) is not None}
+    return {str(rank): max(_size(log_of(run_dir, rank)) - base, 0) for rank, base in bases.items()}
 
 
-def _append_log(run_dir: str, rank: int, epoch: int, chunk: Any) -> None:
-    """``chunk``: the place of the first byte in the log of this attempt, and the bytes in base64. What is here already
-    is passed over; what would leave a gap is not taken."""
+def _write_log(run_dir: str, rank: int, epoch: int, chunk: Any) -> None:
+    """``chunk``: the place of the first byte in the log of this attempt, and the bytes in base64. They are put where
+    they belong, so that what comes twice does no harm; what would leave a gap is not taken."""
     try:
         offset, data = int(chunk[0]), base64.b64decode(chunk[1])
     except (TypeError, ValueError, IndexError, KeyError):
         return
-    bases, path = _log_bases(run_dir), log_of(run_dir, rank)
-    if str(rank) not in bases:
+    path, base = log_of(run_dir, rank), _log_base(run_dir, rank)
+    if base is None:
         before = _size(path)
         mark = time.strftime(f"\n--- attempt {epoch}, %Y-%m-%dT%H:%M:%SZ ---\n", time.gmtime()) if before else ""
-        _append(path, mark.encode())
-        bases[str(rank)] = before + len(mark)
-        rundir.write_json(_file(run_dir, _LOGS), dict(bases))
-    have = _size(path) - bases[str(rank)]
-    if offset <= have < offset + len(data):
-        _append(path, data[have - offset :])
+        _write_at(path, before, mark.encode())
+        rundir.claim(run_dir, {"base": before + len(mark)}, f"log-{rank}.json")
+        base = _log_base(run_dir, rank)
+    if base is not None and 0 <= offset <= _size(path) - base:
+        _write_at(path, base + offset, data)
 
 
-def _append(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _write_at(path: str, place: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         while data:
-            data = data[os.write(descriptor, data) :]
+            written = os.pwrite(descriptor, data, place)
+            data, place = data[written:], place + written
     finally:
         os.close(descriptor)
 
