@@ -131,8 +131,7 @@ class KubernetesCluster:
             "cert_file": str(pki / f"{user}.crt"),
             "key_file": str(pki / f"{user}.key"),
             "tls_server_name": None,
-            "username": None,
-            "get_api_key_with_prefix": lambda _: None,
+            "auth_settings": dict,
         }
         return KubernetesApi(SimpleNamespace(**known), timeout_s)
 

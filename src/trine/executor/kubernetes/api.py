@@ -130,10 +130,10 @@ class KubernetesApi:
         return response
 
     def _authorization(self) -> dict[str, str]:
-        """Asked for every call: the library renews tokens that expire."""
-        token = self._configuration.get_api_key_with_prefix("authorization")
-        basic = self._configuration.get_basic_auth_token() if self._configuration.username else None
-        return {"Authorization": str(token or basic)} if token or basic else {}
+        """Asked for every call: the library renews tokens that expire, and knows under which name it keeps them."""
+        settings = self._configuration.auth_settings().values()
+        found = next((one["value"] for one in settings if one["key"].lower() == "authorization"), None)
+        return {"Authorization": str(found)} if found else {}
 
 
 def _refusal(response: urllib3.BaseHTTPResponse) -> Exception:
