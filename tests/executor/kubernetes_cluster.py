@@ -49,8 +49,8 @@ class KubernetesCluster:
     """``nodes`` nodes called node0, node1 ... with ``gpus`` GPUs each. ``admin`` may do everything, the user ``trine``
     only what the manifests of ``deploy/kubernetes`` allow."""
 
-    def __init__(self, nodes: int = 4, gpus: int = 2) -> None:
-        self.names, self.gpus = [f"node{i}" for i in range(nodes)], gpus
+    def __init__(self, nodes: int = 4, gpus: int = 2, idle: bool = False) -> None:
+        self.names, self.gpus, self._idle = [f"node{i}" for i in range(nodes)], gpus, idle
         self.base = Path(tempfile.mkdtemp(prefix="trine-kube-"))
         self._api_port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self._api_port}"
@@ -67,7 +67,10 @@ class KubernetesCluster:
         self._wait_ready()
         self._apply_manifests()
         self.write_kubeconfig(self.kubeconfig)
-        self.kubelets = PlayedKubelets(self.api("admin"), self.names, self.gpus, self.base / "out")
+        beat_s = 10.0 if self._idle else 0.5
+        self.kubelets = PlayedKubelets(
+            self.api("admin"), self.names, self.gpus, self.base / "out", beat_s, idle=self._idle
+        )
         self.kubelets.start()
 
     def stop(self) -> None:

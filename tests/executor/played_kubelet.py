@@ -36,10 +36,14 @@ def _path(pod: Mapping[str, Any]) -> str:
 
 
 class PlayedKubelets:
-    """``nodes`` with ``gpus`` each, in racks of two; ``out`` gets what containers write themselves."""
+    """``nodes`` with ``gpus`` each, in racks of two; ``out`` gets what containers write themselves. ``idle``: pods are
+    said to run, and nothing is started."""
 
-    def __init__(self, api: KubernetesApi, nodes: list[str], gpus: int, out: Path, beat_s: float = 0.5) -> None:
+    def __init__(
+        self, api: KubernetesApi, nodes: list[str], gpus: int, out: Path, beat_s: float = 0.5, idle: bool = False
+    ) -> None:
         self._api, self.names, self._gpus, self._out, self._beat_s = api, nodes, gpus, out, beat_s
+        self._idle = idle
         self._lock = threading.RLock()
         self._free = {name: set(range(gpus)) for name in nodes}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -163,7 +167,10 @@ class PlayedKubelets:
                     self._thread(self._end, pod)
             elif not over and uid not in self._begun:
                 self._begun.add(uid)
-                self._thread(self._run, pod)
+                if self._idle:
+                    self._status(pod, phase="Running")
+                else:
+                    self._thread(self._run, pod)
 
     def _thread(self, call: Any, pod: Mapping[str, Any]) -> None:
         threading.Thread(target=self._guarded, args=(call, pod), daemon=True).start()

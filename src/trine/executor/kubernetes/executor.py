@@ -20,7 +20,7 @@ from trine.executor.attempt.state_dir import checkpoint_dir
 from trine.executor.base import Handle, JobLease, NodeInfo
 from trine.executor.kubernetes.agent import FRESH_S
 from trine.executor.kubernetes.api import ApiRefused, KubernetesApi
-from trine.executor.kubernetes.attempt import KubernetesAttempt
+from trine.executor.kubernetes.attempt import SETTLE_S, KubernetesAttempt
 from trine.executor.kubernetes.informer import Informer
 from trine.executor.kubernetes.inventory import (
     CORDONED_BY_US,
@@ -415,7 +415,8 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         elif attempt.requested or attempt.withdrawn:
             self._follow_stopping(attempt, now_s)
         elif not attempt.bound:
-            self._submit(attempt)
+            if now_s > attempt.submitted_s + SETTLE_S:  # the watch shows it a little later than it is
+                self._submit(attempt)
         elif attempt.all_over:
             self._conclude(attempt)
         else:
