@@ -9,8 +9,10 @@ KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trine
 KUBE = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.executor.kubernetes_cluster
 ON_KUBE = $(BIN)/python examples/run_workload.py --engine kubernetes \
 	--up "--placement packed-sticky --set engine.python=$(CURDIR)/$(BIN)/python --set engine.exchange_s=0.2"
+ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
 
-.PHONY: run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo bench lint types imports docs notebooks pictures wheel clean
+.PHONY: ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo
+.PHONY: bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -21,7 +23,7 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray"
 
 # What failed last, one at a time: tells what is broken from what only a busy machine breaks.
 test-failed: $(VENV)/.ready-dev
@@ -56,6 +58,19 @@ kubernetes-demo: $(VENV)/.ready-dev
 	$(KUBE) 2x2 -- $(ON_KUBE) --state $(STATE)-kubernetes
 	$(KUBE) 4x2 -- $(ON_KUBE) --state $(STATE)-kubernetes-gang --files examples/workload_gang
 
+# The tests against a real Ray, which they start in a network namespace; they skip where there is no right to make one.
+# Ray is not needed by trine itself and large, so it stands apart.
+ray: ray-installed
+	$(BIN)/python -m pytest -m ray -rs
+
+ray-installed: $(VENV)/.ready-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock
+
+# The example workload on a real Ray; then a gang that is preempted and goes on on other nodes.
+ray-demo: ray-installed
+	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
+	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(ON_RAY) --state $(STATE)-ray-gang --files examples/workload_gang
+
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks
 
@@ -70,8 +85,9 @@ imports: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
 # The reference pages that are made from the code; a test keeps them up to date.
-docs: $(VENV)/.ready
+docs: $(VENV)/.ready-dev
 	$(BIN)/python docs/reference.py
+	$(BIN)/python -m tests.contract.table
 
 # What the cells of the notebooks show, stored in them; a test keeps it up to date.
 notebooks: $(VENV)/.ready

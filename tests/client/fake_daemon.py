@@ -111,6 +111,11 @@ class FakeDaemon:
             self.changed.wait_for(lambda: found["state"] not in LIVE, timeout_s)
         return found
 
+    def history_page(self, after: int) -> list[dict[str, Any]]:
+        """Two ended jobs at a time."""
+        ended = [found for found in self.jobs.values() if found["state"] not in LIVE and int(found["id"]) > after]
+        return [history_row(found) for found in ended][:2]
+
     def drain(self, name: str, verb: str, body: Any) -> dict[str, Any]:
         for found in self.nodes:
             if found["name"] == name:
@@ -141,6 +146,16 @@ def job(job_id: str, state: str) -> dict[str, Any]:
         **{"reason": reason, "position": 1 if state == "waiting" else None, "placement": [], "progress": None},
         **{"started_s": None, "finished_s": None, "exit_code": None, "preemptions": 0, "migrations": 0},
         **{"expected_end_s": None, "shares_with": None, "max_runtime_s": None, "run_from_s": None},
+    }
+
+
+def history_row(ended: dict[str, Any]) -> dict[str, Any]:
+    same = ("id", "name", "user", "queue", "state", "gpus", "model", "app_class", "priority", "submitted_s")
+    return {
+        **{key: ended[key] for key in same},
+        **{"eligible_s": None, "started_s": 1.7e9 + 60, "finished_s": 1.7e9 + 3660, "wait_s": 60.0, "held_s": 3600.0},
+        **{"gpu_h": 2.0, "attempts": 1, "preemptions": 0, "migrations": 0, "lost_s": 0.0, "exit_code": 0},
+        **{"array": "", "array_index": None},
     }
 
 
@@ -197,6 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return daemon.submit(body, self.headers.get("Idempotency-Key", ""))
             case ["GET", "v1", "jobs"]:
                 return daemon.chosen(query)[: int(query["limit"][0])]
+            case ["GET", "v1", "history"]:
+                return daemon.history_page(int(query.get("after", ["0"])[0]))
             case ["GET", "v1", "jobs", "count"]:
                 return {"count": len(daemon.chosen(query))}
             case ["GET", "v1", "jobs", job_id, "log", "offset"]:

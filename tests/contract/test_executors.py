@@ -14,6 +14,7 @@ import pytest
 
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
 from tests.executor.kubernetes_driving import AttemptServer, KubernetesDriving
+from tests.executor.ray_driving import RayDriving, ray_settings
 from tests.executor.slurm_driving import SlurmDriving
 from trine.core.errors import InputError
 from trine.executor import registry
@@ -36,11 +37,11 @@ ENGINES = {
         pytest.param(LocalEngine(cgroups=True), id="local"),
         pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
     ],
+    "ray": [pytest.param(RayDriving(), id="ray", marks=pytest.mark.ray)],
     "slurm": [pytest.param(SlurmDriving(), id="slurm", marks=pytest.mark.slurm)],
     "kubernetes": [pytest.param(KubernetesDriving(), id="kubernetes", marks=pytest.mark.kubernetes)],
 }
 """How each executor of the registry is driven here, with the settings that matter."""
-_MARKS = {"slurm": [pytest.mark.slurm], "kubernetes": [pytest.mark.kubernetes]}
 A, B, C = ("node0", (0,)), ("node1", (1,)), ("node2", (0, 1))
 
 
@@ -77,7 +78,10 @@ def test_every_executor_of_the_registry_is_driven_here() -> None:
     assert registry.DEFAULT in registry.names()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=_MARKS.get(name, [])) for name in registry.names()])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "local" else [getattr(pytest.mark, name)]) for name in registry.names()],
+)
 def test_an_executor_is_opened_by_its_name_and_runs_a_job(
     name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +92,8 @@ def test_an_executor_is_opened_by_its_name_and_runs_a_job(
         monkeypatch.setenv("KUBECONFIG", str(request.getfixturevalue("kubernetes").kubeconfig))
         server = request.getfixturevalue("attempt_server")
         settings = {"python": sys.executable, "api_url": server.url}
+    if name == "ray":
+        settings = ray_settings(request.getfixturevalue("ray"))
     engine = registry.engine(name, settings)
     assert engine.name == name
     nodes = engine.find_nodes(load_cluster("2x2"))

@@ -191,7 +191,7 @@ def test_requests_are_answered_while_a_snapshot_of_many_ended_jobs_is_taken(tmp_
     async def script() -> None:
         site = Site(tmp_path)
         daemon = await site.up()
-        ids = await daemon.submit([spec(1) for _ in range(2000)], OWNER)
+        ids = [job_id for _ in range(2) for job_id in await daemon.submit([spec(1)] * 1000, OWNER)]
         for job_id in ids:
             daemon.journal.add([daemon.controller.ask(site.now, job_id, "cancel", "test")])
         for job_id in list(site.world.running()):

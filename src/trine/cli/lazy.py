@@ -30,6 +30,7 @@ VERBS = {
     "up": ("live.up:up", "Start the daemon that runs jobs on this machine's GPUs."),
     "submit": ("live.submit:submit", "Submit job files, or a command after --, and print the ids."),
     "queue": ("live.queue:queue", "List jobs: state, times, where they run, why they wait."),
+    "history": ("live.history:history", "List ended jobs with the GPU time they used; as CSV or Parquet too."),
     "show": ("live.single_job:show", "Show everything about one job."),
     "explain": ("live.single_job:explain", "Say why a job waits, or why it runs where it does."),
     "cancel": ("live.change:cancel", "Cancel jobs; running ones are stopped."),

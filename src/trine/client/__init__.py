@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trine.client.answers import ENDED, DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer
+from trine.client.answers import ENDED, DaemonAnswer, ExplanationAnswer, HistoryAnswer, JobAnswer, NodeAnswer
 from trine.client.client import Client
 from trine.client.errors import (
     ConnectionBrokenError,
@@ -21,6 +21,7 @@ __all__ = [
     "DaemonAnswer",
     "DaemonError",
     "ExplanationAnswer",
+    "HistoryAnswer",
     "JobAnswer",
     "NoAnswerError",
     "NoDaemonError",

@@ -64,6 +64,10 @@ class JobAnswer(TypedDict):
     max_runtime_s: NotRequired[float | None]
     run_from_s: NotRequired[float | None]
     expected_start_s: NotRequired[float | None]
+    after: NotRequired[list[str]]
+    array: NotRequired[str]
+    array_index: NotRequired[int | None]
+    eligible_s: NotRequired[float | None]
     command: NotRequired[list[str] | None]
     workdir: NotRequired[str | None]
 
@@ -72,6 +76,34 @@ def has_ended(job: JobAnswer) -> bool:
     """Whether a job can change no more; a daemon that is newer than this may have states that are not known here."""
     state = job["state"]
     return state in ENDED or (state not in LIVE and job["finished_s"] is not None)
+
+
+class HistoryAnswer(TypedDict):
+    """One ended job; times are Unix seconds."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    gpus: int
+    model: str
+    app_class: str
+    priority: float
+    submitted_s: float
+    eligible_s: float | None
+    started_s: float | None
+    finished_s: float
+    wait_s: float
+    held_s: float
+    gpu_h: float
+    attempts: int
+    preemptions: int
+    migrations: int
+    lost_s: float
+    exit_code: int | None
+    array: str
+    array_index: int | None
 
 
 class StoryAnswer(TypedDict):

@@ -14,7 +14,14 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from trine.client.address import find_address
-from trine.client.answers import DaemonAnswer, ExplanationAnswer, JobAnswer, NodeAnswer, has_ended
+from trine.client.answers import (
+    DaemonAnswer,
+    ExplanationAnswer,
+    HistoryAnswer,
+    JobAnswer,
+    NodeAnswer,
+    has_ended,
+)
 from trine.client.errors import ConnectionBrokenError, NoDaemonError, WaitTimeoutError
 from trine.client.transport import Transport
 from trine.core.errors import InputError
@@ -102,6 +109,17 @@ class Client:
 
     def release(self, job_id: str) -> JobAnswer:
         return cast(JobAnswer, self._transport.post(_job(job_id, "release")))
+
+    def history(
+        self, since_s: float | None = None, until_s: float | None = None, *, user: str = "", state: str = ""
+    ) -> Iterator[HistoryAnswer]:
+        """Jobs that ended from ``since_s`` on and before ``until_s`` (Unix seconds), in order of submission."""
+        given = {"since_s": since_s, "until_s": until_s, "user": user or None, "state": state or None}
+        query = {key: value if isinstance(value, str) else f"{value:.3f}" for key, value in given.items() if value}
+        last: dict[str, str] = {}
+        while page := cast(list[HistoryAnswer], self._transport.get("/v1/history", query | last)):
+            yield from page
+            last = {"after": page[-1]["id"]}
 
     def nodes(self) -> list[NodeAnswer]:
         return cast(list[NodeAnswer], self._transport.get("/v1/nodes"))

@@ -68,6 +68,8 @@ class Job:
     """Two jobs share GPUs only if this is the same for both."""
     open_ended: bool = False
     """Its duration was not stated: ``steps`` is a guess."""
+    after: tuple[str, ...] = ()
+    """Ids of jobs that have to end before it may start; those that are not part of a run count as ended."""
     line: int = 0
     """Line of the input file, for error messages; 0 when there is none."""
 

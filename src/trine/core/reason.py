@@ -30,6 +30,8 @@ class Why(StrEnum):
     HOST_TROUBLE = "host-trouble"
     QUOTA = "over-quota"
     TOPOLOGY = "no-room-close-together"
+    DEPENDENCY = "waits-for-other-jobs"
+    """Other jobs have to end before it may start."""
     WAITS = "waits-for-a-better-place"
     """By choice: GPUs are free, and the job would rather have others for the time being."""
 

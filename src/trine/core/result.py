@@ -63,6 +63,8 @@ class JobRecord:
     """JCT over the JCT with an equal share of the cluster (and one round); the last column of ``jobs.csv``."""
     time: JobTime | None = None
     """Where the JCT went; ``None`` where no GPUs were assigned (``ideal``). Not in ``jobs.csv``."""
+    blocked_s: float = 0.0
+    """Seconds of the wait before the jobs it had to wait for (``after``) had ended. Not in ``jobs.csv``."""
 
     @property
     def bounded_slowdown(self) -> float:
@@ -150,6 +152,7 @@ _QUANTILE = "of the completion times; quantiles are linear"
 _STOPS = "preemptions"
 _RHO = "JCT over the JCT with an equal share of the cluster; above 1 a job fared worse than that"
 _DEADLINES = "left out where no job has a deadline"
+_AFTER = "left out where no job had to"
 _BOUNDED = f"JCT over the ideal run time, of which at least {SHORT_JOB_S:g} s count; 1 is perfect"
 _EACH_BOUNDED = f"b_j = max(1, JCT_j / max(ideal_j, {SHORT_JOB_S:g} s))"
 _EACH_RHO = "rho_j = JCT_j / (JCT_j with 1/n of the cluster + one round)"
@@ -330,6 +333,19 @@ class Summary:
             formula="(sum of rho_j)^2 / (jobs * sum of rho_j^2)",
         ),
     )
+    dependents: int = field(
+        default=0, metadata=_metric(f"jobs that had to wait for others to end; {_AFTER}", "count", optional=True)
+    )
+    eligible_wait_mean_s: float = field(
+        default=0.0,
+        metadata=_metric(
+            f"mean wait without the time before the jobs a job had to wait for had ended; {_AFTER}",
+            title="Mean wait once eligible",
+            column="wait once eligible",
+            line=("wait", "mean once eligible"),
+            optional=True,
+        ),
+    )
     gpu_h_by_type: Mapping[str, float] = field(
         default_factory=dict,
         hash=False,
@@ -385,6 +401,7 @@ class Summary:
     def as_dict(self) -> dict[str, Any]:
         left_out = () if self.deadlines else ("deadlines", "deadlines_missed")
         left_out = left_out if self.energy_kwh else (*left_out, "energy_kwh")
+        left_out = left_out if self.dependents else (*left_out, "dependents", "eligible_wait_mean_s")
         return {k: v for k, v in asdict(self).items() if k not in left_out}
 
     def results(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from trine.engine.engine_state import EngineError
 from trine.engine.events import (
     CancelRequested,
     Decision,
+    Eligible,
     Event,
     Fill,
     Finished,
@@ -53,6 +54,7 @@ class Engine(Rounds):
             CancelRequested: self._cancel_requested,
             Held: self._held,
             Released: self._released,
+            Eligible: self._eligible,
             Terminated: self._terminated,
             Interrupted: self._interrupted,
             GpusCordoned: self._gpus_cordoned,
@@ -172,6 +174,11 @@ class Engine(Rounds):
             self.offer_again(event.job_index)
         self.tell(event.now, event.job_index, "released")
         return []
+
+    def _eligible(self, event: Eligible) -> list[Decision]:
+        """The time before is no waiting for GPUs: it must not count as such with policies and placements."""
+        self.table.idle_from_s[event.job_index] = event.now
+        return self._released(Released(event.now, event.job_index))
 
     def _terminated(self, event: Terminated) -> list[Decision]:
         """Its processes are gone, for whatever reason: nothing of it stays behind."""

@@ -95,6 +95,13 @@ class Released(NamedTuple):
     job_index: int
 
 
+class Eligible(NamedTuple):
+    """What a held job had to wait for besides GPUs has happened: it waits for GPUs from now on."""
+
+    now: float
+    job_index: int
+
+
 class Terminated(NamedTuple):
     """A job ended without finishing (failed, cancelled) and holds nothing any more."""
 
@@ -136,6 +143,7 @@ Event = (
     | CancelRequested
     | Held
     | Released
+    | Eligible
     | Terminated
     | Interrupted
     | GpusCordoned

@@ -18,7 +18,9 @@ from trine.inputs.text_file import read_text
 from trine.inputs.yaml_reader import Mapping, Value, parse_mapping
 
 MAX_FILE_BYTES = 4_000_000
-_TEXTS = re.compile("name|run|workdir|ranks|model|class|queue|user|gpus.types|checkpoint.dir|topology.(requ|pref).*")
+_TEXTS = re.compile(
+    "name|run|workdir|ranks|model|class|queue|user|gpus.types|checkpoint.dir|topology.(requ|pref).*|after|array"
+)
 
 
 def read_job_file(path: str | Path, workdir: str = "") -> list[JobSpec]:
@@ -71,7 +73,7 @@ def _plain(keys: Mapping, path: str) -> dict[str, Any]:
 def _value(value: Value, path: str) -> Any:
     if path == "env" and value.is_mapping:
         return {name: entry.text(empty=True) for name, entry in value.mapping().values()}
-    if path in ("run", "gpus.types") and not value.is_scalar and not value.is_mapping:
+    if path in ("run", "gpus.types", "after") and not value.is_scalar and not value.is_mapping:
         return [entry.text(empty=True) for entry in value.list()[: MAX_ARGUMENTS + 1]]
     if not value.is_scalar or path in ("checkpoint", "topology", "env"):
         raise value.wrong(EXPECTED[path])

@@ -90,6 +90,10 @@ EXPECTED = {
     "retries": f"how often a job that fails by itself is started again, after a growing pause: 0 to {MAX_RETRIES:,}",
     "preemptible": "true or false; false: once started, it is not stopped for other jobs",
     "min_run": "seconds, or a duration such as 10m; how long a start runs before it may be stopped for other jobs",
+    "after": "ids of jobs that have to end well before it starts, such as 17 or [17, 18]; any:17 if it may end in any "
+    "way, failed:17 if it must not end well; also names of jobs before it in the same submission",
+    "array": f"indices of up to {MAX_JOBS:,} elements, such as 0-9, 0-30:10 or 1,3,5-7, each a job of its own that "
+    "sees its index in TRINE_ARRAY_INDEX; %3 behind it has at most three of them under way at once",
 }
 """What each key takes, for error sentences; also the descriptions in the API's schema."""
 

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from trine.core.errors import InputError, nearest, shown
+from trine.inputs import job_relations
 from trine.inputs import job_rules as rules
 
 _WHOLE = (
@@ -111,6 +112,17 @@ _Types = Annotated[
         }
     ),
 ]
+_After = Annotated[
+    tuple[str, ...],
+    BeforeValidator(job_relations.split_after),
+    AfterValidator(job_relations.check_after),
+    WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, {"type": "array", "maxItems": rules.MAX_JOBS}]}),
+]
+_Array = Annotated[
+    str,
+    PlainValidator(job_relations.check_array),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["0-9%3"]}),
+]
 
 
 class _Frozen(BaseModel):
@@ -189,6 +201,10 @@ class JobSpec(_Frozen):
     preemptible: bool = Field(default=True, description=_about("preemptible"))
     min_run: _Duration | None = Field(default=None, description=_about("min_run"))
     """Seconds."""
+    after: _After = Field(default=(), description=_about("after"))
+    """Once admitted: ids only, see ``job_relations.predecessor``."""
+    array: _Array = Field(default="", description=_about("array"))
+    """Of every element; which one a job is, the record of its submission says."""
 
     @field_validator("name")
     @classmethod

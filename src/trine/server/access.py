@@ -152,6 +152,7 @@ def read_access(path: str | Path, runs_as_user: bool = False) -> Access:
     """The queues and users of a configuration file: ``queues``, ``users`` and ``default_queue``."""
     top = read_mapping(path, "a daemon configuration file")
     access = access_of(top, runs_as_user)
+    top.get("webhook")  # the daemon's, see ``server.configuration``
     top.finish()
     return access
 

@@ -174,7 +174,7 @@ def past(job: LiveJob, co_runner: int = -1) -> Past:
         job.run_from_s,
         job.gpus if job.holds_gpus else (),
         _STATES.get(job.state, State.WAITING),
-        job.state == "held" or bool(job.requested_action) or job.not_before_s > 0,
+        job.state == "held" or bool(job.requested_action) or job.not_before_s > 0 or job.blocked,
         job.rate,
         job.heard_s or job.run_from_s,
         co_runner,

@@ -23,9 +23,10 @@ from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.inputs.cluster import load_cluster
 from trine.inputs.prices import load_prices
 from trine.inputs.throughputs import load_throughputs
+from trine.inputs.yaml_reader import read_mapping
 from trine.profile.profile_matching import load_any
 from trine.server import records as rec
-from trine.server.access import Access, read_access
+from trine.server.access import Access, access_of
 from trine.server.api.serve import is_loopback
 from trine.server.auth import UserToken, user_name, user_tokens
 from trine.server.build import Model
@@ -35,6 +36,8 @@ from trine.server.prune import Retention
 from trine.server.state import LiveState
 from trine.server.state_directory import JOURNAL
 from trine.server.store import Store
+from trine.server.webhook import WebhookSettings, webhook_of
+from trine.server.webhook import check_reachable as webhook_address
 
 _ENGINE_SETTING = "engine."
 """What settings of the executor begin with, on the command line."""
@@ -107,6 +110,7 @@ class Prepared(NamedTuple):
     access: Access
     warnings: tuple[str, ...] = ()
     """What an operator should know before the daemon starts, in sentences."""
+    webhook: WebhookSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ def prepare(options: Options) -> Prepared:
     capabilities = engine.capabilities(nodes)
     _check_encrypted(options, capabilities)
     runs_as_user = capabilities.separates_users
-    access = read_access(options.config, runs_as_user) if options.config else Access(runs_as_user=runs_as_user)
+    access, webhook = read_configuration(options.config, runs_as_user)
     if runs_as_user:
         check_reachable(options, access)
         access = replace(access, blocked=lambda user: blocking_directory(options.state, user))
@@ -165,7 +169,19 @@ def prepare(options: Options) -> Prepared:
     )
     check_settings(setup, model, capabilities)
     warnings = () if runs_as_user else _shared_account(engine.name, _others(options, access))
-    return Prepared(engine, nodes, setup, model, access, warnings)
+    return Prepared(engine, nodes, setup, model, access, warnings, webhook)
+
+
+def read_configuration(path: Path | None, runs_as_user: bool) -> tuple[Access, WebhookSettings | None]:
+    """What the file of ``--config`` says: who may submit what, and where notices go."""
+    if path is None:
+        return Access(runs_as_user=runs_as_user), None
+    top = read_mapping(path, "a daemon configuration file")
+    access, webhook = access_of(top, runs_as_user), webhook_of(top)
+    top.finish()
+    if webhook is not None:
+        webhook_address(webhook, str(path))
+    return access, webhook
 
 
 def _sharing(options: Options, capabilities: Capabilities) -> rec.Sharing:

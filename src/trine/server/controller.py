@@ -14,6 +14,7 @@ from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, TrineError
+from trine.engine import events as ev
 from trine.engine.engine import Engine
 from trine.engine.resume import enter
 from trine.inputs.job_spec import JobSpec
@@ -92,9 +93,19 @@ class Controller:
         """Nodes joined or left while the daemon runs."""
         return self._enter(rec.ClusterChanged(now, rec.cluster_to_record(cluster)))
 
-    def submit(self, now: float, weight: float, spec: JobSpec, request_id: str = "", digest: str = "") -> rec.Accepted:
+    def submit(
+        self,
+        now: float,
+        weight: float,
+        spec: JobSpec,
+        request_id: str = "",
+        digest: str = "",
+        array_id: str = "",
+        array_index: int | None = None,
+    ) -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
-        record = rec.Accepted(now, str(self.state.next_id), spec.user, spec.queue, weight, spec, request_id, digest)
+        job_id, asked = str(self.state.next_id), (request_id, digest, array_id, array_index)
+        record = rec.Accepted(now, job_id, spec.user, spec.queue, weight, spec, *asked)
         self._enter(record)
         return record
 
@@ -279,6 +290,7 @@ class Controller:
         while True:
             try:
                 self._adapter = EngineAdapter(self.state, *build_engine(self.state, self.model, now))
+                self.state.take_followers()  # the engine was built with what they are now
                 break
             except containment.FAULTS as error:
                 if refuses and isinstance(error, InputError):
@@ -317,6 +329,7 @@ class Controller:
             self._admit(record)
         elif isinstance(record, rec.ExitReported) and record.job in self.state.live:
             self._protect(self.state.live[record.job])
+        self._follow_ends(record.at_s)
         if isinstance(record, rec.ExitReported):
             self._links_shared_s.pop(record.job, None)
             self._links_changed_s.pop(record.job, None)
@@ -339,6 +352,15 @@ class Controller:
                 raise
             self.problems.append(f"record {record.kind}: {_described(error)}")
             return None
+
+    def _follow_ends(self, now: float) -> None:
+        """Jobs that waited for others to end stand in line now, or never will."""
+        try:
+            for event in self.adapter.events_of_ends(now):
+                self.deciding.handle(event)
+        except containment.FAULTS as error:
+            self.problems.append(f"jobs that waited for others: {_described(error)}")
+            self.rebuild(now)
 
     def _protect(self, job: LiveJob) -> None:
         """How long the next start may not be stopped for others, after one that was in vain."""
@@ -382,6 +404,8 @@ class Controller:
             return
         self.job_indices[record.job] = job_index = enter(self.deciding, record.at_s, known)
         self.deciding.reported.add(job_index)  # a live job may come back with less than it once reported
+        if job.blocked:
+            self.deciding.handle(ev.Held(record.at_s, job_index))
 
 
 def _described(error: BaseException) -> str:

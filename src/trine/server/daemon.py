@@ -40,6 +40,7 @@ from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
+from trine.server.webhook import Webhook
 
 _SECRET = ("token", "authorization", "secret", "password")
 _LEASE_ROUNDS = 10
@@ -122,7 +123,7 @@ def open_store(options: Options) -> Store:
 
 def dry_run(options: Options) -> list[str]:
     """What would happen at the start, in sentences. Nothing is started, nothing is written."""
-    _, nodes, setup, model, _, warnings = prepare(options)
+    _, nodes, setup, model, _, warnings, _ = prepare(options)
     state = on_record(options)
     controller = Controller(state, model)
     now = max(time.time(), state.last_s)
@@ -156,10 +157,12 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     limits = Limits(connections=connections_within(raise_descriptor_limit()))
-    engine, nodes, setup, model, access, _ = prepared
+    engine, nodes, setup, model, access, _, notified = prepared
     executor = engine.open(options.state, nodes)
     leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))
     scheduler = Scheduler(setup, model, store, executor, leases, access, JournalClock())
+    webhook = None if notified is None else Webhook(notified, scheduler.observed.notified)
+    scheduler.use_webhook(webhook)
     gc.freeze()  # a past of many jobs is no garbage: looking through it would hold up requests
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -199,6 +202,8 @@ async def _serve(
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
         executor.close()
+        if webhook is not None:
+            webhook.close()
     if crashes:
         raise TrineError(f"the scheduler stopped on an error ({crashes[0]}); running jobs go on, `trine up` resumes")
 

@@ -47,7 +47,20 @@ class EngineAdapter:
         if record.verb in ("cancel", "timeout"):
             return [ev.CancelRequested(now, job_index)]
         self.engine.aside.discard(job_index)
+        if record.verb == "release" and self.state.live[record.job].blocked:
+            return []
         return [ev.Held(now, job_index) if record.verb == "hold" else ev.Released(now, job_index)]
+
+    def events_of_ends(self, now: float) -> list[ev.Event]:
+        """What the ends of jobs mean for those that waited for them; the state has taken them into account already."""
+        events: list[ev.Event] = []
+        for job_id in self.state.take_followers():
+            job, job_index = self.state.jobs[job_id], self.job_indices[job_id]
+            if not job.live:
+                events.append(ev.CancelRequested(now, job_index))
+            elif job.state == "waiting":
+                events.append(ev.Eligible(now, job_index))
+        return events
 
     def _events_of_node(
         self, now: float, name: str, before: NodeState | None, after: NodeState | None

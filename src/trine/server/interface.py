@@ -18,6 +18,8 @@ JobState = Literal[
 ]
 LIVE_STATES: frozenset[str] = frozenset({"waiting", "held", "set aside", "starting", "running", "stopping"})
 """States a job can still leave."""
+MAX_HISTORY_PAGE = 5_000
+"""Ended jobs in one answer."""
 
 
 class Refused(TrineError):
@@ -120,6 +122,13 @@ class JobView:
     """How long it may run, over all its attempts."""
     run_from_s: float | None = None
     """Since when the present attempt holds its GPUs; ``None`` while the job has none."""
+    after: tuple[str, ...] = ()
+    """Jobs that have to end before it may start, of those that have not ended yet: `17`, `any:17`, `failed:17`."""
+    array: str = ""
+    """Id of the first element of its array; empty: it belongs to none."""
+    array_index: int | None = None
+    eligible_s: float | None = None
+    """When the last job that it had to wait for ended; `None`: it waited for none, or still does."""
     command: tuple[str, ...] | None = None
     """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
     workdir: str | None = None
@@ -194,6 +203,54 @@ class DaemonView:
     """Since when and why the engine cannot be asked, in a sentence; nothing is started or given up meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One ended job. Times are Unix seconds."""
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    gpus: int
+    model: str
+    app_class: str
+    priority: float
+    submitted_s: float
+    eligible_s: float | None
+    """When the last job that it had to wait for ended; `None`: it waited for none."""
+    started_s: float | None
+    """First start."""
+    finished_s: float
+    wait_s: float
+    """From submission to the first start, or to the end if it never started."""
+    held_s: float
+    """Seconds with GPUs, over all attempts."""
+    gpu_h: float
+    """Those times its GPUs, in hours."""
+    attempts: int
+    preemptions: int
+    migrations: int
+    lost_s: float
+    """Seconds of work that were done again."""
+    exit_code: int | None
+    array: str
+    array_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Which ended jobs: those that ended from ``since_s`` on and before ``until_s``; empty texts choose all."""
+
+    since_s: float = 0.0
+    until_s: float = float("inf")
+    user: str = ""
+    state: str = ""
+    after: str = ""
+    """Only jobs with ids behind this one: the last of the page before."""
+    limit: int = MAX_HISTORY_PAGE
+
+
 OpenLog = Callable[[], JobLog | None]
 """Opens a log for reading; ``None`` while there is none. May block."""
 
@@ -235,6 +292,9 @@ class Service(Protocol):
         """How many jobs ``jobs`` would give without a limit."""
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        """Ended jobs that the caller may see, in order of submission, a page at a time."""
 
     def nodes(self) -> list[NodeView]: ...
 

@@ -47,6 +47,11 @@ class JournalWriter:
         self.batches = 0
         self.written = 0
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued: all that was added before the batch in hand is on disk with it."""
+        return not self._waiting
+
     def add(self, records: Sequence[Record]) -> asyncio.Future[None]:
         """Queue records; the future is done when they are durable and fails with ``Unavailable`` if they never were.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trine.executor.base import AttemptProgress, Handle, JobLease
+from trine.inputs.job_relations import parse_array
 from trine.server.interface import PlacementView
 from trine.server.live_job import LiveJob
 from trine.server.records import Heard
@@ -35,7 +36,7 @@ class Leases:
             job.epoch,
             tuple((part.node, part.gpus) for part in placement),
             spec.run,
-            {**spec.env, "TRINE_API": self.api_url},
+            {**spec.env, "TRINE_API": self.api_url, **_array_variables(job)},
             spec.workdir or "",
             spec.checkpoint.dir or "",
             self.run_as(job.user),
@@ -77,3 +78,13 @@ class Leases:
         """The step of the last checkpoint the attempt reported; ``None`` if it reported none."""
         last = self._last.get(handle)
         return None if last is None or last.checkpoint_step is None else float(last.checkpoint_step)
+
+
+def _array_variables(job: LiveJob) -> dict[str, str]:
+    if job.array_index is None:
+        return {}
+    return {
+        "TRINE_ARRAY_ID": job.array_id,
+        "TRINE_ARRAY_INDEX": str(job.array_index),
+        "TRINE_ARRAY_COUNT": str(len(parse_array(job.spec.array).indices)),
+    }

@@ -65,7 +65,21 @@ class LiveJob:
     """The job declared to hold the same GPUs; whether it is there, ``LiveState.beside`` says."""
     colocated_s: float = 0.0
     """When a job last came to its GPUs or left them: what was heard of its speed before says nothing of it now."""
+    after: tuple[str, ...] = ()
+    """Predecessors that have not ended yet, as in ``inputs.job_relations``."""
+    array_id: str = ""
+    """Id of the first element of its array; empty: it belongs to none."""
+    array_index: int | None = None
+    in_turn: bool = True
+    """False while as many elements of its array as may be under way at once are."""
+    eligible_s: float | None = None
+    """When the last of what it had to wait for besides GPUs happened; ``None``: nothing, or not yet."""
     story: list[StoryLine] = field(default_factory=list)
+
+    @property
+    def blocked(self) -> bool:
+        """Other jobs have to end before it may start."""
+        return bool(self.after) or not self.in_turn
 
     @property
     def live(self) -> bool:

@@ -18,10 +18,12 @@ from trine.server.state import LiveState
 
 TABLE = {
     "trine_jobs": "jobs by state (live ones, and ended ones still remembered)",
+    "trine_jobs_blocked": "waiting and held jobs that wait for other jobs to end: `after`, or a turn in their array",
     "trine_gpus": "GPUs by type and use: held, free, out of service",
     "trine_gpu_flagged": "GPUs whose observed speed has drifted from their profile",
-    "trine_queue_waiting_gpus": "GPUs that waiting jobs ask for, by queue",
-    "trine_oldest_wait_seconds": "how long the longest-waiting job has waited since it last held GPUs",
+    "trine_queue_waiting_gpus": "GPUs that waiting jobs ask for, by queue; without jobs that wait for other jobs",
+    "trine_oldest_wait_seconds": "how long the longest-waiting job has waited for GPUs since it last held some, or "
+    "since the jobs it had to wait for ended",
     "trine_journal_batches_total": "transactions written to the journal",
     "trine_journal_records_total": "records written to the journal",
     "trine_journal_failing": "1 while the journal cannot be written",
@@ -35,6 +37,8 @@ TABLE = {
     "trine_host_trouble": "1 while the host cannot start jobs (disk, descriptors, memory)",
     "trine_lost_work_seconds_total": "work of jobs that had to be done again",
     "trine_clock_skew_seconds": "by how much the wall clock is ahead of the time on record",
+    "trine_webhook_deliveries_total": "notices of changed jobs, by result: delivered, retried, given up, dropped",
+    "trine_webhook_queue": "notices that wait to be delivered",
     "trine_skipped_records": "records of the journal that could not be applied at the last start",
 }
 """Name and meaning of every metric; the documentation's table is made from this."""
@@ -50,6 +54,9 @@ class Metrics(Collector):
         self._submissions = self._counter("trine_submissions_total")
         self._problems = self._counter("trine_internal_errors_total")
         self._lost_work = self._counter("trine_lost_work_seconds_total")
+        self._notices = self._counter("trine_webhook_deliveries_total", "result")
+        for result in ("delivered", "retried", "given up", "dropped"):
+            self._notices.labels(result)  # from 0 on, so that the first one is an increase
         self._round = Histogram("trine_round_seconds", TABLE["trine_round_seconds"], registry=self.registry)
         self._sources: tuple[Controller, JournalWriter, float] | None = None
         self.registry.register(self)
@@ -75,6 +82,10 @@ class Metrics(Collector):
     def lost(self, seconds: float) -> None:
         """Work has to be done again."""
         self._lost_work.inc(seconds)
+
+    def notified(self, result: str) -> None:
+        """How an attempt to deliver a notice ended; from any thread."""
+        self._notices.labels(result).inc()
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[None]:
@@ -124,15 +135,18 @@ def _of_jobs(controller: Controller, now: float) -> Iterator[GaugeMetricFamily]:
     state = controller.state
     counts: dict[str, int] = dict.fromkeys(("waiting", "held", "set aside", "starting", "running", "stopping"), 0)
     queues: dict[str, int] = {}
-    oldest = 0.0
+    oldest, blocked = 0.0, 0
     for job in state.jobs.values():
         counts[job.state] = counts.get(job.state, 0) + 1
-        if job.state == "waiting":
+        if job.blocked and job.live:
+            blocked += 1
+        elif job.state == "waiting":
             queues[job.queue] = queues.get(job.queue, 0) + job.spec.gpus.count
             oldest = max(oldest, now - job.idle_from_s)
     yield _family("trine_jobs", ("state",), {(name,): n for name, n in counts.items()})
     yield _family("trine_queue_waiting_gpus", ("queue",), {(name,): n for name, n in queues.items()})
     yield GaugeMetricFamily("trine_oldest_wait_seconds", TABLE["trine_oldest_wait_seconds"], value=oldest)
+    yield GaugeMetricFamily("trine_jobs_blocked", TABLE["trine_jobs_blocked"], value=blocked)
 
 
 def _of_gpus(controller: Controller) -> Iterator[GaugeMetricFamily]:

@@ -133,6 +133,9 @@ class Accepted:
     request_id: str = ""
     digest: str = ""
     """Of all that the request asked for; on its first job only."""
+    array_id: str = ""
+    """Id of the first element of the array that the job belongs to."""
+    array_index: int | None = None
     orders: Orders = field(default_factory=Orders)
 
 
@@ -293,8 +296,11 @@ def to_body(record: Record) -> dict[str, Any]:
     body = {part.name: getattr(record, part.name) for part in fields(record) if part.name != "orders"}
     if isinstance(record, Accepted):
         body["spec"] = spec_to_body(record.spec)
-        if not record.digest:
-            del body["digest"]
+        for name in ("digest", "array_id"):
+            if not body[name]:
+                del body[name]
+        if record.array_index is None:
+            del body["array_index"]
     elif isinstance(record, Configured):
         for name in ("attempts", "quotas", "clock"):
             if not body[name]:

@@ -13,6 +13,7 @@ from trine.assembly.settings import Settings, resolve
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.engine.engine import Engine
+from trine.inputs.job_relations import predecessor
 from trine.server import records as rec
 from trine.server.build import Model, empty_engine
 from trine.server.controller import Controller
@@ -126,6 +127,7 @@ def _simulated(job: LiveJob, origin: float) -> Job:
         priority=spec.priority,
         weight=job.weight,
         gpu_types=spec.gpus.types,
+        after=tuple(predecessor(term).job for term in spec.after),
     )
 
 

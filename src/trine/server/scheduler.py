@@ -33,7 +33,9 @@ from trine.server.interface import (
 from trine.server.journal import PAUSE_S, JournalWriter, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
+from trine.server.notices import Notices
 from trine.server.store import Store, StoreError
+from trine.server.webhook import Webhook
 
 _LOOK_AGAIN_S = 1.0
 """How often a host that cannot start jobs, or a policy that is always due, is looked at again."""
@@ -80,10 +82,17 @@ class Scheduler(Execution):
         self._snapshots: asyncio.Task[None] | None = None
         """The snapshot that is being taken, or the last one."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._notices: Notices | None = None
         self._gone_back: StoreError | None = None
         """The failure of the journal after which the state was read from disk again."""
         self.on_crash: Callable[[BaseException], None] = _raise
         """Called with an error that must not happen; whatever was decided since is forgotten with the process."""
+
+    def use_webhook(self, webhook: Webhook | None) -> None:
+        """Changes of jobs are told to ``webhook`` from now on."""
+        self.webhook = webhook
+        state = self.controller.state
+        self._notices = None if webhook is None else Notices(webhook, webhook.settings.states, state)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -195,6 +204,10 @@ class Scheduler(Execution):
                 self._say("start", start.job, start.sentence, **({"with": start.co_runner} if start.co_runner else {}))
                 self._guarded(partial(self._launch, start.job, start.epoch))
         self._since_snapshot += len(records)
+        if self._notices is not None:
+            self._notices.touch(records)
+            if self.journal.idle:  # else the state is ahead of the disk: it is told of with the next batch
+                self._guarded(partial(self._notices.tell, self.controller.state))
         self._notify()
 
     def _notify(self) -> None:
@@ -236,7 +249,7 @@ class Scheduler(Execution):
             return
         if self.setup.event_driven:
             self._round()
-        elif engine.free.total and any(job.state == "waiting" for job in state.live.values()):
+        elif engine.free.total and any(job.state == "waiting" and not job.blocked for job in state.live.values()):
             # On record even without orders: GPUs may have been promised to a start that still waits for them.
             self._note_rounds(self.controller.decide(self.now(), fill=True))
         self._wake_in_time()

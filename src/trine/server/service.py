@@ -8,7 +8,7 @@ import hashlib
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -23,11 +23,14 @@ from trine.server.build import performance_with, why_too_small, why_unsound
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
 from trine.server.controller import Controller
+from trine.server.history import history_page
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
     DaemonView,
     Explanation,
+    HistoryQuery,
+    HistoryRow,
     JobView,
     NodeView,
     NotFound,
@@ -41,6 +44,8 @@ from trine.server.journal import JournalWriter
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
+from trine.server.submission import check_predecessors, entries_of
+from trine.server.webhook import Webhook
 
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
@@ -63,6 +68,7 @@ class LiveService(ABC):
     unusable_nodes: str
     departed: tuple[Node, ...]
     """Nodes that the engine had since the daemon started, and has not now."""
+    webhook: Webhook | None = None
     _change: asyncio.Event
 
     @property
@@ -96,14 +102,19 @@ class LiveService(ABC):
             ids = list(state.requests[key])
             await self.journal.add([])  # the first request may still be on its way to the disk
             return ids
-        admitted = self.access.admit(specs, caller, self._waiting_jobs())
+        entries = entries_of(specs, state.next_id)
+        admitted = self.access.admit([entry.spec for entry in entries], caller, self._waiting_jobs())
+        if any(spec.after for spec in admitted):
+            check_predecessors(entries, state.next_id, self._visible(caller))
         for spec in admitted:
             self._check_can_run(spec)
         now = self.now()
         queues = self.access.queues
         accepted = [
-            self.controller.submit(now, queues[spec.queue].weight, spec, key, "" if number else digest)
-            for number, spec in enumerate(admitted)
+            self.controller.submit(
+                now, queues[spec.queue].weight, spec, key, "" if number else digest, entry.array_id, entry.array_index
+            )
+            for number, (spec, entry) in enumerate(zip(admitted, entries, strict=True))
         ]
         await self.write(accepted)
         return [record.job for record in accepted]
@@ -209,6 +220,12 @@ class LiveService(ABC):
         more += [state.fallback.reason] if state.fallback else []
         return replace(found, sentences=(*found.sentences, *more))
 
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        if not caller.admin and query.user not in ("", caller.user):
+            return []
+        seen = query if caller.admin else replace(query, user=caller.user)
+        return history_page(self.controller.state.jobs, seen)
+
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
 
@@ -228,6 +245,7 @@ class LiveService(ABC):
             "trine_host_trouble": float(bool(self.trouble)),
             "trine_engine_up": float(not self.engine_down),
             "trine_clock_skew_seconds": self.skew_s,
+            "trine_webhook_queue": float(0 if self.webhook is None else len(self.webhook)),
         }
         return self.observed.exposition(self.controller, self.journal, self.now(), host)
 
@@ -278,6 +296,10 @@ class LiveService(ABC):
         if job is None or not (caller.admin or job.user == caller.user):
             raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
         return job
+
+    def _visible(self, caller: Caller) -> Mapping[str, LiveJob]:
+        jobs = self.controller.state.jobs
+        return jobs if caller.admin else {job_id: job for job_id, job in jobs.items() if job.user == caller.user}
 
     def _take_requests(self) -> None:
         if self.closing:

@@ -188,4 +188,5 @@ def _job_from_json(body: dict[str, Any]) -> LiveJob:
     spec = rec.spec_from_body(body["spec"])
     named = {_FIELD_OF.get(key, key): value for key, value in body.items()}
     known = {name: value for name, value in named.items() if name in LiveJob.__slots__}
-    return LiveJob(**{**known, "spec": spec, "story": story, "gpus": tuple(body["gpus"])})
+    lists = {"gpus": tuple(body["gpus"]), "after": tuple(body.get("after", ()))}
+    return LiveJob(**{**known, **lists, "spec": spec, "story": story})

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trine.core.cluster import Cluster
+from trine.inputs.job_relations import predecessor
 from trine.perf.learning.observations import Observations
 from trine.perf.learning.observations_json import observations_from_json, observations_to_json
 from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
+from trine.server.dependencies import Dependencies
 from trine.server.interface import LIVE_STATES, JobState
 from trine.server.live_job import LiveJob, NodeState, node_after, node_gone, pace_now
 from trine.server.outcome import StateAfterExit, state_after_exit
@@ -67,6 +69,9 @@ class LiveState:
         """Ended jobs that no snapshot holds yet; they never change again."""
         self.forgotten: list[str] = []
         """Ended jobs that snapshots hold and this state does not any more."""
+        self._dependencies = Dependencies(self.live)
+        self._followers: list[str] = []
+        """Jobs that stand in line, or were cancelled, because jobs they waited for have ended."""
         self._appliers: dict[str, Callable[[Any], None]] = {
             rec.Configured.kind: self._configured,
             rec.ModelRefined.kind: lambda _: None,
@@ -173,9 +178,14 @@ class LiveState:
             record.spec,
             record.at_s,
             idle_from_s=record.at_s,
+            after=tuple(term for term in record.spec.after if predecessor(term).job in self.live),
+            array_id=record.array_id,
+            array_index=record.array_index,
         )
+        job.in_turn = self._dependencies.has_turn(job)
         job.tell(record.at_s, "submitted")
         self.jobs[job.id] = self.live[job.id] = job
+        self._dependencies.enter(job)
         self.next_id = max(self.next_id, int(job.id) + 1)
         if record.request_id:
             self.requests.setdefault(record.request_id, []).append(job.id)
@@ -318,6 +328,22 @@ class LiveState:
         job.tell(at_s, after.what, after.sentence)
 
     def _end(self, job: LiveJob, at_s: float, state: JobState, rc: int | None, sentence: str = "") -> None:
+        """The job is over, and with it those that can never start any more."""
+        self._close(job, at_s, state, rc, sentence)
+        ended = [job]
+        for each in ended:  # grows: a chain of jobs may be longer than calls can be deep
+            follows = self._dependencies.ended(each)
+            for dependent, why in follows.impossible:
+                self._close(dependent, at_s, "cancelled", None, why)
+                ended.append(dependent)
+            for dependent in follows.eligible:
+                dependent.eligible_s = dependent.idle_from_s = at_s
+                dependent.tell(at_s, "eligible", "What it had to wait for has ended.")
+            self._followers += [each.id for each in (*follows.eligible, *(one for one, _ in follows.impossible))]
+        if len(self.jobs) - len(self.live) > _ENDED_KEPT + _ENDED_KEPT // 10:
+            self._forget_oldest()
+
+    def _close(self, job: LiveJob, at_s: float, state: JobState, rc: int | None, sentence: str) -> None:
         job.state, job.finished_s, job.exit_code, job.requested_action = state, at_s, rc, ""
         job.tell(at_s, state, sentence)
         # Its variables are of no more use: they would only make every snapshot larger, and may hold secrets.
@@ -325,8 +351,11 @@ class LiveState:
         self.live.pop(job.id, None)
         self._resume_now(job)
         self.unsaved[job.id] = job
-        if len(self.jobs) - len(self.live) > _ENDED_KEPT + _ENDED_KEPT // 10:
-            self._forget_oldest()
+
+    def take_followers(self) -> list[str]:
+        """Ids of the jobs that stand in line, or were cancelled, since this was asked last, because others ended."""
+        found, self._followers = self._followers, []
+        return found
 
     def _forget_oldest(self) -> None:
         ended = [job_id for job_id, job in self.jobs.items() if not job.live]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 from trine.core.cluster import Tier
 from trine.core.reason import Reason, Why
 from trine.engine.engine import Engine
 from trine.engine.explain import never_fits, shares
+from trine.inputs.job_relations import parse_array, predecessor
 from trine.server.build import gpus_of
 from trine.server.controller import Controller
 from trine.server.interface import (
@@ -38,7 +40,7 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
     """One job; ``position`` is its rank among those that wait, if it is known."""
     spec, state = job.spec, controller.state
     co_runner = state.co_runner_of(job)
-    waiting = job.state == "waiting"
+    waiting = job.state == "waiting" and not job.blocked
     if waiting and position is None:
         position = positions(controller).get(job.id)
     return JobView(
@@ -66,6 +68,10 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
         co_runner.id if co_runner else None,
         spec.max_runtime,
         run_from_s(job),
+        job.after,
+        job.array_id,
+        job.array_index,
+        job.eligible_s,
     )
 
 
@@ -76,15 +82,20 @@ def positions(controller: Controller) -> dict[str, int]:
     ranked = [jobs[job_index].id for job_index in engine.considered]
     seen = set(ranked)
     order = [*ranked, *(job_id for job_id in live if job_id not in seen)]
-    waiting = [job_id for job_id in order if (job := live.get(job_id)) is not None and job.state == "waiting"]
+    waiting = [job_id for job_id in order if _in_line(live.get(job_id))]
     return {job_id: i for i, job_id in enumerate(waiting, start=1)}
+
+
+def _in_line(job: LiveJob | None) -> bool:
+    return job is not None and job.state == "waiting" and not job.blocked
 
 
 def ordered(controller: Controller, jobs: list[LiveJob], limit: int) -> list[JobView]:
     """Jobs that hold GPUs first, then by rank, then held ones, then the ended ones, newest first."""
     ranks = positions(controller)
     key = {
-        job.id: (_ORDER.get(job.state, 3), ranks.get(job.id, 0) if job.live else -(job.finished_s or 0)) for job in jobs
+        job.id: (_ORDER.get(job.state, 3), ranks.get(job.id, math.inf) if job.live else -(job.finished_s or 0))
+        for job in jobs
     }
     chosen = sorted(jobs, key=lambda job: key[job.id])[:limit]
     return [job_view(controller, job, ranks.get(job.id)) for job in chosen]
@@ -113,7 +124,27 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         last = job.story[-1].sentence if job.story else ""
         change = f"It may start from {_clock_time(job.not_before_s)} on, or at once after: trine release {job.id}"
         return Reason(Why.PAUSED, f"job {job.id} pauses. {last}".rstrip(), change=change)
+    if job.blocked:
+        return _why_blocked(controller, job)
     return _why_waiting(controller.deciding, controller.job_indices[job.id])
+
+
+_TO_END = {"ok": "to end well", "any": "to end", "failed": "to fail"}
+_NAMED = 5
+"""So many of the jobs that a job waits for are named."""
+
+
+def _why_blocked(controller: Controller, job: LiveJob) -> Reason:
+    """For which other jobs it waits; that they run, or wait themselves, says how long it may take."""
+    if not job.after:
+        most, change = parse_array(job.spec.array).most_at_once, "It stands in line when one of them has ended."
+        turn = f"of array {job.array_id} at most {most} are under way at once"
+        return Reason(Why.DEPENDENCY, f"job {job.id} waits for its turn: {turn}.", change=change)
+    live, terms = controller.state.live, [predecessor(term) for term in job.after]
+    named = [f"job {t.job} ({live[t.job].state}) {_TO_END[t.condition]}" for t in terms[:_NAMED] if t.job in live]
+    more = f" and {len(terms) - _NAMED} more" if len(terms) > _NAMED else ""
+    change = "It stands in line when they have; if one of them ends otherwise, it is cancelled."
+    return Reason(Why.DEPENDENCY, f"job {job.id} waits for {', '.join(named)}{more}.", {"jobs": len(terms)}, change)
 
 
 def _sharing(controller: Controller, job: LiveJob) -> str:

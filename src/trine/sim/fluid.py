@@ -4,6 +4,7 @@ time. Shows what rounds cost (or gain: they hand out what the shares leave idle)
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterator
 
@@ -17,6 +18,7 @@ from trine.engine.engine import Engine
 from trine.engine.job_table import JobTable
 from trine.policy.shares.rounds.mechanism import ShareRounds
 from trine.policy.view import Floats, View
+from trine.sim.eligibility import Eligibility
 from trine.sim.recorder import Life, Recorder
 
 DONE = 1e-9
@@ -57,6 +59,7 @@ class _Fluid:
         self.engine, self.policy, self.recorder = engine, policy, recorder
         self.table = JobTable()
         self.active: list[int] = []
+        self.eligibility = Eligibility()
         self.now = 0.0
         self.solved = 0
         cluster = engine.cluster
@@ -65,8 +68,9 @@ class _Fluid:
     def add(self, job: Job) -> None:
         perf = self.engine.perf
         job_index = self.table.add(job, perf.ideal_s(job), perf.types_for(job), perf.step_s_by_type(job))
-        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index])))
-        self.active.append(job_index)
+        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index]), job_index))
+        if not self.eligibility.submitted(job_index, job):
+            self.active.append(job_index)
 
     def share(self) -> None:
         """Compute the shares for the jobs present."""
@@ -109,15 +113,13 @@ class _Fluid:
                 life.start_s = self.now
             held_s = float(part.sum()) * wait_s
             life.held_s += held_s
-            self.recorder.busy_gpu_s += held_s * life.job.gpus
+            self.recorder.totals.busy_gpu_s += held_s * life.job.gpus
             self._book_types(part * (wait_s * life.job.gpus))
-            cost = dot(part, prices) * wait_s * life.job.gpus
-            life.cost += cost
-            self.recorder.cost += cost
+            self.recorder.cost += dot(part, prices) * wait_s * life.job.gpus
 
     def _book_types(self, gpu_s: Floats) -> None:
         """GPU-seconds by type index."""
-        busy = self.recorder.busy_by_type
+        busy = self.recorder.totals.busy_by_type
         for gpu_type, held in zip(self.engine.cluster.types, gpu_s.tolist(), strict=True):
             busy[gpu_type] = busy.get(gpu_type, 0.0) + held
 
@@ -125,4 +127,7 @@ class _Fluid:
         life = self.recorder.lives[job_index]
         life.finish_s, life.done = self.now, life.job.steps
         self.active.remove(job_index)
+        for eligible in self.eligibility.ended(life.job):
+            self.recorder.lives[eligible].eligible_s = self.now
+            bisect.insort(self.active, eligible)
         return life.job.tracked

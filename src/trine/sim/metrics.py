@@ -40,25 +40,26 @@ def job_record(life: Life, fair_s: float) -> JobRecord:
         life.comm_gpu_s,
         jct_s / fair_s,
         _job_time(life, jct_s),
+        0.0 if life.eligible_s is None else life.eligible_s - job.submit_s,
     )
 
 
 def _job_time(life: Life, jct_s: float) -> JobTime | None:
     """Where the JCT went; ``None`` if no run of the job was recorded."""
-    if not life.work_s:
+    if life.work is None:
         return None
-    parts_s = life.ideal_work_s + life.type_s + life.chip_s + life.network_s
+    work_s, ideal_s, type_s, chip_s, network_s = life.work
     # Where published clocks pass over restores, no more is left for them than the GPUs were held.
-    restart_s = min(life.lost_s, max(0.0, life.held_s - life.work_s))
+    restart_s = min(life.lost_s, max(0.0, life.held_s - work_s))
     return JobTime(
         wait_s=jct_s - life.held_s,
-        ideal_s=life.ideal_work_s,
-        type_s=life.type_s,
-        chip_s=life.chip_s,
-        network_s=life.network_s,
-        sharing_s=life.work_s - parts_s,
+        ideal_s=ideal_s,
+        type_s=type_s,
+        chip_s=chip_s,
+        network_s=network_s,
+        sharing_s=work_s - (ideal_s + type_s + chip_s + network_s),
         restart_s=restart_s,
-        round_end_s=life.held_s - life.work_s - restart_s,
+        round_end_s=life.held_s - work_s - restart_s,
     )
 
 
@@ -96,7 +97,7 @@ def summarise(
     # Untracked jobs use GPUs too, from the first submission of all on.
     began = min((life.job.submit_s for life in recorder.lives), default=0.0)
     capacity = recorder.cluster.gpu_count * (last - began)
-    held_h = {t: recorder.busy_by_type.get(t, 0.0) / HOUR_S for t in recorder.cluster.types}
+    held_h = {t: recorder.totals.busy_by_type.get(t, 0.0) / HOUR_S for t in recorder.cluster.types}
     there_h = {t: n * (last - began) / HOUR_S for t, n in recorder.cluster.gpus_by_type.items()}
     return Summary(
         jobs=len(tracked),
@@ -108,7 +109,7 @@ def summarise(
         makespan_s=last - first,
         wait_mean_s=float(wait.mean()),
         wait_p95_s=float(np.quantile(wait, 0.95)),
-        utilization=recorder.busy_gpu_s / capacity if capacity > 0 else 0.0,
+        utilization=recorder.totals.busy_gpu_s / capacity if capacity > 0 else 0.0,
         preemptions=sum(life.preemptions for life in tracked),
         migrations=sum(life.migrations for life in tracked),
         lost_work_s=sum(life.lost_s for life in tracked),
@@ -128,10 +129,19 @@ def summarise(
         bounded_slowdown_p99=float(np.quantile(bounded, 0.99)),
         bounded_slowdown_max=float(bounded.max()),
         jain_index=jain_index(rho),
+        dependents=sum(life.eligible_s is not None for life in tracked),
+        eligible_wait_mean_s=_eligible_wait_mean_s(records),
         gpu_h_by_type=held_h,
         utilization_by_type={t: held_h[t] / h if h > 0 else 0.0 for t, h in there_h.items()},
         energy_kwh=energy_kwh(held_h, watts or {}),
     )
+
+
+def _eligible_wait_mean_s(records: Sequence[JobRecord]) -> float:
+    """0 where no job had to wait for others to end."""
+    if not any(r.blocked_s for r in records):
+        return 0.0
+    return float(np.mean([r.wait_s - r.blocked_s for r in records]))
 
 
 def jain_index(values: npt.NDArray[np.float64]) -> float:
@@ -151,7 +161,7 @@ def tier_times(recorder: Recorder) -> list[TierTime]:
     """Where GPU time went, by tier; nothing where no communication was modelled."""
     if not recorder.comm_gpu_s:
         return []
-    return [TierTime(tier, recorder.held_by_tier[tier], recorder.comm_by_tier[tier]) for tier in Tier]
+    return [TierTime(tier, recorder.totals.held_by_tier[tier], recorder.comm_by_tier[tier]) for tier in Tier]
 
 
 def timer_sentences(changes: Sequence[TimerChange]) -> list[str]:

@@ -20,8 +20,10 @@ from trine.engine.engine import Engine
 from trine.engine.engine_state import EngineError
 from trine.engine.events import (
     Decision,
+    Eligible,
     Fill,
     Finished,
+    Held,
     Measured,
     Progressed,
     Start,
@@ -35,6 +37,7 @@ from trine.engine.events import (
 from trine.engine.invariants import check
 from trine.parity.gavel_clock import RunningJob, SliceClock
 from trine.perf.model import Speed
+from trine.sim.eligibility import Eligibility
 from trine.sim.recorder import Life, LinkLoads, Recorder, Run
 from trine.sim.true_speeds import TrueSpeeds
 
@@ -73,6 +76,7 @@ class World:
         self._tracked_left = tracked
         self._ends: list[tuple[float, int, int]] = []
         """Heap of (end of work, job number, leg); entries of earlier legs are stale."""
+        self._eligibility = Eligibility()
         self._report = progress
         self._log = log
         self._fruitless = 0
@@ -217,10 +221,14 @@ class World:
         until_s = self.now + self._slack_s
         if job is None or job.submit_s > until_s:
             return
+        lives, table = self.recorder.lives, self.engine.table
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
-            ideal_s = float(self.engine.table.ideal_s[len(self.recorder.lives)])
-            self.recorder.lives.append(Life(job, ideal_s if self._truth is None else self._truth.perf.ideal_s(job)))
+            job_index = len(lives)
+            if self._eligibility.submitted(job_index, job):
+                self.engine.handle(Held(self.now, job_index))
+            ideal_s = float(table.ideal_s[job_index]) if self._truth is None else self._truth.perf.ideal_s(job)
+            lives.append(Life(job, ideal_s, job_index))
             job = next(self._arrivals, None)
         self._next_job = job
 
@@ -251,7 +259,14 @@ class World:
         life.finish_s, life.dropped = end_s, True
         self.recorder.end_run(life, end_s, Why.CANCELLED)
         self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
+        self._tell_dependents(life)
         self._tracked_left -= life.job.tracked
+
+    def _tell_dependents(self, life: Life) -> None:
+        """Jobs that waited for this one last stand in line from now on."""
+        for job_index in self._eligibility.ended(life.job):
+            self.recorder.lives[job_index].eligible_s = life.finish_s
+            self.engine.handle(Eligible(self.now, job_index))
 
     def _finish_jobs(self) -> None:
         ends, lives, until_s = self._ends, self.recorder.lives, self.now + self._slack_s
@@ -268,6 +283,7 @@ class World:
         if self._truth is not None:
             self._truth.end(job_index)
         self._carry_out(self.engine.handle(Finished(self.now, job_index)))
+        self._tell_dependents(life)
         if life.job.tracked:
             self._tracked_left -= 1
             if self._report:
@@ -337,22 +353,30 @@ class World:
     def _start(self, decision: Start) -> None:
         job_index = decision.job_index
         life = self.recorder.lives[job_index]
-        if self._truth is not None:
-            self._truth.start(job_index, life.job, decision.gpus)
         # Starts are many: straight to the model where that is all there is to ask. Neighbours count from step 4 on.
-        plain = self._truth is None and not self._traffic
-        speed = self.engine.perf.speed(life.job, decision.gpus) if plain else self._speed(job_index)
+        if self._truth is None and not self._traffic:
+            speed = self.engine.perf.speed(life.job, decision.gpus)
+            rate = speed.steps_per_s
+        else:
+            speed, rate = self._start_speed(job_index, life.job, decision.gpus)
         overhead_s = self._overhead_s(life)
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
             life.start_s = self.now
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
-        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, booked_steps=life.done)
+        life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, self.now, life.done)
         self._expect_end(job_index, life)
-        seen = self._truth is None or self._truth.measured
-        rate = (speed if seen else self.engine.speed(job_index)).steps_per_s
         self.engine.handle(Started(self.now, job_index, rate, work_from_s))
+
+    def _start_speed(self, job_index: int, job: Job, gpus: tuple[int, ...]) -> tuple[Speed, float]:
+        """How fast the job is on its new GPUs, and the steps/s that the engine sees or believes."""
+        if self._truth is None:
+            speed = self._speed(job_index)
+            return speed, speed.steps_per_s
+        self._truth.start(job_index, job, gpus)
+        speed = self._speed(job_index)
+        return speed, (speed if self._truth.measured else self.engine.speed(job_index)).steps_per_s
 
     def _overhead_s(self, life: Life) -> float:
         """Seconds until work goes on: nothing at the first start."""
@@ -405,3 +429,4 @@ class World:
         for life in lives:
             if life.run is not None:
                 self.recorder.end_run(life, max(last_s, life.run.start_s), Why.NOT_DECIDED)
+        self.recorder.close()

@@ -48,6 +48,8 @@ class Draft:
     migration_s: float | None = None
     checkpoint_every_s: float | None = None
     tracked: bool = True
+    after: tuple[str, ...] = ()
+    """Ids of jobs that have to end first."""
     line: int = 0
     skip: str = ""
     """Reason why this row is no job, if the format knows one."""

@@ -109,6 +109,7 @@ def _read(path: str | Path, fmt: str | None, options: ImportOptions, counting: b
     judge.counts.groups.update(draft.group for draft in drafts if draft.group)
     _check_groups(source, chosen, options.group, judge.counts)
     clock = Clock.of(chosen, sample, drafts)
+    _check_predecessors(source, drafts)
     drafts, clock = within(drafts, clock, options, judge.counts)
     jobs = scaled(_in_order(drafts, clock, judge.counts), options.scale_load)
     jobs, drawn = _with_models(jobs, options) if options.models else (jobs, ())
@@ -125,6 +126,22 @@ def _chosen(name: str | None, sample: FirstLine, options: ImportOptions) -> Form
             raise InputError("--columns", f"beside --format {name}", "one of the two")
         return MappedTable(options.columns)
     return _forced(name, sample) if name else _recognised(sample)
+
+
+def _check_predecessors(source: str, drafts: Sequence[Draft]) -> None:
+    """A job may only wait for jobs submitted before it, so that no jobs ever wait for each other."""
+    if not any(draft.after for draft in drafts):
+        return
+    before = {draft.id: (draft.submit_s or 0.0, number) for number, draft in enumerate(drafts)}
+    for number, draft in enumerate(drafts):
+        for job_id in draft.after:
+            if job_id not in before:
+                found = f"after {job_id!r}, and there is no such job"
+            elif before[job_id] >= (draft.submit_s or 0.0, number):
+                found = f"after {job_id!r}, which is not submitted before it"
+            else:
+                continue
+            raise InputError(f"{source}:{draft.line}" if draft.line else source, found, "earlier jobs", "after")
 
 
 def _with_models(jobs: list[Job], options: ImportOptions) -> tuple[list[Job], tuple[str, ...]]:

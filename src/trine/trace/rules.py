@@ -235,6 +235,7 @@ def job(draft: Draft, start_s: float) -> Job:
         migration_s=draft.migration_s,
         checkpoint_every_s=draft.checkpoint_every_s,
         tracked=draft.tracked,
+        after=draft.after,
         line=draft.line,
     )
 

@@ -40,13 +40,14 @@ def test_every_option_reaches_the_daemon(daemon: FakeDaemon, tmp_path: Path, mon
     options = "--gpus 4 --gpu-types v100,p100 --nodes 2 --ranks node --name n --queue q --user u --priority 2 --model m"
     options += " --class A --steps 100 --env K=V=W --env FROM_HERE --workdir sub --checkpoint-dir /c --grace 5"
     options += " --max-runtime 2h --deadline 3600 --retries 2 --no-preempt --min-run 10m --export none"
+    options += " --after 7 --after any:8,9 --array 0-3%2"
     assert trine("submit", *options.split(), "--", "true").code == 0
     assert daemon.specs["1"] == {
         **{"run": ["true"], "workdir": str(tmp_path / "sub"), "gpus": {"count": 4, "types": ["v100", "p100"]}},
         **{"nodes": 2, "ranks": "node", "name": "n", "queue": "q", "user": "u", "priority": 2.0, "model": "m"},
         **{"class": "A", "steps": 100.0, "env": {"K": "V=W", "FROM_HERE": "yes"}, "max_runtime": "2h"},
         **{"checkpoint": {"dir": "/c", "grace_s": 5.0}, "deadline": 3600.0},
-        **{"retries": 2, "preemptible": False, "min_run": "10m"},
+        **{"retries": 2, "preemptible": False, "min_run": "10m", "after": "7,any:8,9", "array": "0-3%2"},
     }
 
 

@@ -16,6 +16,8 @@ from trine.server.interface import (
     DaemonView,
     Explanation,
     GpuView,
+    HistoryQuery,
+    HistoryRow,
     JobState,
     JobView,
     NodeView,
@@ -152,6 +154,9 @@ class FakeService:
 
     def explain(self, job_id: str, caller: Caller) -> Explanation:
         return Explanation(self.job(job_id, caller), (WAITS.sentence,), (StoryLine(1_000.0, "submitted"),))
+
+    def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
+        return []
 
     def nodes(self) -> list[NodeView]:
         return [self.node]

@@ -28,6 +28,7 @@ OPERATIONS = [
     "GET /v1/jobs",
     "POST /v1/jobs",
     "GET /v1/jobs/count",
+    "GET /v1/history",
     "GET /v1/jobs/{job_id}",
     "GET /v1/jobs/{job_id}/explain",
     "GET /v1/jobs/{job_id}/log",

@@ -83,6 +83,12 @@ def clock_time(at_s: float | None) -> str:
     return NOTHING if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
+def element_name(job: JobAnswer) -> str:
+    """``sweep[3]`` for an element of an array, whose elements all have the same name."""
+    index = job.get("array_index")
+    return job["name"] if index is None else f"{job['name']}[{index}]"
+
+
 def outcome(job: JobAnswer) -> str:
     """``done``, ``failed (exit 3)``, ``failed (signal 9)``, ``running``."""
     code = job["exit_code"]

@@ -109,13 +109,23 @@ def _look(client: Client, wanted: list[str], limit: int, user: str, name: str) -
 
 def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
     """One row per job; without a time, durations are left out."""
-    from trine.cli.live.job_text import NOTHING, clock_time, duration, elapsed_s, outcome, place, progress, waited_s
+    from trine.cli.live.job_text import (
+        NOTHING,
+        clock_time,
+        duration,
+        elapsed_s,
+        element_name,
+        outcome,
+        place,
+        progress,
+        waited_s,
+    )
 
     return [
         [
             NOTHING if job["position"] is None else str(job["position"]),
             job["id"],
-            job["name"],
+            element_name(job),
             job["user"],
             outcome(job),
             str(job["gpus"]),

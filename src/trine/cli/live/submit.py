@@ -20,6 +20,8 @@ _FROM_SLURM = {
     **dict.fromkeys(["--partition", "-p"], "--queue"),
     **dict.fromkeys(["--job-name", "-J"], "--name"),
     **dict.fromkeys(["--chdir", "-D"], "--workdir"),
+    **dict.fromkeys(["--dependency", "-d"], "--after"),
+    "-a": "--array",
 }
 """Options of sbatch that have another name here; docs/slurm.md has all of them."""
 _JOB_FILES = frozenset([".yaml", ".yml"])
@@ -91,6 +93,10 @@ def submit(
     retries: Annotated[int | None, _option("--retries", "N", "Start it again so often if it fails by itself.")] = None,
     no_preempt: Annotated[bool, _flag("--no-preempt", "Once started, do not stop it for other jobs.")] = False,
     min_run: Annotated[str | None, _option("--min-run", "T", "Do not stop it for others before 10m.")] = None,
+    after: Annotated[
+        list[str] | None, _option("--after", "JOBS", "Start when these have ended well; any:JOB, failed:JOB.")
+    ] = None,
+    array: Annotated[str | None, _option("--array", "0-9[%3]", "One job per index; %3: three at once at most.")] = None,
     request_id: Annotated[str, _option("--request-id", "ID", "Submitting again with the same id adds nothing.")] = "",
     state: State = None,
     output: Output = Form.TABLE,
@@ -119,6 +125,8 @@ def submit(
         "retries": retries,
         "preemptible": False if no_preempt else None,
         "min_run": _number_or_text(min_run),
+        "after": ",".join(after) if after else None,
+        "array": array,
     }
     specs = _specs(files or [], ctx.meta.get(_COMMAND), _present(**given))
     _send(_with_environment(specs, export), request_id or os.urandom(16).hex(), state, output)

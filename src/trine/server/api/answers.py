@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from trine.core.errors import nearest
 from trine.server.api.errors import ApiError
-from trine.server.interface import Caller, DaemonView, Explanation, JobView, NodeView
+from trine.server.interface import Caller, DaemonView, Explanation, HistoryRow, JobView, NodeView
 
 T = TypeVar("T")
 
@@ -29,6 +29,7 @@ def _answer(kind: type[T]) -> Callable[[T], Response]:
 job_answer = _answer(JobView)
 jobs_answer = _answer(list[JobView])
 explanation_answer = _answer(Explanation)
+history_answer = _answer(list[HistoryRow])
 node_answer = _answer(NodeView)
 nodes_answer = _answer(list[NodeView])
 daemon_answer = _answer(DaemonView)

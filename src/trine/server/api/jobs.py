@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Path, Query
@@ -10,10 +11,19 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trine.server.api.answers import ID, caller_of, explanation_answer, job_answer, jobs_answer
+from trine.server.api.answers import ID, caller_of, explanation_answer, history_answer, job_answer, jobs_answer
 from trine.server.api.errors import ApiError, documented
 from trine.server.api.watches import Watches, still_known
-from trine.server.interface import LIVE_STATES, Explanation, JobState, JobView, Service
+from trine.server.interface import (
+    LIVE_STATES,
+    MAX_HISTORY_PAGE,
+    Explanation,
+    HistoryQuery,
+    HistoryRow,
+    JobState,
+    JobView,
+    Service,
+)
 
 JobId = Annotated[str, Path(description="The id that the submission returned.", pattern=ID, examples=["17"])]
 StateName = Literal[
@@ -31,6 +41,7 @@ StateName = Literal[
     "ended",
     "all",
 ]
+EndedName = Literal["done", "failed", "cancelled", "timed out"]
 States = Annotated[
     list[StateName],
     Query(
@@ -64,6 +75,7 @@ class JobRoutes:
         add("/v1/jobs", self.list_jobs, response_model=list[JobView], **{**get, "responses": documented(401, 422, 503)})
         counted = {**get, "responses": documented(401, 422, 503)}
         add("/v1/jobs/count", self.count, response_model=JobCount, **counted)  # before the ids: no job has this one
+        add("/v1/history", self.history, response_model=list[HistoryRow], **counted)
         add("/v1/jobs/{job_id}", self.show, response_model=JobView, **get)
         add("/v1/jobs/{job_id}/explain", self.explain, response_model=Explanation, **get)
         add("/v1/jobs/{job_id}/wait", self.wait, response_model=JobView, **get)
@@ -91,6 +103,23 @@ class JobRoutes:
     ) -> JobCount:
         """How many jobs a list without a limit would hold."""
         return JobCount(count=self._service.count(caller_of(request), _states(state), user, name))
+
+    async def history(
+        self,
+        request: Request,
+        since_s: Annotated[float, Query(description="Only jobs that ended from this Unix time on.", ge=0)] = 0.0,
+        until_s: Annotated[float | None, Query(description="Only jobs that ended before this Unix time.", ge=0)] = None,
+        user: UserName = "",
+        state: Annotated[EndedName | None, Query(description="Only jobs that ended so.")] = None,
+        after: Annotated[
+            str, Query(description="The id of the last job of the page before.", pattern="^[0-9]{0,18}$")
+        ] = "",
+        limit: Annotated[int, Query(description="At most this many.", ge=1, le=MAX_HISTORY_PAGE)] = MAX_HISTORY_PAGE,
+    ) -> Response:
+        """Ended jobs with the GPU time they used, in order of submission, a page at a time: an empty one is the end."""
+        until = math.inf if until_s is None else until_s
+        asked = HistoryQuery(since_s, until, user, state or "", after, limit)
+        return history_answer(self._service.history(asked, caller_of(request)))
 
     async def show(self, request: Request, job_id: JobId) -> Response:
         """One job."""

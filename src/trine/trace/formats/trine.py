@@ -19,7 +19,10 @@ OPTIONAL = (
 )
 COLUMNS = REQUIRED + OPTIONAL
 """What is written; ``duration_s`` may be read in place of ``steps`` and ``step_s``."""
-TYPES_SEPARATOR = "|"
+AFTER = "after"
+"""Written only where some job has predecessors."""
+SEPARATOR = "|"
+"""Between several GPU types, or several predecessors, in one cell."""
 
 
 class Trine(Format):
@@ -28,13 +31,15 @@ class Trine(Format):
     source = "trine"
     units = (
         "seconds; work as `steps` and `step_s` (empty: only a throughput table can tell), or as `duration_s`, or as "
-        "`duration_s` and `steps`; `gpu_types` separated by `|`; an empty cell is the default"
+        "`duration_s` and `steps`; `gpu_types`, and `after` (ids of jobs, submitted before, that have to end first), "
+        "separated by `|`; an empty cell is the default"
     )
-    layouts = (Layout(REQUIRED, (*OPTIONAL, "duration_s")),)
+    layouts = (Layout(REQUIRED, (*OPTIONAL, AFTER, "duration_s")),)
     examples = (
         "job_id,submit_s,gpus,steps,step_s,model,user,gpu_types,deadline_s,tracked\n"
         "a,0.0,1,100.0,0.5,bert,ann,,,true\nb,12.5,4,2000.0,,gpt2,ben,v100|a100,9000.0,false\n",
         "job_id,submit_s,gpus,duration_s\n0,0,1,60\n1,30,8,3600\n",
+        "job_id,submit_s,gpus,duration_s,after\nprepare,0,1,60,\ntrain,0,4,900,prepare\ntest,5,1,30,prepare|train\n",
     )
 
     def detects(self, sample: FirstLine) -> bool:
@@ -74,11 +79,12 @@ class Trine(Format):
             priority=0.0 if priority is None else priority,
             weight=1.0 if weight is None else weight,
             deadline_s=row.limit_or_none("deadline_s"),
-            gpu_types=tuple(t for t in _verbatim(row, "gpu_types").split(TYPES_SEPARATOR) if t),
+            gpu_types=tuple(t for t in _verbatim(row, "gpu_types").split(SEPARATOR) if t),
             restore_s=row.number_or_none("restore_s"),
             migration_s=row.number_or_none("migration_s"),
             checkpoint_every_s=row.number_or_none("checkpoint_every_s"),
             tracked=row.flag("tracked", default=True),
+            after=tuple(dict.fromkeys(t for t in _verbatim(row, AFTER).split(SEPARATOR) if t)),
         )
 
 
@@ -94,14 +100,18 @@ def write_trace(jobs: Iterable[Job], path: str | Path) -> None:
 
 def trace_csv(jobs: Iterable[Job]) -> str:
     """The text that ``write_trace`` writes."""
-    return "".join(f"{','.join(cells)}\n" for cells in (COLUMNS, *(_cells(job) for job in jobs)))
+    jobs = list(jobs)
+    columns = (*COLUMNS, AFTER) if any(job.after for job in jobs) else COLUMNS
+    return "".join(f"{','.join(cells)}\n" for cells in (columns, *(_cells(job, columns) for job in jobs)))
 
 
-def _cells(job: Job) -> list[str]:
-    if any(TYPES_SEPARATOR in t for t in job.gpu_types):
-        raise InputError(f"job {job.id}", f"a GPU type with {TYPES_SEPARATOR!r}", "types without it", "gpu_types")
-    values = {"job_id": job.id, "gpu_types": TYPES_SEPARATOR.join(job.gpu_types)}
-    return [_cell(values[c] if c in values else getattr(job, c)) for c in COLUMNS]
+def _cells(job: Job, columns: Iterable[str]) -> list[str]:
+    lists = {"gpu_types": job.gpu_types, AFTER: job.after}
+    for column, texts in lists.items():
+        if any(SEPARATOR in text for text in texts):
+            raise InputError(f"job {job.id}", f"{SEPARATOR!r} inside one of {column}", "texts without it", column)
+    values = {"job_id": job.id, **{column: SEPARATOR.join(texts) for column, texts in lists.items()}}
+    return [_cell(values[c] if c in values else getattr(job, c)) for c in columns]
 
 
 def _cell(value: str | float | int | bool | None) -> str:
