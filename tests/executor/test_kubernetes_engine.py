@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.executor.driving import LONG, until
-from tests.executor.kubernetes_cluster import KubernetesCluster
+from tests.executor.kubernetes_cluster import MANIFESTS, KubernetesCluster
 from tests.executor.kubernetes_driving import KubernetesDriver, KubernetesDriving
 from trine.client import Client
 from trine.core.cluster import Cluster, Node
@@ -149,6 +150,19 @@ class TestWithCluster:
             driver.close()
             driving.server.close()
             kubernetes.clean()
+
+
+@pytest.mark.kubernetes
+def test_the_server_takes_every_manifest(kubernetes: KubernetesCluster) -> None:
+    paths = {
+        "Deployment": "/apis/apps/v1/namespaces/trine/deployments",
+        "PersistentVolumeClaim": "/api/v1/namespaces/trine/persistentvolumeclaims",
+        "Service": "/api/v1/namespaces/trine/services",
+        "ServiceAccount": "/api/v1/namespaces/trine/serviceaccounts",
+    }
+    found = [one for path in MANIFESTS.glob("*.yaml") for one in yaml.safe_load_all(path.read_text())]
+    taken = [kubernetes.admin.create(f"{paths[one['kind']]}?dryRun=All", one) for one in found if one["kind"] in paths]
+    assert sorted(one["kind"] for one in taken) == sorted(paths)
 
 
 @pytest.fixture

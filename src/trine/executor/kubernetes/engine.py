@@ -4,18 +4,17 @@ them, is found here, before anything is started. How jobs run there is in ``exec
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trine.core.atomic_file import write_private
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.params import param
 from trine.executor.attempt.remote import EngineUnreachable
+from trine.executor.attempt.state_dir import own_id
 from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.executor.kubernetes.api import WHERE, ApiRefused, KubernetesApi, load_configuration
 from trine.executor.kubernetes.executor import KubernetesExecutor, Times
@@ -24,6 +23,7 @@ from trine.executor.kubernetes.pods import PodSettings
 
 ID_FILE, KEY_FILE = "kubernetes-id", "kubernetes-key"
 """In the state directory: what its pods are labelled with, and what the tokens of its attempts are made by."""
+_KEY_BYTES = 32
 _OLDEST = (1, 20)
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
@@ -93,8 +93,7 @@ class KubernetesEngine:
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> KubernetesExecutor:
         self._check_settings()
         state_dir.mkdir(parents=True, exist_ok=True)
-        state_id = kept_secret(state_dir / ID_FILE, lambda: secrets.token_hex(4))
-        key = bytes.fromhex(kept_secret(state_dir / KEY_FILE, lambda: secrets.token_hex(32)))
+        state_id, key = own_id(state_dir, ID_FILE), bytes.fromhex(own_id(state_dir, KEY_FILE, _KEY_BYTES))
         return KubernetesExecutor(
             state_dir,
             nodes,
@@ -191,18 +190,6 @@ class KubernetesEngine:
                     expected = "the rights of deploy/kubernetes/rbac.yaml"
                     raise InputError(WHERE, f"a right is missing: {refusal}", expected) from None
             time.sleep(0.5)
-
-
-def kept_secret(path: Path, make: Callable[[], str]) -> str:
-    """What is in a private file; made once."""
-    try:
-        found = path.read_text().strip()
-    except FileNotFoundError:
-        found = ""
-    if not found:
-        found = make()
-        write_private(path, found)
-    return found
 
 
 def _read_certificate(path: str) -> str:
