@@ -50,6 +50,8 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CONFLICT = 409
 _KILL_GRACE_S = 5
 """Whole seconds that a pod has whose ranks are to be killed: its agent still says so."""
+_LEAST_ASK_S, _LOOKED_AT_PER_S = 0.02, 1_000
+"""Seconds between two looks at what was watched, at least; and attempts that are looked at in a second, at most."""
 _FIRST_S = 10.0
 """How long the first answer of the API server is waited for."""
 _AGAIN_S = 10.0
@@ -317,7 +319,9 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
 
     # -- what the API server says -------------------------------------------------------------------------------------
 
-    def _question(self, running: Sequence[KubernetesAttempt]) -> Answer:  # noqa: ARG002 - all of it is watched
+    def _question(self, running: Sequence[KubernetesAttempt]) -> Answer:
+        # Changes come one by one, and each look goes through all attempts: the more there are, the fewer looks.
+        self._closing.wait(_LEAST_ASK_S + len(running) / _LOOKED_AT_PER_S)
         now_s = time.monotonic()
         if now_s - self._probed_s > self._times.probe_s:
             self._api.get("/readyz")

@@ -207,7 +207,8 @@ def _file(run_dir: str, name: str) -> str:
 
 
 def _write_report(path: str, report: dict[str, Any]) -> None:
-    if len(json.dumps(report)) <= _LONGEST_REPORT_BYTES:
+    # A report that is brought again is no news: the file stays as it is.
+    if len(json.dumps(report)) <= _LONGEST_REPORT_BYTES and report != rundir.read_job_json(path):
         rundir.write_json(path, report, 0o644)
 
 
