@@ -130,14 +130,24 @@ def test_a_run_that_failed_is_outside_its_bar() -> None:
     assert (check.held, "gone" in check.ours) == (False, True)
 
 
+def with_prototype(folder: Path, jct_h: float) -> Scenario:
+    folder.mkdir()
+    names = figures()["prototype"]["names"].values()
+    (folder / "prototype_results.json").write_text(json.dumps({name: {"jct": jct_h} for name in names}))
+    return Scenario(world=str(folder))
+
+
+def test_a_quick_run_compares_only_those_that_it_ran_with_the_prototype(tmp_path: Path) -> None:
+    setting = Setting("TVN", (with_prototype(tmp_path / "world", 16.0),), judged=False)
+    here = JointInputs(Path("nowhere"), Path("nowhere"), figures(), quick=True)
+    experiment = AgainstAll("all three", setting, figures()["bars"])
+    outcomes: dict[Any, Any] = {("TVN", name, 0): Figures() for name in experiment.contenders(here)}
+    compared = {c.what.split(":")[0] for c in experiment.judge(here, outcomes).checks}
+    assert compared == {LEARNED, KNOWN, "Gavel", "PAL, LAS"}
+
+
 def test_the_prototypes_figures_stand_beside_ours(tmp_path: Path) -> None:
-    worlds = []
-    for seed, jct in ((1, 16.0), (2, 25.0)):
-        folder = tmp_path / f"TVN-load0.9-seed{seed}"
-        folder.mkdir()
-        names = figures()["prototype"]["names"].values()
-        (folder / "prototype_results.json").write_text(json.dumps({name: {"jct": jct} for name in names}))
-        worlds.append(Scenario(world=str(folder)))
+    worlds = [with_prototype(tmp_path / f"TVN-load0.9-seed{seed}", jct) for seed, jct in ((1, 16.0), (2, 25.0))]
     part = judged(Setting("TVN", tuple(worlds)), learned=Figures(jct_h=16.0))
     ours = {check.what: check for check in part.checks if "prototype" in check.what}
     assert (ours[f"{LEARNED}: JCT over the prototype's"].reference, len(ours)) == ("20.50 h", 9)

@@ -189,8 +189,10 @@ class AgainstAll(Experiment[JointInputs]):
     def _prototype(self, inputs: JointInputs, found: PairedComparison) -> list[Check]:
         """Our policy counts; a baseline that lies further off is for the notes to explain."""
         figures, checks = inputs.figures["prototype"], []
-        around = float(figures["baseline_percent"])
+        around, here = float(figures["baseline_percent"]), self.contenders(inputs)
         for name in figures["names"]:
+            if name not in here:
+                continue  # a quick run leaves most contenders out
             theirs, ours = self._theirs(inputs, name), name in VARIANTS
             if theirs is None:
                 continue
