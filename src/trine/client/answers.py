@@ -64,6 +64,8 @@ class JobAnswer(TypedDict):
     max_runtime_s: NotRequired[float | None]
     run_from_s: NotRequired[float | None]
     expected_start_s: NotRequired[float | None]
+    start_interval_s: NotRequired[list[float] | None]
+    end_interval_s: NotRequired[list[float] | None]
     after: NotRequired[list[str]]
     array: NotRequired[str]
     array_index: NotRequired[int | None]
@@ -172,3 +174,4 @@ class DaemonAnswer(TypedDict):
     problems: list[str]
     engine: NotRequired[str]
     engine_down: NotRequired[str]
+    url: NotRequired[str]
