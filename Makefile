@@ -11,7 +11,7 @@ ON_KUBE = $(BIN)/python examples/run_workload.py --engine kubernetes \
 	--up "--placement packed-sticky --set engine.python=$(CURDIR)/$(BIN)/python --set engine.exchange_s=0.2"
 ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
 
-.PHONY: ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo
+.PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo
 .PHONY: bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
@@ -23,7 +23,11 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray and not browser"
+
+# The dashboard in a real Chromium; the tests skip, and say how to get it, where there is none.
+browser: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -m browser -rs
 
 # What failed last, one at a time: tells what is broken from what only a busy machine breaks.
 test-failed: $(VENV)/.ready-dev
@@ -66,10 +70,9 @@ ray: ray-installed
 ray-installed: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock
 
-# The example workload on a real Ray; then a gang that is preempted and goes on on other nodes.
+# The example workload on a real Ray; a gang over both nodes is preempted and resumed in it.
 ray-demo: ray-installed
 	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
-	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(ON_RAY) --state $(STATE)-ray-gang --files examples/workload_gang
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks
@@ -94,9 +97,10 @@ notebooks: $(VENV)/.ready
 	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
 
 # The pictures of the documentation; those of pages in a headless Chromium.
-pictures: $(VENV)/.ready
+pictures: $(VENV)/.ready-dev
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/page_pictures.py
+	$(BIN)/python -m docs.dashboard_pictures
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

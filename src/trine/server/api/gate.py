@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trine.server.api.browser import Browsers, session_cookie
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
 from trine.server.dashboard.pages import is_page
@@ -34,9 +35,11 @@ class StalledClientError(Exception):
 
 
 class Authority(Protocol):
-    """Finds the caller of a token."""
+    """Finds the caller of a token, or of the digest of one."""
 
     def caller(self, token: str) -> Caller | None: ...
+
+    def holder(self, digest: str) -> Caller | None: ...
 
 
 class RequestLog(Protocol):
@@ -57,11 +60,12 @@ class Gate:
         limits: Limits,
         log: RequestLog | None,
         shortcuts: Shortcuts,
+        browsers: Browsers,
         log_requests: bool = True,
         attempts: Shortcuts | None = None,
     ) -> None:
         self._app, self._auth, self._limits, self._log, self._shortcuts = app, auth, limits, log, shortcuts
-        self._log_requests = log_requests
+        self._log_requests, self._browsers = log_requests, browsers
         self._attempts = attempts or {}
         """Handlers that check the token (``scope["token"]``) themselves: it is that of an attempt, not of a user."""
         self._requests = 0
@@ -89,7 +93,9 @@ class Gate:
         attempt = self._attempts.get((scope["method"], scope["path"]))
         if attempt is not None:
             scope["token"] = _token(scope)
-        elif not is_open(scope["path"]):
+        elif is_page(scope["path"]):
+            self._browsers.check_host(scope)
+        elif scope["path"] != _PROBE:
             scope["caller"] = self._caller(scope)
             scope["still known"] = lambda: self._still_known(scope)
         if self._requests > self._limits.requests + self._limits.watches:
@@ -109,6 +115,8 @@ class Gate:
             await response(scope, receive, answer)
 
     def _caller(self, scope: Scope) -> Caller:
+        if not _header(scope, b"authorization") and session_cookie(scope):
+            return self._browsers.caller(scope)
         caller = self._auth.caller(_token(scope))
         if caller is None:
             raise ApiError("unauthorized", "The token is not known to this daemon.", "Authorization")
