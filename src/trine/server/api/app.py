@@ -79,6 +79,7 @@ def build_app(
     app.router.routes.extend([*page_routes(), *app_routes(), *sessions.page_routes()])
     add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
+    attempts = attempt_paths(relay)
     app.add_middleware(
         Gate,
         auth=auth,
@@ -86,8 +87,8 @@ def build_app(
         log=log,
         log_requests=log_requests,
         shortcuts=shortcuts,
+        attempts=attempts,
         browsers=browsers,
-        attempts=attempt_paths(relay),
     )
     _describe(app)
     return app
