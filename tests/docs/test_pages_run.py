@@ -311,6 +311,14 @@ PAGES_RUN: dict[str, Page] = {
             Line("make slurm-demo", not_run="the same"),
         )
     ),
+    "docs/kubernetes.md": Page(
+        lines=(
+            Line("trine up --engine kubernetes", not_run="an API server; tests/executor starts one where it is built"),
+            Line("pip install", not_run="the same"),
+            Line("kubectl", not_run="the same"),
+            Line("make kube-apiserver", not_run="the same"),
+        )
+    ),
     "docs/throughputs.md": Page(
         files=("simulation_throughputs.json",),
         lines=(

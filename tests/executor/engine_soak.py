@@ -69,6 +69,10 @@ class EngineSoak(ABC):
     def check_engine(self) -> None:
         """Nothing of any job is left in the engine."""
 
+    def ranks(self) -> list[int]:
+        """Processes of jobs."""
+        return marked_processes(self.state)
+
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def up(self) -> None:
@@ -115,7 +119,7 @@ class EngineSoak(ABC):
         chosen()
 
     def rank_dies(self) -> None:
-        ranks = sorted(marked_processes(self.state))
+        ranks = sorted(self.ranks())
         if ranks:
             with suppress(ProcessLookupError):
                 os.kill(self.draw.choice(ranks), signal.SIGKILL)
@@ -166,7 +170,7 @@ class EngineSoak(ABC):
             ends = [line for line in story if line["what"] in _FINAL and "Retry" not in line["sentence"]]
             assert len(ends) == 1, f"job {job_id} ended {len(ends)} times: {story}"
         self.check_engine()
-        assert marked_processes(self.state) == [], "a process outlives its job"
+        assert self.ranks() == [], "a process outlives its job"
 
     def close(self) -> None:
         if self.daemon is not None:

@@ -152,8 +152,17 @@ class PlayedKubelets:
             self._wake.wait(1.0)
             self._wake.clear()
             with suppress(EngineUnreachable):
-                for pod in self._pods.objects().values():
+                pods = self._pods.objects().values()
+                for pod in pods:
                     self._look_at(pod)
+                self._end_removed({pod["metadata"]["uid"] for pod in pods})
+
+    def _end_removed(self, known: set[str]) -> None:
+        """What runs of pods that the API server has forgotten is killed."""
+        with self._lock:
+            gone = [uid for uid, node in self._node_of.items() if uid not in known and node not in self._silent]
+        for uid in gone:
+            self._kill(uid)
 
     def _look_at(self, pod: Mapping[str, Any]) -> None:
         node, uid, status = pod["spec"].get("nodeName"), pod["metadata"]["uid"], pod.get("status", {})

@@ -16,6 +16,8 @@ def main(locks: Path, steps: int, step_s: float) -> int:
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     gpu = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[int(os.environ["LOCAL_RANK"])]
+    if shown := os.environ.get("NVIDIA_VISIBLE_DEVICES"):  # in a pod: which GPUs the kubelet gave it
+        gpu = shown.split(",")[int(gpu)]
     # The lock goes with the process, however it ends.
     held = (locks / f"{os.environ['TRINE_NODE']}-{gpu}").open("a")
     try:
