@@ -64,6 +64,8 @@ class JobAnswer(TypedDict):
     max_runtime_s: NotRequired[float | None]
     run_from_s: NotRequired[float | None]
     expected_start_s: NotRequired[float | None]
+    start_interval_s: NotRequired[list[float] | None]
+    end_interval_s: NotRequired[list[float] | None]
     after: NotRequired[list[str]]
     array: NotRequired[str]
     array_index: NotRequired[int | None]
@@ -146,6 +148,16 @@ class NodeAnswer(TypedDict):
     rack: str
     gpus: list[GpuAnswer]
     reason: str
+
+
+class CollectedAnswer(TypedDict):
+    """What was removed because it is kept no longer, or would be."""
+
+    jobs: int
+    job_bytes: int
+    kept_for_checkpoints: int
+    records: int
+    more: bool
 
 
 class DaemonAnswer(TypedDict):

@@ -6,6 +6,7 @@ preempts, ``preemption`` makes room for them. With the other placements every ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop
 from itertools import accumulate, compress, count
 from operator import ne
@@ -238,16 +239,24 @@ class WaitingWalk:
         planner, plan, room, job_index = self.planner, self.plan, self.room, int(self.job_indices[position])
         types = planner.types_for(job_index, self.wanted[position] if self.wanted else -1)
         gpus = planner.try_place(planner.table.jobs[job_index], types, plan, job_index)
-        may_stop = room is not None and (room.stopped_may_stop or not was_stopped)
-        if gpus is None and room is not None and may_stop and (self.stops_for_better or not plan.waits(job_index)):
-            refusal = plan.refusals.get(job_index)
-            gpus = room.make(job_index, position, types)
-            if gpus is None and plan.waits(job_index):  # what it was offered on paper are the GPUs of others
-                plan.put_back(job_index, refusal)
+        if gpus is None and room is not None and (room.stopped_may_stop or not was_stopped):
+            gpus = self._make_room(room, job_index, position, types)
         if gpus is None:
             return False
         if room is not None:
             room.placed()
-        plan.refusals.pop(job_index, None)
+        if plan.refusals:
+            plan.refusals.pop(job_index, None)
         plan.starts.append((job_index, gpus))
         return True
+
+    def _make_room(self, room: RoomMaker, job_index: int, position: int, types: Sequence[int]) -> Gpus | None:
+        """GPUs of jobs that are stopped for this one, unless it waits by choice."""
+        plan = self.plan
+        if not self.stops_for_better and plan.waits(job_index):
+            return None
+        refusal = plan.refusals.get(job_index)
+        gpus = room.make(job_index, position, types)
+        if gpus is None and plan.waits(job_index):  # what it was offered on paper are the GPUs of others
+            plan.put_back(job_index, refusal)
+        return gpus

@@ -39,6 +39,8 @@ class Neighbourhood:
         """Jobs whose co-runner came or left since the last ``settle``."""
         self.unsettled = False
         """Jobs came or left since the last ``settle`` that others feel; looked at in every round."""
+        self.matters = self.traffic is not None
+        """Running jobs slow each other here; where they do not, none need be entered. Looked at in every start."""
 
     def use_model(self, perf: PerfModel) -> None:
         """Speeds follow another model of the same cluster from now on."""
@@ -48,11 +50,7 @@ class Neighbourhood:
 
     def _note_change(self) -> None:
         self.unsettled = bool(self._touched) or (self.traffic is not None and self.traffic.unsettled)
-
-    @property
-    def matters(self) -> bool:
-        """Whether running jobs slow each other here at all; where they do not, no job need be entered."""
-        return self.traffic is not None or bool(self._co_runners or self._touched)
+        self.matters = self.traffic is not None or bool(self._co_runners or self._touched)
 
     def join(self, job_index: int, gpus: tuple[int, ...], co_runner: int = -1) -> None:
         """The job takes its GPUs, next to ``co_runner`` if that holds them too. Until ``settle`` it counts as alone."""
@@ -101,5 +99,5 @@ class Neighbourhood:
         self._touched.clear()
         for job_index, bandwidth, _ in () if self.traffic is None else self.traffic.settle():
             before.setdefault(job_index, self.of(job_index)._replace(bandwidth=bandwidth))
-        self.unsettled = False
+        self._note_change()
         return [Affected(job_index, before[job_index], self.of(job_index)) for job_index in sorted(before)]

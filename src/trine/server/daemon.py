@@ -189,14 +189,19 @@ async def _serve(
     scheduler.on_crash = crashed
     scheduler.past = UsageHistory(options.state / USAGE_FILE)
     await scheduler.start()
-    pruner = Pruner(
+    pruner = scheduler.pruner = Pruner(
         executor.storage,
         options.retention,
         lambda: scheduler.controller.state,
         lambda: _busy_jobs(executor),
         scheduler.now,
+        (scheduler.journal, store),
     )
-    aside = [asyncio.create_task(pruner.run()), asyncio.create_task(scheduler.past.run(scheduler.sample))]
+    aside = [
+        asyncio.create_task(pruner.run()),
+        asyncio.create_task(scheduler.forecasts.run()),
+        asyncio.create_task(scheduler.past.run(scheduler.sample)),
+    ]
     try:
         browsers = Browsers(Sessions(auth.holder, options.state / SESSIONS_FILE), _own_names(options))
         app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests, browsers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trine.core.errors import TrineError
 from trine.executor.base import JobLog
@@ -139,6 +139,12 @@ class JobView:
     command: tuple[str, ...] | None = None
     """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
     workdir: str | None = None
+    expected_start_s: float | None = None
+    """Median of the last predictions, for a job that has not started; ``expected_end_s`` likewise where the job does
+    not say itself when it ends."""
+    start_interval_s: tuple[float, float] | None = None
+    """In four of five cases it starts between these."""
+    end_interval_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +314,21 @@ class HistoryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed because it is kept no longer, or would be."""
+
+    jobs: int
+    """Directories of ended jobs: logs, attempts, checkpoints."""
+    job_bytes: int
+    kept_for_checkpoints: int
+    """Directories that are as old but stay, since there are checkpoints in them."""
+    records: int
+    """Records of the journal."""
+    more: bool = False
+    """There is more than one answer has time for: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryQuery:
     """Which ended jobs: those that ended from ``since_s`` on and before ``until_s``; empty texts choose all."""
 
@@ -343,6 +364,9 @@ class Service(Protocol):
     async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         """End a drain: of ``gpus`` alone, or of the node and of every GPU of it."""
 
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        """Remove what is kept no longer now instead of within the hour; ``dry_run``: say what that would be."""
+
     def daemon(self) -> DaemonView: ...
 
     def job(self, job_id: str, caller: Caller) -> JobView: ...
@@ -361,6 +385,12 @@ class Service(Protocol):
         """How many jobs ``jobs`` would give without a limit."""
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        """When the caller's jobs will start and end, as ``forecast.predictions`` has it, and the score."""
+
+    async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        """What changes would do to the caller's jobs; nothing is changed."""
 
     def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
         """Why jobs are in the state they are in, by id; jobs the caller cannot see are left out."""

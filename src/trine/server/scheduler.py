@@ -35,6 +35,7 @@ from trine.server.journal import PAUSE_S, JournalWriter, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
 from trine.server.notices import Notices
+from trine.server.predictions import Predictions
 from trine.server.store import Store, StoreError
 from trine.server.usage import UsageHistory
 from trine.server.webhook import Webhook
@@ -68,6 +69,7 @@ class Scheduler(Execution):
         self.controller = self._loaded()
         self.journal = JournalWriter(store, self._durable)
         self.observed, self.live_board, self.past = Metrics(), LiveBoard(), UsageHistory()
+        self.forecasts = Predictions(lambda: self.controller.state, lambda: self.model, self.now)
         self.started_s = clock()
         self.closing = False
         self._fill: asyncio.TimerHandle | None = None

@@ -68,7 +68,7 @@ class _Fluid:
     def add(self, job: Job) -> None:
         perf = self.engine.perf
         job_index = self.table.add(job, perf.ideal_s(job), perf.types_for(job), perf.step_s_by_type(job))
-        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index])))
+        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index]), job_index, job.steps))
         if not self.eligibility.submitted(job_index, job):
             self.active.append(job_index)
 
@@ -113,15 +113,13 @@ class _Fluid:
                 life.start_s = self.now
             held_s = float(part.sum()) * wait_s
             life.held_s += held_s
-            self.recorder.busy_gpu_s += held_s * life.job.gpus
+            self.recorder.totals.busy_gpu_s += held_s * life.job.gpus
             self._book_types(part * (wait_s * life.job.gpus))
-            cost = dot(part, prices) * wait_s * life.job.gpus
-            life.cost += cost
-            self.recorder.cost += cost
+            self.recorder.cost += dot(part, prices) * wait_s * life.job.gpus
 
     def _book_types(self, gpu_s: Floats) -> None:
         """GPU-seconds by type index."""
-        busy = self.recorder.busy_by_type
+        busy = self.recorder.totals.busy_by_type
         for gpu_type, held in zip(self.engine.cluster.types, gpu_s.tolist(), strict=True):
             busy[gpu_type] = busy.get(gpu_type, 0.0) + held
 

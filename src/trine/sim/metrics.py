@@ -46,20 +46,20 @@ def job_record(life: Life, fair_s: float) -> JobRecord:
 
 def _job_time(life: Life, jct_s: float) -> JobTime | None:
     """Where the JCT went; ``None`` if no run of the job was recorded."""
-    if not life.work_s:
+    if life.work is None:
         return None
-    parts_s = life.ideal_work_s + life.type_s + life.chip_s + life.network_s
+    work_s, ideal_s, type_s, chip_s, network_s = life.work
     # Where published clocks pass over restores, no more is left for them than the GPUs were held.
-    restart_s = min(life.lost_s, max(0.0, life.held_s - life.work_s))
+    restart_s = min(life.lost_s, max(0.0, life.held_s - work_s))
     return JobTime(
         wait_s=jct_s - life.held_s,
-        ideal_s=life.ideal_work_s,
-        type_s=life.type_s,
-        chip_s=life.chip_s,
-        network_s=life.network_s,
-        sharing_s=life.work_s - parts_s,
+        ideal_s=ideal_s,
+        type_s=type_s,
+        chip_s=chip_s,
+        network_s=network_s,
+        sharing_s=work_s - (ideal_s + type_s + chip_s + network_s),
         restart_s=restart_s,
-        round_end_s=life.held_s - life.work_s - restart_s,
+        round_end_s=life.held_s - work_s - restart_s,
     )
 
 
@@ -97,7 +97,7 @@ def summarise(
     # Untracked jobs use GPUs too, from the first submission of all on.
     began = min((life.job.submit_s for life in recorder.lives), default=0.0)
     capacity = recorder.cluster.gpu_count * (last - began)
-    held_h = {t: recorder.busy_by_type.get(t, 0.0) / HOUR_S for t in recorder.cluster.types}
+    held_h = {t: recorder.totals.busy_by_type.get(t, 0.0) / HOUR_S for t in recorder.cluster.types}
     there_h = {t: n * (last - began) / HOUR_S for t, n in recorder.cluster.gpus_by_type.items()}
     return Summary(
         jobs=len(tracked),
@@ -109,7 +109,7 @@ def summarise(
         makespan_s=last - first,
         wait_mean_s=float(wait.mean()),
         wait_p95_s=float(np.quantile(wait, 0.95)),
-        utilization=recorder.busy_gpu_s / capacity if capacity > 0 else 0.0,
+        utilization=recorder.totals.busy_gpu_s / capacity if capacity > 0 else 0.0,
         preemptions=sum(life.preemptions for life in tracked),
         migrations=sum(life.migrations for life in tracked),
         lost_work_s=sum(life.lost_s for life in tracked),
@@ -161,7 +161,7 @@ def tier_times(recorder: Recorder) -> list[TierTime]:
     """Where GPU time went, by tier; nothing where no communication was modelled."""
     if not recorder.comm_gpu_s:
         return []
-    return [TierTime(tier, recorder.held_by_tier[tier], recorder.comm_by_tier[tier]) for tier in Tier]
+    return [TierTime(tier, recorder.totals.held_by_tier[tier], recorder.comm_by_tier[tier]) for tier in Tier]
 
 
 def timer_sentences(changes: Sequence[TimerChange]) -> list[str]:

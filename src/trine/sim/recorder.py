@@ -10,8 +10,11 @@ from trine.core.reason import Why
 from trine.core.result import LinkLoad, Segment
 from trine.perf.model import Speed
 from trine.perf.traffic import Traffic
+from trine.sim.run_totals import RUN_PART, RunTotals, WorkParts
 
 _TIERS = tuple(t.label for t in Tier)
+_ADDED_AT_ONCE = RUN_PART << 14
+"""Numbers that are kept before they are added to the totals: enough to be quick, few enough for the memory."""
 MAX_LINK_SAMPLES = 400
 """Samples kept. With more, every other one goes and the time between them doubles: a sample costs a look at every gang,
 and a run may have a million rounds."""
@@ -27,16 +30,15 @@ class Run:
     why: Why
     work_from_s: float
     """Work at the present speed began, or begins, then."""
+    counted_s: float
+    """Counted in the totals up to this time, and up to this many steps of the job."""
+    counted_steps: float
     shared: bool = False
     """Another job runs on the same GPUs."""
-    booked_s: float = -1.0
-    """Counted in the totals up to this time; -1: nothing is yet."""
     worked_s: float = 0.0
     """Seconds of work at earlier speeds of this run."""
     slowed_s: float = 0.0
     """The same, each second times the slowdown it ran at."""
-    booked_steps: float = 0.0
-    """Steps of the job whose time is split already."""
 
     def mean_slowdown(self, end_s: float) -> float:
         """By chip and network, over the time of work; the present one if the speed never changed."""
@@ -53,6 +55,10 @@ class Life:
 
     job: Job
     ideal_s: float
+    index: int
+    """Its job number."""
+    steps: float
+    """Steps that it really takes; ``job.steps`` is what the engine was told."""
     start_s: float = -1.0
     finish_s: float = -1.0
     eligible_s: float | None = None
@@ -62,15 +68,8 @@ class Life:
     """Seconds with GPUs, up to the moment the work was done. The engine's ``attained_s``, by which policies decide, is
     larger where a completion becomes known only at the end of the round: that is its truth, this one of the results."""
     lost_s: float = 0.0
-    cost: float = 0.0
     comm_gpu_s: float = 0.0
     """GPU-seconds of communication that compute did not hide."""
-    work_s: float = 0.0
-    """Seconds of work that was kept, and the parts of it, as in ``JobTime``; the rest of them is due to sharing."""
-    ideal_work_s: float = 0.0
-    type_s: float = 0.0
-    chip_s: float = 0.0
-    network_s: float = 0.0
     preemptions: int = 0
     migrations: int = 0
     tier: Tier = Tier.GPU
@@ -81,30 +80,36 @@ class Life:
     moving: bool = False
     """The last stop was part of a move."""
     run: Run | None = None
+    work: WorkParts | None = None
+    """Where the time of kept work went, once all runs are counted; ``None``: nothing was kept."""
 
 
 @dataclass
 class Recorder:
-    """Lives of all jobs by job number, and totals over the cluster."""
+    """Lives of all jobs by job number, and totals over the cluster, which are complete after ``close``."""
 
     cluster: Cluster
     keep_segments: bool = True
     lives: list[Life] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
-    busy_gpu_s: float = 0.0
-    busy_by_type: dict[str, float] = field(default_factory=dict)
-    """The same by GPU type, as far as a type was used."""
     comm_gpu_s: float = 0.0
-    held_by_tier: list[float] = field(default_factory=lambda: [0.0] * len(Tier))
-    """GPU-seconds held by tier, and those of them in communication that compute did not hide."""
     comm_by_tier: list[float] = field(default_factory=lambda: [0.0] * len(Tier))
+    """GPU-seconds of communication that compute did not hide."""
     cost: float = 0.0
     pair_cost_part: float = 0.5
     """Part of the price of shared GPUs that each of the two jobs pays."""
 
     def __post_init__(self) -> None:
-        self._only_type = self.cluster.types[0] if len(self.cluster.types) == 1 else ""
-        """Runs are many, and most clusters have one GPU type."""
+        self.totals = RunTotals(self.cluster)
+        self._parts: list[float] = []
+        """Not yet in the totals."""
+        self._priced = bool(self.cluster.prices)
+
+    def close(self) -> None:
+        """All runs have ended: say where the work of each job went."""
+        self._add_up()
+        for life, work in zip(self.lives, self.totals.work_parts(len(self.lives)), strict=True):
+            life.work = work
 
     def end_run(self, life: Life, end_s: float, why: Why) -> None:
         """The run ends now: count the rest of it and keep it as a segment."""
@@ -123,34 +128,37 @@ class Recorder:
         worked_s = max(0.0, now - run.work_from_s)
         run.worked_s += worked_s
         run.slowed_s += worked_s * run.speed.chip * run.speed.network
-        run.speed, run.shared, run.booked_s = speed, shared, now
+        run.speed, run.shared = speed, shared
         run.work_from_s = max(now, run.work_from_s)
 
     def _count(self, life: Life, run: Run, until_s: float) -> None:
-        """Add what happened since the run was last counted to the totals."""
-        from_s = run.start_s if run.booked_s < 0 else run.booked_s
-        speed, gpus, held_s = run.speed, life.job.gpus, until_s - from_s
+        """Note what happened since the run was last counted. Runs are many: what can be added up later is."""
+        job, from_s = life.job, run.counted_s
+        gpus, held_s = job.gpus, until_s - from_s
         life.held_s += held_s
-        if life.done > run.booked_steps:
-            _split_work(life, speed, life.done - run.booked_steps)
-            run.booked_steps = life.done
         # Shared GPUs are busy once: each of the two jobs counts for half of them.
         busy_gpu_s = held_s * gpus / 2 if run.shared else held_s * gpus
-        gpu_type = self._only_type or self.cluster.type_of(run.gpus[0])
-        self.busy_gpu_s += busy_gpu_s
-        self.busy_by_type[gpu_type] = self.busy_by_type.get(gpu_type, 0.0) + busy_gpu_s
-        self.held_by_tier[speed.tier] += busy_gpu_s
-        if speed.exposed > 0.0:
-            worked_s = max(0.0, until_s - run.work_from_s)
-            comm_gpu_s = worked_s * gpus * speed.exposed
+        rate, chip, network, tier, sharing, exposed = run.speed
+        steps = life.done - run.counted_steps
+        self._parts += (  # the tier as a plain number: numpy looks twice at any other
+            life.index, life.ideal_s, job.steps, run.gpus[0], busy_gpu_s, steps, rate, chip, network, sharing, +tier
+        )  # fmt: skip
+        run.counted_s, run.counted_steps = until_s, life.done
+        if len(self._parts) == _ADDED_AT_ONCE:
+            self._add_up()
+        if exposed > 0.0:
+            comm_gpu_s = max(0.0, until_s - run.work_from_s) * gpus * exposed
             self.comm_gpu_s += comm_gpu_s
-            self.comm_by_tier[speed.tier] += comm_gpu_s
+            self.comm_by_tier[tier] += comm_gpu_s
             life.comm_gpu_s += comm_gpu_s
-        if self.cluster.prices:
-            whole = self.cluster.prices.cost(gpu_type, life.job.gpus, from_s, until_s) or 0.0
-            cost = whole * (self.pair_cost_part if run.shared else 1.0)
-            self.cost += cost
-            life.cost += cost
+        if self._priced:
+            gpu_type = self.cluster.type_of(run.gpus[0])
+            whole = self.cluster.prices.cost(gpu_type, gpus, from_s, until_s) or 0.0
+            self.cost += whole * (self.pair_cost_part if run.shared else 1.0)
+
+    def _add_up(self) -> None:
+        self.totals.add(self._parts)
+        self._parts.clear()
 
     def _segment(self, life: Life, run: Run, end_s: float, why: Why) -> Segment:
         return Segment(
@@ -164,28 +172,6 @@ class Recorder:
             why.value,
             life.job.tracked,
         )
-
-
-def _split_work(life: Life, speed: Speed, steps: float) -> None:
-    """Add the seconds that ``steps`` took at ``speed`` to the parts: each factor on top of those before it.
-
-    Next to a slow chip a network factor below 1 means that communication hides it: what is left is the chip's.
-    """
-    chip, network = speed.chip, speed.network
-    ideal_s, work_s = steps * life.ideal_s / life.job.steps, steps / speed.steps_per_s
-    life.work_s += work_s
-    life.ideal_work_s += ideal_s
-    if chip == network == 1.0:  # most runs
-        life.type_s += work_s / speed.sharing - ideal_s
-        return
-    if network < 1.0 < chip:
-        both = chip * network
-        chip = max(1.0, both)
-        network = both / chip
-    on_type_s = work_s / (chip * network * speed.sharing)
-    life.type_s += on_type_s - ideal_s
-    life.chip_s += on_type_s * (chip - 1.0)
-    life.network_s += on_type_s * chip * (network - 1.0)
 
 
 class LinkLoads:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from trine.executor.attempt.storage import open_log_file
 from trine.inputs.job_spec import JobSpec
@@ -15,6 +16,7 @@ from trine.server.board import JOB_COLUMNS, Board, BoardNode
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
+    Collected,
     DaemonView,
     Explanation,
     GpuView,
@@ -163,6 +165,23 @@ class FakeService:
 
     def explain(self, job_id: str, caller: Caller) -> Explanation:
         return Explanation(self.job(job_id, caller), (WAITS.sentence,), (StoryLine(1_000.0, "submitted"),))
+
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        return Collected(2, 3_000_000, 1, 0)
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        times = {"low": 1_100.0, "median": 1_200.0, "high": 4_800.0}
+        job = {"start_s": times, "end_s": None, "reason": "waits for job 17 to end"}
+        score = {"starts": {"count": 4, "coverage": 0.75, "median_error_s": 90.0}}
+        return {"made_at_s": 1_000.0, "draws": 100, "score": score, "jobs": dict.fromkeys(self.views, job)}
+
+    async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        if changes[0].startswith("policy nosuch"):
+            raise Refused("invalid", "what-if: no policy 'nosuch'; expected one that `trine policies` lists")
+        times = {"low": -120.0, "median": -60.0, "high": 30.0}
+        job = {"before": None, "after": None, "change_s": times}
+        counts = {"gain": len(self.views), "lose": 0, "same": 0, "mean_change_s": times}
+        return {"made_at_s": 1_000.0, "draws": 100, **counts, "jobs": dict.fromkeys(self.views, job)}
 
     def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
         found = (self.views.get(job_id) for job_id in job_ids)

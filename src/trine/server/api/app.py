@@ -23,6 +23,7 @@ from trine.server.api.jobs import JobRoutes
 from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
+from trine.server.api.predictions import PredictionRoutes
 from trine.server.api.sessions import SessionRoutes
 from trine.server.api.watches import Watches
 from trine.server.dashboard.app_files import app_routes
@@ -66,6 +67,7 @@ def build_app(
     watching = (JobRoutes(service, watches), LogRoute(service, watches), BoardRoutes(service, watches))
     for routes in (*watching, NodeRoutes(service), PlainRoutes(service)):
         routes.add_to(router)
+    PredictionRoutes(service).add_to(router)
     browsers = browsers or Browsers(Sessions(auth.holder))
     sessions = SessionRoutes(browsers)
     sessions.add_to(router)

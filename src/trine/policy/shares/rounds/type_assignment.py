@@ -6,6 +6,7 @@ Used by the deficit rule and by FIFO rounds. Which GPUs a job gets is decided by
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import filterfalse
 
 from trine.policy.view import View
 
@@ -108,9 +109,8 @@ class TypeAssignment:
             return assigned
         most = max(free)  # an upper bound of the free GPUs of any type, so that most gangs are refused by one look
         # Jobs are kept in order of arrival, and most rounds end at the first that waits: nothing is sorted for them.
-        for job_index, (gang, suits, _) in jobs.items():
-            if job_index in type_of:
-                continue
+        for job_index in filterfalse(type_of.__contains__, jobs):
+            gang, suits, _ = jobs[job_index]
             if gang <= most:
                 for type_index in suits:
                     if free[type_index] >= gang:
