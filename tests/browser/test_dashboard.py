@@ -219,3 +219,19 @@ def test_the_map_can_be_coloured_by_all_that_is_offered(cluster: Daemon, open_pa
         "state": "running",
     }
     says(page, ".legend", expected[colour])
+
+
+def test_a_change_is_tried_and_told_before_anything_happens(cluster: Daemon, open_page: Open) -> None:
+    for _ in range(3):
+        submit(cluster, "sleep 300", gpus=4, max_runtime="5m")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/whatif")
+    page.get_by_role("button", name="Try it").click()
+    says(page, "main", "Name a change first.")
+    page.get_by_label("Changes").fill("no such change")
+    page.get_by_role("button", name="Try it").click()
+    page.locator("[role=alert]").wait_for()
+    page.get_by_label("Changes").fill("add 1x4")
+    page.get_by_role("button", name="Try it").click()
+    says(page, "main", re.compile(r"\d gain, \d lose"))
+    assert cluster.client is not None and len(cluster.client.nodes()) == 2
