@@ -57,6 +57,7 @@ function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
 function cell(key, value, board) {
   if (value === null || value === undefined) return "";
   if (typeof value === "object") {
+    if ("end_s" in value) return value.end_s ? { number: `ends ${interval(value.end_s, board)}` } : "";
     if (!["low", "median", "high"].every((part) => part in value)) return JSON.stringify(value);
     return { number: key === "change_s" ? spread(value) : interval(value, board) };
   }
