@@ -29,8 +29,8 @@ def user_token(found: Daemon, user: str) -> str:
     """A new token, once the daemon knows it."""
     token = add_user_token(found.state, user)
     assert found.client is not None
-    ask = Client(found.client.dashboard_url(), token)
-    until(lambda: _is_let_in(ask), f"the token of {user} to be known")
+    with Client(found.client.dashboard_url(), token) as ask:
+        until(lambda: _is_let_in(ask), f"the token of {user} to be known")
     return token
 
 
