@@ -76,11 +76,12 @@ async def _daemon(home: Path, gpus: int, jobs: int) -> None:
         await scheduler.submit([_spec(next(numbers)) for _ in range(500)], Caller("root", admin=True))
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    churning = [asyncio.create_task(_churn(scheduler, world, numbers)), asyncio.create_task(_report(world))]
+    churning = [_churn(scheduler, world, numbers), _report(world), _sample(scheduler)]
+    tasks = [asyncio.create_task(each) for each in churning]
     with bind() as listener:
         app = build_app(scheduler, auth, log_requests=False)
         await serve(app, listener, stop=stop, ready=lambda url: print(url, flush=True))
-    for task in churning:
+    for task in tasks:
         task.cancel()
     await scheduler.stop(keep_snapshot=False)
 
@@ -104,6 +105,13 @@ async def _churn(scheduler: Scheduler, world: FakeWorld, numbers: Iterator[int])
         del world.attempts[handle]
         world.tell(AttemptExited(attempt.lease.handle, time.time(), "done", 0, attempt.step))
         await scheduler.submit([_spec(next(numbers))], Caller("root", admin=True))
+
+
+async def _sample(scheduler: Scheduler) -> None:
+    """As the daemon does every minute; here more often, so that there is something to see."""
+    while True:
+        scheduler.past.add(scheduler.sample())
+        await asyncio.sleep(2.0)
 
 
 async def _report(world: FakeWorld) -> None:

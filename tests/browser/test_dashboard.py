@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.conftest import Open, log_in
 from tests.e2e.live import Daemon, until
+from tests.server.api.conftest import running
+from tests.server.api.fake import ANNA_TOKEN, BEN_TOKEN, FakeAuth, FakeService
 from trine.client import Client, RefusedError
+from trine.server.api.limits import Limits
 from trine.server.auth import add_user_token, read_token, revoke_user_tokens
 
 PAGES = ["cluster", "queue", "users", "hardware", "history", "whatif"]
@@ -26,8 +29,8 @@ def user_token(found: Daemon, user: str) -> str:
     """A new token, once the daemon knows it."""
     token = add_user_token(found.state, user)
     assert found.client is not None
-    ask = Client(found.client.dashboard_url(), token)
-    until(lambda: _is_let_in(ask), f"the token of {user} to be known")
+    with Client(found.client.dashboard_url(), token) as ask:
+        until(lambda: _is_let_in(ask), f"the token of {user} to be known")
     return token
 
 
@@ -130,27 +133,23 @@ def test_buttons_hold_release_and_cancel(cluster: Daemon, open_page: Open) -> No
     assert page.get_by_role("button", name="Hold").is_disabled()
 
 
-def test_users_see_their_own_jobs_only(cluster: Daemon, open_page: Open) -> None:
-    # Root's daemon runs jobs as system users: two that every machine has, and that are no people.
-    names = ("daemon", "nobody") if os.geteuid() == 0 else ("ada", "ben")
-    ada, ben = (open_page(url_of(cluster), allow_failures=True) for _ in range(2))
-    for page, user in zip((ada, ben), names, strict=True):
-        log_in(page, user_token(cluster, user))
-        page.get_by_role("link", name="Queue", exact=True).click()
-    job = submit(cluster, "sleep 300", name="adas-secret", user=names[0], gpus=1)
-    submit(cluster, "sleep 300", name="bens-secret", user=names[1], gpus=1)
-    says(ada, ".space", "adas-secret")
-    says(ben, ".space", "bens-secret")
-    for name in PAGES:
-        ben.goto(f"{url_of(cluster)}#/{name}")
-        ben.wait_for_timeout(300)
-        assert "adas-secret" not in ben.content()
-    ben.goto(f"{url_of(cluster)}#/job/{job}")
-    says(ben, "#why", "there is no job")
-    held = "document.querySelector('.map canvas')"
-    ben.goto(f"{url_of(cluster)}#/cluster")
-    says(ben, ".cards", "50 %")
-    assert ben.evaluate(f"{held} !== null")
+def test_users_see_their_own_jobs_only(open_page: Open, tmp_path: Path) -> None:
+    with running(FakeService(tmp_path), Limits(), FakeAuth()) as server:
+        anna, ben = (open_page(f"{server.url}/ui#/queue", allow_failures=True) for _ in range(2))
+        log_in(anna, ANNA_TOKEN)
+        log_in(ben, BEN_TOKEN)
+        for token, name in ((ANNA_TOKEN, "annas-secret"), (BEN_TOKEN, "bens-secret")):
+            assert server.client(token).post("/v1/jobs", json={"run": "train", "name": name}).status_code == 201
+        says(anna, ".space", "annas-secret")
+        says(ben, ".space", "bens-secret")
+        for name in PAGES:
+            ben.goto(f"{server.url}/ui#/{name}")
+            ben.wait_for_timeout(300)
+            assert "annas-secret" not in ben.content()
+        ben.goto(f"{server.url}/ui#/job/1")
+        says(ben, "#why", "There is no job 1.")
+        anna.goto(f"{server.url}/ui#/job/1")
+        says(anna, "h1", "annas-secret")
 
 
 def test_what_jobs_and_operators_write_shows_as_text(cluster: Daemon, open_page: Open) -> None:
@@ -219,3 +218,19 @@ def test_the_map_can_be_coloured_by_all_that_is_offered(cluster: Daemon, open_pa
         "state": "running",
     }
     says(page, ".legend", expected[colour])
+
+
+def test_a_change_is_tried_and_told_before_anything_happens(cluster: Daemon, open_page: Open) -> None:
+    for _ in range(3):
+        submit(cluster, "sleep 300", gpus=4, max_runtime="5m")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/whatif")
+    page.get_by_role("button", name="Try it").click()
+    says(page, "main", "Name a change first.")
+    page.get_by_label("Changes").fill("no such change")
+    page.get_by_role("button", name="Try it").click()
+    page.locator("[role=alert]").wait_for()
+    page.get_by_label("Changes").fill("add 1x4")
+    page.get_by_role("button", name="Try it").click()
+    says(page, "main", re.compile(r"\d gain, \d lose"))
+    assert cluster.client is not None and len(cluster.client.nodes()) == 2

@@ -53,9 +53,10 @@ def viewing(*folders: Path) -> Iterator[str]:
 
 def test_two_runs_side_by_side_at_the_time_of_the_slider(runs: tuple[Path, Path], open_page: Open) -> None:
     with viewing(*runs) as url:
-        page = open_page(url)
+        page = open_page(url, allow_failures=True)
         page.locator(".pane").nth(1).wait_for()
-        assert [each.split(":")[0] for each in page.locator(".pane h1").all_inner_texts()] == ["fifo", "srtf"]
+        says(page, ".pane:nth-child(1) h1", "fifo: ")
+        says(page, ".pane:nth-child(2) h1", "srtf: ")
         slider = page.get_by_label("Time")
         slider.fill("300")
         says(page, ".pane:nth-child(1) .cards", re.compile(r"^[1-9]\d* %.*[1-9]\d*jobs waiting"))
@@ -73,7 +74,7 @@ def test_two_runs_side_by_side_at_the_time_of_the_slider(runs: tuple[Path, Path]
 
 def test_names_of_a_trace_show_as_text(runs: tuple[Path, Path], open_page: Open) -> None:
     with viewing(runs[0]) as url:
-        page = open_page(url)
+        page = open_page(url, allow_failures=True)
         page.get_by_label("Time").fill("200")
         page.goto(f"{url.partition('#')[0]}#/users")
         says(page, "main", HOSTILE)

@@ -1,11 +1,11 @@
 // What would change if: changes are tried on a simulation of the present state; who gains, who loses, and by how much.
 
 import { el, fill, setText, smallTable } from "../elements.js";
-import { duration, number, visible } from "../format.js";
-import { predictions } from "../predictions.js";
+import { duration, moment, number, visible } from "../format.js";
+import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
-const EXAMPLES = ["policy=srtf", "add=2x8", "lose=node0", "cancel=17", "priority:17=5"];
+const EXAMPLES = ["policy las", "add 2x8", "lose node3", "submit 8 3600", "cancel 17", "priority 17 5"];
 
 export class WhatIfPage {
   constructor(root, board) {
@@ -33,7 +33,7 @@ export class WhatIfPage {
     this.run.disabled = true;
     fill(this.answer, el("p", {}, "Simulating ..."));
     try {
-      fill(this.answer, shown(await post("/v1/whatif", { changes })));
+      fill(this.answer, shown(await post("/v1/whatif", { changes }), this.board));
     } catch (error) {
       const text = error.status === 404 ? "This daemon makes no predictions, so it cannot say what a change would do." : error.message;
       fill(this.answer, el("p", { class: "alarm", role: "alert" }, text));
@@ -43,22 +43,27 @@ export class WhatIfPage {
   }
 }
 
-/** An answer of rows by job, whatever their columns are; seconds are shown as durations. */
-function shown(answer) {
-  const rows = Array.isArray(answer) ? answer : answer.jobs ?? answer.rows ?? [];
-  const list = Array.isArray(rows) ? rows : Object.entries(rows).map(([job, row]) => ({ job, ...row }));
-  const sentences = [answer.summary, answer.headline, ...(answer.notes ?? [])].filter((text) => typeof text === "string");
-  const keys = [...new Set(list.flatMap((row) => Object.keys(row)))];
-  return el("section", {}, sentences.map((text) => el("p", {}, visible(text))), list.length
-    ? smallTable(keys.map((key) => key.replace(/_s$/, "").replaceAll("_", " ")), list.map((row) => keys.map((key) => cell(key, row[key]))))
-    : el("p", {}, "No job gains or loses."));
+/** Who gains and who loses, those who lose most first; a change below 0 means that the job ends earlier. */
+function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
+  const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row }));
+  const keys = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  rows.sort((a, b) => (b.change_s?.median ?? 0) - (a.change_s?.median ?? 0));
+  const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.`;
+  return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), rows.length
+    ? smallTable(keys.map((key) => key.replace(/_s$/, "").replaceAll("_", " ")), rows.map((row) => keys.map((key) => cell(key, row[key], board))))
+    : el("p", {}, "No job is concerned."));
 }
 
-function cell(key, value) {
+function cell(key, value, board) {
   if (value === null || value === undefined) return "";
-  if (typeof value === "object") return { number: ["low", "median", "high"].every((part) => part in value) ? `${signed(value.median)} (${signed(value.low)} to ${signed(value.high)})` : JSON.stringify(value) };
-  if (typeof value === "number") return { number: key.endsWith("_s") ? signed(value) : number(value) };
-  return visible(value);
+  if (typeof value === "object") {
+    if ("end_s" in value) return value.end_s ? { number: `ends ${interval(value.end_s, board)}` } : "";
+    if (!["low", "median", "high"].every((part) => part in value)) return JSON.stringify(value);
+    return { number: key === "change_s" ? spread(value) : interval(value, board) };
+  }
+  if (typeof value === "number") return { number: key === "change_s" ? signed(value) : key.endsWith("_s") ? moment(value, board) : number(value) };
+  return key === "job" ? el("a", { href: `#/job/${encodeURIComponent(value)}` }, visible(value)) : visible(value);
 }
 
 const signed = (seconds) => (seconds < 0 ? `−${duration(-seconds)}` : duration(seconds));
+const spread = ({ low, median, high }) => `${signed(median)} (${signed(low)} to ${signed(high)})`;
