@@ -46,4 +46,7 @@ def processor_s(policy: str) -> tuple[float, str]:
         futures.draw(number)
     drawn_s = time.process_time() - ready_s
     waiting = int((~futures.started).sum())
-    return ready_s - started_s + drawn_s * DRAWS / _TIMED, f"{waiting:,} wait, {len(futures.job_indices) - waiting:,} run"
+    return (
+        ready_s - started_s + drawn_s * DRAWS / _TIMED,
+        f"{waiting:,} wait, {len(futures.job_indices) - waiting:,} run",
+    )
