@@ -48,10 +48,9 @@ ray: ray-installed
 ray-installed: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock
 
-# The example workload on a real Ray; then a gang that is preempted and goes on on other nodes.
+# The example workload on a real Ray; a gang over both nodes is preempted and resumed in it.
 ray-demo: ray-installed
 	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
-	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(ON_RAY) --state $(STATE)-ray-gang --files examples/workload_gang
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks

@@ -252,6 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return daemon.whatif(body["changes"])
             case ["GET", "v1", "daemon"]:
                 about = {"version": "0", "policy": "las", "placement": "packed", "gpus": 4, "jobs": {"waiting": 1}}
+                about |= {"round_s": 60.0, "started_s": 1.7e9, "free_gpus": 3, "problems": []}
                 return about | ({"engine_down": daemon.engine_down} if daemon.engine_down else {})
         raise Refusal(404, "not-found", f"there is nothing at {url.path}")
 

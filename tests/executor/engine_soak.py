@@ -34,6 +34,9 @@ _LOG_LINES = 40
 class EngineSoak(ABC):
     """One daemon over one cluster, and what may go wrong with them."""
 
+    round_s = 6
+    """Longer than a start takes: who is preempted while it starts gets nowhere."""
+
     def __init__(self, seed: int, home: Path) -> None:
         self.draw = random.Random(seed)
         self.state, self.locks = home / "state", home / "locks"
@@ -69,7 +72,7 @@ class EngineSoak(ABC):
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def up(self) -> None:
-        common = ["--round", "6", "--policy", "las", "--lease", str(LEASE_S), "--quiet"]
+        common = ["--round", str(self.round_s), "--policy", "las", "--lease", str(LEASE_S), "--quiet"]
         command = [sys.executable, "-m", "trine", "up", "--state", str(self.state), *common, *self.options]
         self.daemon = subprocess.Popen(command, env=dict(self.environ), stdout=self.log, stderr=self.log)
 

@@ -25,6 +25,8 @@ _SETTINGS = {"poll_s": 0.5, "visible_s": 0.5, "timeout_s": 10, "cancel_s": 3, "p
 class RaySoak(EngineSoak):
     """On a cluster of its own, which another process of ours asks what is left there."""
 
+    round_s = 30
+
     def __init__(self, seed: int, home: Path, cluster: RayCluster) -> None:
         super().__init__(seed, home)
         self.cluster = cluster

@@ -31,7 +31,8 @@ VERBS = {
     "up": ("live.up:up", "Start the daemon that runs jobs on this machine's GPUs."),
     "submit": ("live.submit:submit", "Submit job files, or a command after --, and print the ids."),
     "queue": ("live.queue:queue", "List jobs: state, times, where they run, why they wait."),
-    "history": ("live.history:history", "List ended jobs with the GPU time they used; as CSV or Parquet too."),
+    "top": ("live.top:top", "Watch GPUs and jobs in the terminal; q or Ctrl-C ends it."),
+    "history": ("live.history:history", "List ended jobs with their GPU time; also as CSV and Parquet."),
     "show": ("live.single_job:show", "Show everything about one job."),
     "explain": ("live.single_job:explain", "Say why a job waits, or why it runs where it does."),
     "predict": ("live.predict:predict", "Say when jobs will start and end, with intervals."),
@@ -46,6 +47,7 @@ VERBS = {
     "undrain": ("live.nodes:undrain", "Let jobs start on nodes, or on single GPUs, again."),
     "replay": ("live.replay:replay", "Decide a recorded run again, simulate it, and compare."),
     "completion": ("completion:completion", "Print a script that completes trine's commands in a shell."),
+    "gc": ("live.gc:gc", "Remove logs, directories and records that are kept no longer."),
     "token": ("live.token:app", "Give users tokens for the daemon, list them, take them back."),
 }
 """Verb to (module:attribute, below ``PACKAGE``; first line of its help)."""

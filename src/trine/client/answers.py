@@ -150,6 +150,16 @@ class NodeAnswer(TypedDict):
     reason: str
 
 
+class CollectedAnswer(TypedDict):
+    """What was removed because it is kept no longer, or would be."""
+
+    jobs: int
+    job_bytes: int
+    kept_for_checkpoints: int
+    records: int
+    more: bool
+
+
 class DaemonAnswer(TypedDict):
     """The daemon itself; ``jobs`` counts them by state."""
 

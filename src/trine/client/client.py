@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from trine.client.address import find_address
 from trine.client.answers import (
+    CollectedAnswer,
     DaemonAnswer,
     ExplanationAnswer,
     HistoryAnswer,
@@ -135,6 +136,11 @@ class Client:
         """End a drain: of these GPUs, or of the node and of every GPU of it."""
         body = json.dumps({"gpus": list(gpus)}) if gpus else ""
         return cast(NodeAnswer, self._transport.post(_node(node, "undrain"), body))
+
+    def collect(self, dry_run: bool = False) -> CollectedAnswer:
+        """Remove what the daemon keeps no longer now, not within the hour; ``dry_run``: only say what that would be."""
+        path = "/v1/gc?dry_run=true" if dry_run else "/v1/gc"
+        return cast(CollectedAnswer, self._transport.post(path))
 
     def daemon(self) -> DaemonAnswer:
         return cast(DaemonAnswer, self._transport.get("/v1/daemon"))

@@ -17,7 +17,7 @@ from trine.report.compare_page import compare_page
 from trine.report.data_files import check_target, number_cell, write_all, write_csv, write_json, write_timeline
 from trine.report.run_page import run_page
 
-NOT_WRITTEN = {"comm_gpu_s", "time"}
+NOT_WRITTEN = {"comm_gpu_s", "time", "blocked_s"}
 """Of a job's record: the columns of ``jobs.csv`` are a contract."""
 JOB_COLUMNS = tuple(f.name for f in fields(JobRecord) if f.name not in NOT_WRITTEN)
 

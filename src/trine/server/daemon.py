@@ -185,12 +185,13 @@ async def _serve(
 
     scheduler.on_crash = crashed
     await scheduler.start()
-    pruner = Pruner(
+    pruner = scheduler.pruner = Pruner(
         executor.storage,
         options.retention,
         lambda: scheduler.controller.state,
         lambda: _busy_jobs(executor),
         scheduler.now,
+        (scheduler.journal, store),
     )
     pruning = asyncio.create_task(pruner.run())
     predicting = asyncio.create_task(scheduler.forecasts.run())

@@ -245,6 +245,21 @@ class HistoryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed because it is kept no longer, or would be."""
+
+    jobs: int
+    """Directories of ended jobs: logs, attempts, checkpoints."""
+    job_bytes: int
+    kept_for_checkpoints: int
+    """Directories that are as old but stay, since there are checkpoints in them."""
+    records: int
+    """Records of the journal."""
+    more: bool = False
+    """There is more than one answer has time for: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryQuery:
     """Which ended jobs: those that ended from ``since_s`` on and before ``until_s``; empty texts choose all."""
 
@@ -279,6 +294,9 @@ class Service(Protocol):
 
     async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         """End a drain: of ``gpus`` alone, or of the node and of every GPU of it."""
+
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        """Remove what is kept no longer now instead of within the hour; ``dry_run``: say what that would be."""
 
     def daemon(self) -> DaemonView: ...
 

@@ -28,6 +28,7 @@ from trine.server.history import history_page
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
+    Collected,
     DaemonView,
     Explanation,
     HistoryQuery,
@@ -46,10 +47,13 @@ from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
 from trine.server.predictions import Predictions
+from trine.server.prune import Pruner
 from trine.server.submission import check_predecessors, entries_of
 from trine.server.webhook import Webhook
 
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
+_COLLECTS_S = 10.0
+"""How long a caller waits for the removal of what is kept no longer, about."""
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
 
@@ -72,6 +76,7 @@ class LiveService(ABC):
     departed: tuple[Node, ...]
     """Nodes that the engine had since the daemon started, and has not now."""
     webhook: Webhook | None = None
+    pruner: Pruner | None = None
     _change: asyncio.Event
 
     @property
@@ -142,6 +147,13 @@ class LiveService(ABC):
 
     async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         return await self._change_node(node, "up", "", caller, gpus)
+
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        if not caller.admin:
+            raise Refused("not-admin", "only the owner of the daemon may remove what is kept no longer")
+        if self.pruner is None:
+            raise Unavailable("this daemon removes nothing")
+        return await self.pruner.once(dry_run, _COLLECTS_S)
 
     def daemon(self) -> DaemonView:
         engine, jobs = self.controller.deciding, self.controller.state.jobs

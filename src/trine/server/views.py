@@ -179,6 +179,8 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
     sentences = [reason.sentence]
     if reason.change:
         sentences.append(reason.change)
+    if job.state == "held" and job.blocked:
+        sentences.append(_why_blocked(controller, job).sentence)
     if job.state == "waiting" and job.preemptions:
         goes_on = f"resumes from step {job.safe:g}" if job.safe else "starts from the beginning"
         sentences.append(f"It was preempted {_times(job.preemptions)} and {goes_on}.")

@@ -15,6 +15,7 @@ from trine.server.access import Access, WaitingJobs
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
+    Collected,
     DaemonView,
     Explanation,
     GpuView,
@@ -170,6 +171,9 @@ class FakeService:
         job = {"before": None, "after": None, "change_s": times}
         counts = {"gain": len(self.views), "lose": 0, "same": 0, "mean_change_s": times}
         return {"made_at_s": 1_000.0, "draws": 100, **counts, "jobs": dict.fromkeys(self.views, job)}
+
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        return Collected(2, 3_000_000, 1, 0)
 
     def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
         return []

@@ -29,6 +29,7 @@ OPERATIONS = [
     "POST /v1/jobs",
     "GET /v1/jobs/count",
     "GET /v1/history",
+    "POST /v1/gc",
     "GET /v1/jobs/{job_id}",
     "GET /v1/jobs/{job_id}/explain",
     "GET /v1/jobs/{job_id}/log",

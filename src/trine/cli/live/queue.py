@@ -161,6 +161,13 @@ def _print(jobs: list[JobAnswer]) -> None:
     print_columns(*table(jobs, time.time(), brief=sys.stdout.isatty()), RIGHT, _fit())
 
 
+def job_lines(jobs: list[JobAnswer], now_s: float, width: int) -> list[str]:
+    """The table as lines that fit a terminal so wide."""
+    from trine.cli.tables import fitted
+
+    return fitted(*table(jobs, now_s, brief=True), RIGHT, _fit(), width)
+
+
 def _fit() -> Fit:
     """The name gives way first, the id never."""
     from trine.cli.tables import Fit
@@ -192,12 +199,11 @@ def _refresh(look: Callable[[], Look], every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from trine.cli.tables import console, fitted, terminal_width
+    from trine.cli.tables import console, terminal_width
 
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
         for jobs, notes in _looks(look, every_s):
-            lines = fitted(*table(jobs, time.time(), brief=True), RIGHT, _fit(), terminal_width())
-            lines += notes
+            lines = [*job_lines(jobs, time.time(), terminal_width()), *notes]
             screen.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
 

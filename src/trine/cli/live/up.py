@@ -56,6 +56,9 @@ KeepJobs = Annotated[
     ),
 ]
 KeepEnded = Annotated[int, typer.Option(metavar="N", min=0, help="Remove them earlier if more than N jobs have ended.")]
+KeepJournal = Annotated[
+    str, typer.Option(metavar="T", help="Remove records of the journal that no start needs after T (90d).")
+]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Own a journal whose daemon, elsewhere, is gone for good.")]
 Engine = Annotated[
     str,
@@ -97,6 +100,7 @@ def up(
     truncate: Truncate = None,
     keep_jobs: KeepJobs = None,
     keep_ended: KeepEnded = 100_000,
+    keep_journal: KeepJournal = "forever",
     take_over: TakeOver = False,
     engine: Engine = "local",
     within_allocation: WithinAllocation = False,
@@ -136,7 +140,12 @@ def up(
         log_requests=log_requests,
         share_between_users=share_between_users,
         take_over=take_over,
-        retention=Retention(keep_seconds(keep_jobs or "30d"), keep_ended, checkpoints=keep_jobs is not None),
+        retention=Retention(
+            keep_seconds(keep_jobs or "30d"),
+            keep_ended,
+            checkpoints=keep_jobs is not None,
+            journal_s=keep_seconds(keep_journal, "--keep-journal"),
+        ),
         engine=engine,
     )
     if dry_run:
