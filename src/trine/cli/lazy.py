@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 PACKAGE = "trine.cli"
 VERBS = {
     "sim": ("sim:app", "Simulate a trace or a generated workload on a cluster."),
+    "view": ("view:view", "Show recorded runs in a browser, one or two side by side."),
     "trace": ("trace:app", "Look at job traces and convert them."),
     "cluster": ("cluster:app", "Look at cluster descriptions and convert them."),
     "profile": ("profile:app", "Measure GPUs and applications; make profiles of them."),
@@ -45,6 +46,7 @@ VERBS = {
     "nodes": ("live.nodes:nodes", "List GPUs: their jobs, how fast they are, what is odd."),
     "drain": ("live.nodes:drain", "Start nothing more on nodes, or on single GPUs."),
     "undrain": ("live.nodes:undrain", "Let jobs start on nodes, or on single GPUs, again."),
+    "dashboard": ("live.dashboard:dashboard", "Open the daemon's pages in a browser, logged in."),
     "replay": ("live.replay:replay", "Decide a recorded run again, simulate it, and compare."),
     "completion": ("completion:completion", "Print a script that completes trine's commands in a shell."),
     "gc": ("live.gc:gc", "Remove logs, directories and records that are kept no longer."),

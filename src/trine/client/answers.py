@@ -174,3 +174,4 @@ class DaemonAnswer(TypedDict):
     problems: list[str]
     engine: NotRequired[str]
     engine_down: NotRequired[str]
+    url: NotRequired[str]

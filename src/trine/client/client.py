@@ -154,6 +154,18 @@ class Client:
         body = json.dumps({"changes": list(changes)})
         return cast(dict[str, Any], self._transport.post("/v1/whatif", body, timeout_s=_FORECAST_S))
 
+    def dashboard_url(self) -> str:
+        """Where a browser reaches the daemon; empty if the daemon does not say."""
+        return self.daemon().get("url", "")
+
+    def login_code(self) -> str:
+        """A code that logs a browser in as the caller: good once, for five minutes."""
+        return str(self._transport.post("/v1/session/code")["code"])
+
+    def end_sessions(self) -> int:
+        """End all browser sessions of the caller; returns how many there were."""
+        return int(self._transport.post("/v1/session/end")["ended"])
+
     def wait(self, job_id: str, timeout_s: float | None = None) -> JobAnswer:
         """The job as it ended. Raises ``WaitTimeoutError`` if it has not after ``timeout_s``."""
         deadline_s = None if timeout_s is None else self._clock() + timeout_s

@@ -74,7 +74,7 @@ def write_run(result: RunResult, out_dir: Path | str, command: str = "") -> None
 def _write_run_files(result: RunResult, folder: Path, command: str) -> None:
     write_json(folder / "summary.json", result.summary.results())
     write_csv(folder / "jobs.csv", JOB_COLUMNS, ([_cell(j, c) for c in JOB_COLUMNS] for j in result.jobs))
-    write_timeline(folder / "timeline.parquet", result.segments, result.settings)
+    write_timeline(folder / "timeline.parquet", result.segments, result.settings, result.cluster)
     (folder / "report.html").write_text(run_page(result, command), encoding="utf-8", newline="\n")
 
 

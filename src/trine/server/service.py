@@ -20,6 +20,7 @@ from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, WaitingJobs
+from trine.server.board import Board, LiveBoard
 from trine.server.build import performance_with, why_too_small, why_unsound
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
@@ -39,8 +40,12 @@ from trine.server.interface import (
     OpenLog,
     OutcomeUnknown,
     ProgressView,
+    ReasonView,
     Refused,
+    ShareView,
+    SpeedView,
     Unavailable,
+    UsageView,
 )
 from trine.server.journal import JournalWriter
 from trine.server.leases import Leases
@@ -49,6 +54,7 @@ from trine.server.metrics import Metrics
 from trine.server.predictions import Predictions
 from trine.server.prune import Pruner
 from trine.server.submission import check_predecessors, entries_of
+from trine.server.usage import Sample, UsageHistory, sample
 from trine.server.webhook import Webhook
 
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
@@ -68,6 +74,8 @@ class LiveService(ABC):
     executor: Executor
     observed: Metrics
     forecasts: Predictions
+    live_board: LiveBoard
+    past: UsageHistory
     started_s: float
     closing: bool
     trouble: str
@@ -172,6 +180,7 @@ class LiveService(ABC):
             self._problems(),
             self.setup.engine,
             self.engine_down,
+            self.leases.api_url,
         )
 
     def _problems(self) -> tuple[str, ...]:
@@ -230,7 +239,7 @@ class LiveService(ABC):
     def _chosen(self, caller: Caller, states: frozenset[str], user: str, name: str) -> list[LiveJob]:
         state = self.controller.state
         among = state.live.values() if states <= LIVE_STATES else state.jobs.values()
-        chosen = [job for job in among if job.state in states and (caller.admin or job.user == caller.user)]
+        chosen = [job for job in among if job.state in states and caller.sees(job.user)]
         if user:
             chosen = [job for job in chosen if job.user == user]
         if name:
@@ -249,6 +258,25 @@ class LiveService(ABC):
         more += [state.fallback.reason] if state.fallback else []
         return replace(found, sentences=(*found.sentences, *more))
 
+    def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
+        jobs = (self.controller.state.jobs.get(job_id) for job_id in job_ids)
+        return {job.id: views.reason_view(self.controller, job) for job in jobs if job and caller.sees(job.user)}
+
+    def speed(self, job_id: str, caller: Caller) -> SpeedView:
+        job = self._job(job_id, caller)
+        return views.speed_view(self.controller, job, self.leases.checkpoint(job))
+
+    def shares(self, caller: Caller) -> list[ShareView]:
+        return self.past.shares(self.sample(), self.access, caller)
+
+    def usage(self, caller: Caller) -> UsageView:
+        jobs = (job for job in self.controller.state.jobs.values() if caller.sees(job.user))
+        return self.past.view(jobs, self.sample())
+
+    def sample(self) -> Sample:
+        """What the history keeps of now."""
+        return sample(self.controller.state, self.access, self.now())
+
     def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
         if not caller.admin and query.user not in ("", caller.user):
             return []
@@ -257,6 +285,12 @@ class LiveService(ABC):
 
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
+
+    def board(self) -> Board:
+        setup = self.setup
+        about = {"live": True, "policy": setup.policy, "placement": setup.placement, "round_s": setup.round_s}
+        about |= {"version": setup.version, "engine": setup.engine, "problems": self._problems()}
+        return self.live_board.look(self.controller, self.leases, self.now(), about)
 
     def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self._job(job_id, caller)
@@ -336,7 +370,7 @@ class LiveService(ABC):
 
     def _job(self, job_id: str, caller: Caller) -> LiveJob:
         job = self.controller.state.jobs.get(job_id)
-        if job is None or not (caller.admin or job.user == caller.user):
+        if job is None or not caller.sees(job.user):
             raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
         return job
 

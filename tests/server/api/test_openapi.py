@@ -24,7 +24,10 @@ HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 OPERATIONS = [
     "GET /healthz",
     "GET /metrics",
+    "GET /v1/board/events",
+    "GET /v1/board/reasons",
     "GET /v1/daemon",
+    "GET /v1/history",
     "GET /v1/jobs",
     "POST /v1/jobs",
     "GET /v1/jobs/count",
@@ -34,6 +37,7 @@ OPERATIONS = [
     "GET /v1/jobs/{job_id}/explain",
     "GET /v1/jobs/{job_id}/log",
     "GET /v1/jobs/{job_id}/log/offset",
+    "GET /v1/jobs/{job_id}/speed",
     "GET /v1/jobs/{job_id}/wait",
     "POST /v1/jobs/{job_id}/cancel",
     "POST /v1/jobs/{job_id}/hold",
@@ -43,6 +47,11 @@ OPERATIONS = [
     "POST /v1/nodes/{name}/undrain",
     "GET /v1/predictions",
     "POST /v1/whatif",
+    "GET /v1/session",
+    "POST /v1/session/code",
+    "POST /v1/session/end",
+    "GET /v1/shares",
+    "GET /v1/usage",
 ]
 
 BEYOND_A_SCHEMA: dict[str, list[Any]] = {"POST /v1/jobs": [positive_data_acceptance]}

@@ -181,4 +181,4 @@ def _listening(url: str, state: Path, port: int | None) -> str:
 
     other = port is None and not url.endswith(f":{USUAL_PORT}")
     taken = f" (port {USUAL_PORT} is taken)" if other else ""
-    return f"trine: listening on {url}{taken}; state in {state}; Ctrl-C stops it"
+    return f"trine: listening on {url}{taken}; state in {state}; dashboard: {url}/ui (trine dashboard); Ctrl-C stops it"
