@@ -229,7 +229,7 @@ def _api() -> str:
         "Every path but `/healthz` needs the header `Authorization: Bearer TOKEN`. The complete description, with the "
         "shape of every value, is the OpenAPI document at `/openapi.json` of a running daemon. Times are Unix seconds."
     )
-    nobody: Any = SimpleNamespace(changed=None)
+    nobody: Any = SimpleNamespace(changed=None, board=None, holder=None)
     paths = build_app(nobody, nobody).openapi()["paths"]
     rows = [
         (f"`{method.upper()} {path}`", _parameters(call), call["description"])
