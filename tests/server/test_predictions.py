@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from tests.server.site import Site
+from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec
+from trine.planning.changes import changed
+from trine.planning.live_present import live_state
 from trine.server.interface import Caller, Refused
 
 ANN, BOB, ROOT = Caller("ann"), Caller("bob"), Caller("root", admin=True)
@@ -75,8 +78,11 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         more = await daemon.whatif(["submit 4 300", "priority 3 5"], ROOT)
         assert "4" in more["jobs"] and more["jobs"]["4"]["before"] is None
         assert daemon.job("2", ANN).state == "waiting" and len(daemon.nodes()) == 1
-        for wrong in ("frobnicate 3", "policy nosuch", "add 2", "cancel 77", "lose node9", "priority 2"):
-            with pytest.raises(Refused, match="expected"):
-                await daemon.whatif([wrong], ROOT)
+        with pytest.raises(Refused, match="expected"):
+            await daemon.whatif(["policy nosuch"], ROOT)
+        request = daemon.forecasts._request()
+        for wrong in ("frobnicate 3", "add 2", "cancel 77", "lose node9", "priority 2", "submit x", "quota ann=2", ""):
+            with pytest.raises(InputError, match="expected"):
+                changed(live_state(request), request.model, [wrong], request.now_s)
 
     _with_site(tmp_path, check)

@@ -34,11 +34,12 @@ def answer(request: ForecastRequest) -> dict[str, Any]:
     """Predictions, or what the changes of the request would do."""
     started_s = time.process_time()
     state = live_state(request)
+    # Before anything is computed: a change may be a mistake.
+    other, model = changed(live_state(request), request.model, request.changes, request.now_s)
     futures = Futures(live_present(request, state, request.model), request.seed)
     share = 2 if request.changes else 1
     draws = _draws_within(futures, request.draws, request.budget_s / share)
     if request.changes:
-        other, model = changed(live_state(request), request.model, request.changes, request.now_s)
         others = Futures(live_present(request, other, model), request.seed)
         found = compared(futures, draws, others, [others.draw(number) for number in range(len(draws))])
     else:
