@@ -40,7 +40,7 @@ class Neighbourhood:
         self.unsettled = False
         """Jobs came or left since the last ``settle`` that others feel; looked at in every round."""
         self.matters = self.traffic is not None
-        """Running jobs slow each other here at all; where they do not, no job need be entered. Looked at in every start."""
+        """Running jobs slow each other here; where they do not, none need be entered. Looked at in every start."""
 
     def use_model(self, perf: PerfModel) -> None:
         """Speeds follow another model of the same cluster from now on."""

@@ -14,7 +14,7 @@ from trine.sim.run_totals import RUN_PART, RunTotals, WorkParts
 
 _TIERS = tuple(t.label for t in Tier)
 _ADDED_AT_ONCE = RUN_PART << 14
-"""Numbers of parts of runs that are kept before they are added to the totals: enough to be quick, few enough for the memory."""
+"""Numbers that are kept before they are added to the totals: enough to be quick, few enough for the memory."""
 MAX_LINK_SAMPLES = 400
 """Samples kept. With more, every other one goes and the time between them doubles: a sample costs a look at every gang,
 and a run may have a million rounds."""
