@@ -495,7 +495,7 @@ def _records(path: str, app_class: str) -> tuple[MeasurementRecord, ...]:
 
 
 def _capped(table: VariabilityTable, cap: float, notes: list[str]) -> tuple[VariabilityTable, list[str]]:
-    """GPUs slower than ``cap`` count as median ones: what is left when the outliers are mended."""
-    mended = {c: [1.0 if v > cap else v for v in table.slowdown(c)] for c in table.classes}
+    """GPUs slower than ``cap`` count as median ones: what is left when outliers are replaced."""
+    replaced = {c: [1.0 if v > cap else v for v in table.slowdown(c)] for c in table.classes}
     count = sum(v > cap for c in table.classes for v in table.slowdown(c))
-    return VariabilityTable(table.gpu_count, mended), [*notes, f"{count} slowdowns above {cap:g} were set to 1."]
+    return VariabilityTable(table.gpu_count, replaced), [*notes, f"{count} slowdowns above {cap:g} were set to 1."]
