@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
+ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
 
-.PHONY: run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
+.PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -17,7 +18,11 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not ray and not browser"
+
+# The dashboard in a real Chromium; the tests skip, and say how to get it, where there is none.
+browser: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -m browser -rs
 
 # What failed last, one at a time: tells what is broken from what only a busy machine breaks.
 test-failed: $(VENV)/.ready-dev
@@ -39,6 +44,18 @@ slurm-demo: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
 	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
 
+# The tests against a real Ray, which they start in a network namespace; they skip where there is no right to make one.
+# Ray is not needed by trine itself and large, so it stands apart.
+ray: ray-installed
+	$(BIN)/python -m pytest -m ray -rs
+
+ray-installed: $(VENV)/.ready-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock
+
+# The example workload on a real Ray; a gang over both nodes is preempted and resumed in it.
+ray-demo: ray-installed
+	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
+
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks
 
@@ -53,17 +70,19 @@ imports: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
 # The reference pages that are made from the code; a test keeps them up to date.
-docs: $(VENV)/.ready
+docs: $(VENV)/.ready-dev
 	$(BIN)/python docs/reference.py
+	$(BIN)/python -m tests.contract.table
 
 # What the cells of the notebooks show, stored in them; a test keeps it up to date.
 notebooks: $(VENV)/.ready
 	for path in examples/*.ipynb; do $(BIN)/python examples/run_notebook.py $$path || exit 1; done
 
 # The pictures of the documentation; those of pages in a headless Chromium.
-pictures: $(VENV)/.ready
+pictures: $(VENV)/.ready-dev
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/page_pictures.py
+	$(BIN)/python -m docs.dashboard_pictures
 
 # Two distributions: trine, and trine-sdk for the environments of training scripts.
 wheel: $(VENV)/.ready-dev

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gavel, live, sdk, share_rounds, trine_rounds
+from benchmarks import forecast, gavel, live, sdk, share_rounds, trine_rounds
 from benchmarks.churn import microseconds
 from trine.core.result import Summary
 from trine.inputs.preset import load_preset
@@ -90,6 +90,11 @@ def _contended(policy: str, placement: str, **values: Any) -> Measured:
     scenario = Scenario("32x4x8", policy, placement, workload="helios", values=workload | network | values)
     s = run(scenario, keep_segments=False).summary
     return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
+
+
+def _forecast(policy: str) -> Measured:
+    seconds, detail = forecast.processor_s(policy)
+    return Measured(seconds, _peak_mb(), detail)
 
 
 def _growth(policy: str) -> Measured:
@@ -229,6 +234,8 @@ _ALL = (
     Case("live-launch", "start and end of a job that does nothing", 60, _launch, unit="ms"),
     Case("live-idle", "idle daemon, share of a core", 1.0, _idle, unit="%"),
     Case("live-memory", "idle daemon, resident memory", 150, _memory, unit="MB"),
+    Case("forecast-fifo", "100 draws, 1,000 jobs wait, FIFO", 10.0, lambda: _forecast("fifo")),
+    Case("forecast-backfill", "the same, FIFO with backfilling", 10.0, lambda: _forecast("fifo-backfill")),
     Case("help", "trine --help", 0.15, _help),
 )  # fmt: skip
 CASES = {case.name: case for case in _ALL}

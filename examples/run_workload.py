@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,11 +32,12 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="stay up afterwards")
     parser.add_argument("--files", type=Path, default=HERE / "workload", help="directory of job files")
     parser.add_argument(
-        "--engine", default="local", help="what runs the jobs: local, or the slurm that SLURM_CONF names"
+        "--engine", default="local", help="what runs the jobs: local, or a cluster that is there, such as slurm"
     )
+    parser.add_argument("--up", default="", help="more options of trine up, in one word")
     asked = parser.parse_args()
     options = ["--round", "3", "--policy", "trine", "--placement", "trine", "--set", "restore_s=2", "--quiet"]
-    options += ["--engine", asked.engine]
+    options += ["--engine", asked.engine, *shlex.split(asked.up)]
     gpus = "the cluster's"
     if asked.engine == "local":
         real = bool(discover())

@@ -1,4 +1,4 @@
-"""Fixtures for the whole suite: where the public data lies, if it lies anywhere, and a Slurm where there is one."""
+"""Fixtures for the whole suite: where the public data lies, if it lies anywhere, and real engines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.executor.ray_cluster import RayCluster
     from tests.executor.slurm_cluster import SlurmCluster
 
 SHARED = Path(os.environ.get("TRINE_SHARED", Path(__file__).parents[2] / "shared"))
@@ -39,4 +40,13 @@ def slurm() -> Iterator[SlurmCluster]:
     from tests.executor.slurm_cluster import slurm_cluster
 
     with slurm_cluster(4, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def ray() -> Iterator[RayCluster]:
+    """A real Ray of four nodes with two GPUs each, in two racks."""
+    from tests.executor.ray_cluster import ray_cluster
+
+    with ray_cluster(4, 2) as cluster:
         yield cluster

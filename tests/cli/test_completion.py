@@ -22,9 +22,9 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(script: Path, *words: str) -> list[str]:
-    """What bash offers for the last word; ``trine`` itself is one that knows two jobs."""
+    """What bash offers for the last word; ``trine`` itself is one that knows two live jobs and one that has ended."""
     program = (
-        'trine() { printf "pos id name\\n1 17 a\\n2 18 b\\n"; }\n'
+        'trine() { printf "pos id name\\n1 17 a\\n2 18 b\\n"; if [ "$2" = --all ]; then echo - 3 c; fi; }\n'
         'source "$1"; shift\n'
         'COMP_WORDS=(trine "$@"); COMP_CWORD=$#\n'
         '_trine; printf "%s\\n" "${COMPREPLY[@]}"\n'
@@ -43,7 +43,9 @@ def completed(script: Path, *words: str) -> list[str]:
         (["sim", "run", "--pre"], ["--preset"]),
         (["queue", "--wa"], ["--watch"]),
         (["cancel", ""], ["17", "18"]),
-        (["logs", "-f", "1"], ["17", "18"]),
+        (["logs", "-f", ""], ["17", "18", "3"]),
+        (["submit", "--gpus", "2", "--after", "1"], ["17", "18"]),
+        (["cancel", "3"], []),
         (["logs", "--ra"], ["--rank"]),
         (["submit", ""], []),
         (["submit", "--", "--gp"], []),

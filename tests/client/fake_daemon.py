@@ -111,6 +111,19 @@ class FakeDaemon:
             self.changed.wait_for(lambda: found["state"] not in LIVE, timeout_s)
         return found
 
+    def predictions(self) -> dict[str, Any]:
+        start = {"low": 1.7e9, "median": 1.7e9 + 600, "high": 1.7e9 + 7_800}
+        waits = {"start_s": start, "end_s": None, "reason": "waits for job 17 to end"}
+        score = {"starts": {"count": 8, "coverage": 0.75, "median_error_s": 90.0}, "ends": {"count": 0}}
+        return {"made_at_s": 1.7e9, "draws": 100, "score": score, "jobs": dict.fromkeys(self.jobs, waits)}
+
+    def whatif(self, changes: list[str]) -> dict[str, Any]:
+        assert changes
+        change = {"low": -3_600.0, "median": -720.0, "high": 0.2}
+        counts = {"gain": len(self.jobs), "lose": 0, "same": 0, "mean_change_s": change}
+        jobs = {job_id: {"before": None, "after": None, "change_s": change} for job_id in self.jobs}
+        return {"made_at_s": 1.7e9, "draws": 50, **counts, "jobs": jobs}
+
     def history_page(self, after: int) -> list[dict[str, Any]]:
         """Two ended jobs at a time."""
         ended = [found for found in self.jobs.values() if found["state"] not in LIVE and int(found["id"]) > after]
@@ -205,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(status, json.dumps(answer).encode())
 
-    def _answer(self, url: Any, body: Any) -> Any:
+    def _answer(self, url: Any, body: Any) -> Any:  # noqa: PLR0912 - one branch for each path
         daemon, query = self.daemon, parse_qs(url.query)
         match [self.command, *url.path.strip("/").split("/")]:
             case ["POST", "v1", "jobs"]:
@@ -233,8 +246,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return daemon.nodes
             case ["POST", "v1", "nodes", name, verb]:
                 return daemon.drain(name, verb, body)
+            case ["GET", "v1", "predictions"]:
+                return daemon.predictions()
+            case ["POST", "v1", "whatif"]:
+                return daemon.whatif(body["changes"])
             case ["GET", "v1", "daemon"]:
                 about = {"version": "0", "policy": "las", "placement": "packed", "gpus": 4, "jobs": {"waiting": 1}}
+                about |= {"round_s": 60.0, "started_s": 1.7e9, "free_gpus": 3, "problems": []}
                 return about | ({"engine_down": daemon.engine_down} if daemon.engine_down else {})
         raise Refusal(404, "not-found", f"there is nothing at {url.path}")
 

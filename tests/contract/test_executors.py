@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import LONG, Driver, Engine, LocalEngine, running, unique_s, until
+from tests.executor.ray_driving import RayDriving, ray_settings
 from tests.executor.slurm_driving import SlurmDriving
 from trine.core.errors import InputError
 from trine.executor import registry
@@ -34,6 +35,7 @@ ENGINES = {
         pytest.param(LocalEngine(cgroups=True), id="local"),
         pytest.param(LocalEngine(cgroups=False), id="local-without-cgroups"),
     ],
+    "ray": [pytest.param(RayDriving(), id="ray", marks=pytest.mark.ray)],
     "slurm": [pytest.param(SlurmDriving(), id="slurm", marks=pytest.mark.slurm)],
 }
 """How each executor of the registry is driven here, with the settings that matter."""
@@ -65,14 +67,16 @@ def test_every_executor_of_the_registry_is_driven_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slurm] if name == "slurm" else []) for name in registry.names()]
+    "name",
+    [pytest.param(name, marks=[] if name == "local" else [getattr(pytest.mark, name)]) for name in registry.names()],
 )
 def test_an_executor_is_opened_by_its_name_and_runs_a_job(
     name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "slurm":
         monkeypatch.setenv("SLURM_CONF", str(request.getfixturevalue("slurm").conf))
-    engine = registry.engine(name, {})
+    settings = ray_settings(request.getfixturevalue("ray")) if name == "ray" else {}
+    engine = registry.engine(name, settings)
     assert engine.name == name
     nodes = engine.find_nodes(load_cluster("2x2"))
     assert not isinstance(nodes, Unreachable)

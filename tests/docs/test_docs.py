@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from tests.contract import table
 from tests.docs.inputs import make
 from tests.docs.pages import PAGES, ROOT, blocks
 from trine.policy.view import JobColumns, View
@@ -25,6 +26,11 @@ def _reference() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_table_of_the_contract_is_fresh() -> None:
+    text = table.PAGE.read_text()
+    assert table.page(text) == text, "docs/engines.md is out of date: run `make docs`"
 
 
 def test_everything_that_a_policy_may_read_of_a_view_is_on_its_page() -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from tests.executor.driving import Driver, job_log, marked_processes
 from tests.executor.slurm_cluster import SlurmCluster
+from trine.executor.attempt.shared_dir import Times
+from trine.executor.attempt.state_dir import own_id
 from trine.executor.base import NodeInfo
 from trine.executor.slurm.carriers import BatchCarrier
 from trine.executor.slurm.commands import Slurm
-from trine.executor.slurm.engine import state_id
-from trine.executor.slurm.executor import SlurmExecutor, Times
+from trine.executor.slurm.engine import ID_FILE
+from trine.executor.slurm.executor import SlurmExecutor
 from trine.executor.slurm.inventory import find_nodes
 from trine.executor.slurm.submission import Resources
 
@@ -49,7 +51,7 @@ class SlurmDriving:
     def open(self, state: Path, environ: Mapping[str, str] | None = None) -> SlurmExecutor:
         """``environ``: where Slurm's programs are found, if not where they are."""
         state.mkdir(parents=True, exist_ok=True)
-        carrier = BatchCarrier(self.slurm(environ), state_id(state), Resources(), nodes_s=0.3)
+        carrier = BatchCarrier(self.slurm(environ), own_id(state, ID_FILE), Resources(), nodes_s=0.3)
         # As jobs see it: the variables of this process, which tests change, and not those of the cluster.
         return SlurmExecutor(state, self._nodes, carrier, self.times, environ=os.environ)
 

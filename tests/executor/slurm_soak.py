@@ -1,101 +1,42 @@
-"""Many short jobs through a daemon on a real Slurm while things break, drawn by a seed: every accepted job ends once,
-no GPU is held twice, nothing is left behind in Slurm.
+"""The soak on a real Slurm: controllers, daemons of nodes, steps and whole nodes die, jobs are cancelled by others.
 
 ``python -m tests.executor.slurm_soak --seed N`` runs 200 jobs and 30 faults, in at most five minutes."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import random
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from tests.executor.driving import marked_processes
+from tests.executor.engine_soak import EngineSoak, run_soak
 from tests.executor.slurm_cluster import SlurmCluster, missing
-from trine.client import Client
-from trine.client.errors import DaemonError
-
-_JOB = Path(__file__).with_name("slurm_soak_job.py")
-_FINAL = ("done", "failed", "cancelled", "timed out")
-_LEASE_S, _GRACE_S = 12.0, 2.0
-_LOG_LINES = 40
-"""Of the daemon's log, shown where a promise was broken."""
-_OPTIONS = [
-    *("--round", "6", "--policy", "las", "--lease", str(_LEASE_S), "--quiet", "--engine", "slurm"),
-    *("--set", "engine.poll_s=0.5", "--set", "engine.nodes_s=1", "--set", "engine.visible_s=0.5"),
-    *("--set", "engine.timeout_s=8", "--set", "engine.cancel_s=3", "--set", "engine.pending_s=15"),
-]
 
 
-class Soak:
-    """One daemon over one cluster, and what may go wrong with them."""
+class SlurmSoak(EngineSoak):
+    """On a cluster of its own."""
+
+    options = (
+        *("--engine", "slurm", "--set", "engine.poll_s=0.5", "--set", "engine.nodes_s=1"),
+        *("--set", "engine.visible_s=0.5", "--set", "engine.timeout_s=8", "--set", "engine.cancel_s=3"),
+        *("--set", "engine.pending_s=15"),
+    )
 
     def __init__(self, seed: int, home: Path, cluster: SlurmCluster) -> None:
-        self.draw, self.cluster = random.Random(seed), cluster
-        self.state, self.locks = home / "state", home / "locks"
-        self.locks.mkdir(parents=True)
-        self.daemon: subprocess.Popen[bytes] | None = None
-        self.faults: Counter[str] = Counter()
-        self.log = (home / "daemon.log").open("ab")
+        super().__init__(seed, home)
+        self.cluster = cluster
 
-    # -- the daemon --------------------------------------------------------------------------------------------------
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return self.cluster.environ
 
-    def up(self) -> None:
-        command = [sys.executable, "-m", "trine", "up", "--state", str(self.state), *_OPTIONS]
-        self.daemon = subprocess.Popen(command, env=self.cluster.environ, stdout=self.log, stderr=self.log)
-
-    def answers(self) -> bool:
-        with suppress(OSError, ValueError, KeyError):
-            assert self.daemon is not None
-            return bool(json.loads((self.state / "api.json").read_text())["pid"] == self.daemon.pid)
-        return False
-
-    def call(self, ask: Callable[[Client], Any]) -> Any:
-        """Ask until it answers: the daemon may be away for a moment."""
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with Client(state=self.state) as client:
-                    return ask(client)
-            except (DaemonError, OSError):
-                assert time.monotonic() < deadline, "the daemon does not answer any more"
-                time.sleep(0.2)
-
-    def submit(self, count: int) -> list[str]:
-        specs = []
-        for _ in range(count):
-            gpus, nodes = self.draw.choice([(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (3, 0), (4, 2)])
-            steps = str(self.draw.randrange(2, 20))
-            run = [sys.executable, "-I", "-S", str(_JOB), str(self.locks), steps, "0.1"]
-            more = {"checkpoint": {"grace_s": _GRACE_S}, "retries": 20, "priority": float(self.draw.randrange(2))}
-            specs.append({"run": run, "gpus": gpus, "ranks": "gpu", **more, **({"nodes": nodes} if nodes else {})})
-        request = f"soak-{self.draw.getrandbits(64):x}"  # once only, however often it is asked
-        return list(self.call(lambda client: client.submit(specs, request)))
-
-    def explain(self, job_id: str) -> Any:
-        return self.call(partial(Client.explain, job_id=job_id))
-
-    # -- what goes wrong ---------------------------------------------------------------------------------------------
-
-    def fault(self) -> None:
-        kinds = [
+    def kinds(self) -> Sequence[Callable[[], None]]:
+        return [
             *(self.controller_dies, self.node_daemon_dies, self.machine_dies, self.step_dies, self.cancelled),
-            *(self.rank_dies, self.drained, self.daemon_dies, self.controller_stops),
+            *(self.drained, self.controller_stops),
         ]
-        chosen = self.draw.choice(kinds)
-        self.faults[chosen.__name__] += 1
-        chosen()
 
     def _node(self) -> str:
         return self.draw.choice(self.cluster.names)
@@ -131,80 +72,26 @@ class Soak:
         if jobs:
             self.cluster.run("scancel", self.draw.choice(sorted(jobs)), check=False)
 
-    def rank_dies(self) -> None:
-        ranks = sorted(marked_processes(self.state))
-        if ranks:
-            with suppress(ProcessLookupError):
-                os.kill(self.draw.choice(ranks), signal.SIGKILL)
-
     def drained(self) -> None:
         name = self._node()
         self.cluster.run("scontrol", "update", f"nodename={name}", "state=drain", "reason=soak", check=False)
         time.sleep(self.draw.uniform(0.5, 2.0))
         self.cluster.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
 
-    def daemon_dies(self) -> None:
-        assert self.daemon is not None
-        self.daemon.kill()
-        self.daemon.wait()
-        time.sleep(self.draw.uniform(0.0, 2.0))
-        self.up()
-
-    # -- the whole of it ---------------------------------------------------------------------------------------------
-
-    def run(self, jobs: int, faults: int, limit_s: float) -> dict[str, int]:
-        """Ends of the jobs by state; AssertionError for what must not be."""
-        began = time.monotonic()
-        self.up()
-        ids: list[str] = []
-        for number in range(faults):
-            ids += self.submit(jobs * (number + 1) // faults - len(ids))
-            time.sleep(self.draw.uniform(0.2, 2.0))
-            self.fault()
-        ends = self._wait_for_ends(ids, began + limit_s)
-        self._check(ids)
-        return ends
-
-    def _wait_for_ends(self, ids: Sequence[str], deadline: float) -> dict[str, int]:
-        while True:
-            self._mend()
-            open_jobs = [job["id"] for job in self.call(lambda client: client.jobs(limit=1000))]
-            if not open_jobs:
-                return dict(Counter(self.explain(job_id)["job"]["state"] for job_id in ids))
-            stories = [self.explain(job_id) for job_id in open_jobs[:3]]
-            assert time.monotonic() < deadline, f"{len(open_jobs)} jobs have not ended: {stories}"
-            time.sleep(1.0)
-
-    def _mend(self) -> None:
+    def mend(self) -> None:
         """Nodes that Slurm drained for what the faults did to it are an administrator's to put back."""
         for name, state in self.cluster.node_states().items():
             if "drain" in state or "down" in state:
                 self.cluster.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        for job_id in [job["id"] for job in self.call(lambda client: client.jobs(["held"]))]:
-            self.call(partial(Client.release, job_id=job_id))
 
-    def _check(self, ids: Sequence[str]) -> None:
-        clashes = self.locks / "clashes"
-        assert not clashes.exists(), f"a GPU was held twice: {clashes.read_text()}"
-        for job_id in ids:
-            story = self.explain(job_id)["story"]
-            # An attempt that failed and is tried again is no end of the job.
-            ends = [line for line in story if line["what"] in _FINAL and "Retry" not in line["sentence"]]
-            assert len(ends) == 1, f"job {job_id} ended {len(ends)} times: {story}"
+    def check_engine(self) -> None:
         self.cluster.wait_for(lambda: not self.cluster.jobs(), "nothing left in Slurm")
-        assert marked_processes(self.state) == [], "a process outlives its job"
-
-    def close(self) -> None:
-        if self.daemon is not None:
-            self.daemon.terminate()
-            self.daemon.wait(30)
-        self.log.close()
 
 
 def soak(seed: int, jobs: int, faults: int, limit_s: float, home: Path) -> tuple[dict[str, int], Counter[str]]:
     """Ends by state and faults by kind."""
     cluster = SlurmCluster(8, 2)
-    soak = Soak(seed, home, cluster)
+    soak = SlurmSoak(seed, home, cluster)
     try:
         cluster.start()
         return soak.run(jobs, faults, limit_s), soak.faults
@@ -213,28 +100,5 @@ def soak(seed: int, jobs: int, faults: int, limit_s: float, home: Path) -> tuple
         cluster.stop()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all held."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--faults", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=300.0, help="in which all jobs must have ended")
-    asked = parser.parse_args(arguments)
-    if why := missing():
-        print(why, file=sys.stderr)
-        return 2
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="trine-soak-") as home:
-        try:
-            ends, faults = soak(asked.seed, asked.jobs, asked.faults, asked.seconds, Path(home))
-        except AssertionError:
-            print("\n".join((Path(home) / "daemon.log").read_text().splitlines()[-_LOG_LINES:]), file=sys.stderr)
-            raise
-    print(f"seed {asked.seed}: {asked.jobs} jobs {ends}, {sum(faults.values())} faults {dict(sorted(faults.items()))}")
-    print(f"every job ended once, no GPU was held twice, nothing is left: {time.monotonic() - began:.0f} s")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_soak(soak, missing(), 300.0, __doc__))

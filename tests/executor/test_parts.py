@@ -19,7 +19,7 @@ from tests.executor.driving import TRAINER, Driver, LocalEngine, running, unique
 from trine.executor.attempt import leader, rundir
 from trine.executor.attempt.fence import Fences
 from trine.executor.attempt.leader import merged
-from trine.executor.attempt.processes import marked
+from trine.executor.attempt.processes import marked, parents
 from trine.executor.attempt.spec import Site, make_spec
 from trine.executor.attempt.state_dir import StateDir
 from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed
@@ -312,6 +312,22 @@ def test_a_part_leaves_with_the_process_that_started_it_where_the_engine_says_so
     parent.kill()
     end = until(lambda: gang.read(rundir.part_file(0, "end")), "the end of the part")
     assert end["codes"] == {"0": 85} and gang.left() == []
+
+
+def test_a_part_that_is_kept_by_a_process_is_no_child_of_it_and_leaves_when_it_is_gone(gang: Gang) -> None:
+    """An engine that kills its process may kill the children of it, too: the part saves its work all the same."""
+    gang.prepare()
+    keeper = subprocess.Popen(["sleep", "1000"])
+    gang.processes.append(keeper)
+    for node in NODES:
+        assert gang.start("part", node, "--kept-by", str(keeper.pid)).wait(30) == 0, "it leaves the part to itself"
+    gang.ready()
+    assert {parents()[gang.pid(index)] for index in range(2)}.isdisjoint({os.getpid(), keeper.pid})
+    keeper.kill()
+    keeper.wait(30)
+    until(lambda: all(gang.read(rundir.part_file(index, "end")) for index in range(2)), "the end of both parts")
+    assert [(gang.read(rundir.part_file(index, "end")) or {})["codes"] for index in range(2)] == [{"0": 85}, {"1": 85}]
+    assert gang.left() == []
 
 
 @pytest.fixture

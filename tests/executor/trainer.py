@@ -56,7 +56,8 @@ class Peers:
             return [server.accept()[0] for _ in range(WORLD - 1)]
 
     def _call(self, address: tuple[str, int]) -> socket.socket:
-        for _ in range(500):
+        deadline = time.monotonic() + 60  # the first rank may be slow to come up
+        while time.monotonic() < deadline:
             try:
                 return socket.create_connection(address)
             except ConnectionRefusedError:

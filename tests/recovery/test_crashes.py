@@ -240,9 +240,9 @@ def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
         with pytest.raises(Unavailable):
             await daemon.cancel("2", OWNER)
         site.world.end("1")  # its end cannot be written down now
-        await asyncio.sleep(0.05)
+        await site.heard()
         store.full = False
-        await site.recovered(within_s=3.0)
+        await site.recovered()
         book.look(site)
         assert {job.id: job.state for job in daemon.controller.state.jobs.values()} == {"1": "done", "2": "running"}
         assert await daemon.submit([spec(1)], OWNER) == ["3"]
@@ -285,7 +285,7 @@ def test_while_the_disk_is_full_answers_come_from_what_is_on_record(tmp_path: Pa
                 await asyncio.sleep(0.01)
         assert daemon.journal.failure is not None
         store.full = False
-        await site.recovered(within_s=3.0)
+        await site.recovered()
         assert (await daemon.cancel("2", OWNER)).state == "cancelled"
         await site.crash()
 

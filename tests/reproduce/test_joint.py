@@ -198,7 +198,11 @@ def test_without_data_everything_is_drawn_and_comes_out(tmp_path: Path) -> None:
     titles = [table.title for table in found.tables]
     assert [title for title in titles if title.startswith("Sweep")] == ["Sweep: JCT by prediction error, 1 seeds"]
     assert any(title.startswith("Ablation") for title in titles)
-    assert len(found.panels) == 2 + 1 + 1  # each kind of world, the ablation, the axis
+    assert len(found.panels) == 2 + 1 + 1 + 1  # each kind of world, the bound, the ablation, the axis
+    (below,) = [check for check in found.checks if check.experiment == "how far from optimal"]
+    assert below.held
+    bound = next(table for table in found.tables if "what is possible" in table.title)
+    assert [row[-2:] for row in bound.rows] == [("-23", "-30"), ("-12", "-20"), ("-25", "-35"), ("-20", "-30")]
     write_page(found, tmp_path / "page")
     assert "Ablation" in (tmp_path / "page" / "report.html").read_text()
     assert json.loads(json.dumps(found.as_dict()))["tables"]

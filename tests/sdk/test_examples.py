@@ -158,7 +158,7 @@ def _to_the_end(job: FakeJob) -> float:
 @pytest.mark.training
 def test_ddp_interrupted_and_resumed_has_the_same_loss(job: FakeJob, tmp_path_factory: pytest.TempPathFactory) -> None:
     if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
+        pytest.skip("PyTorch is not installed (make training)")
     gang = _ddp(job, step_s=0.05)
     job.reached(3, gang[0])
     job.stop(*gang)

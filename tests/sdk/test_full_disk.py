@@ -66,7 +66,7 @@ def fill_up(job: FakeJob, process: subprocess.Popen[str]) -> int:
 @pytest.mark.parametrize("how", ["bytes", pytest.param("torch", marks=pytest.mark.training)])
 def test_a_job_on_a_full_disk_goes_on_and_saves_when_there_is_room(job: FakeJob, small_disk: Path, how: str) -> None:
     if how == "torch" and importlib.util.find_spec("torch") is None:
-        pytest.skip("no torch here")
+        pytest.skip("PyTorch is not installed (make training)")
     job.checkpoints = small_disk
     (job.folder / "train.py").write_text(TRAIN)
     process = job.start("train.py", how)

@@ -95,6 +95,7 @@ WORDS = (
 KEYS = (
     *("run", "name", "workdir", "env", "gpus", "nodes", "ranks", "model", "class", "queue", "user", "priority"),
     *("checkpoint", "topology", "deadline", "max_runtime", "steps", "retries", "preemptible", "min_run"),
+    *("after", "array"),
 )
 MODELS = ("p", "q", "r", "unknown", "")
 USERS = ("anna", "ben", "root")
@@ -188,6 +189,9 @@ class Inputs:
             "topology": lambda: rng.choice(
                 ({"required": "node"}, {"preferred": "node", "max_wait_s": rng.choice((0, 60, 8.64e10))}, {})
             ),
+            "array": lambda: rng.choice(("0-2", "0-5%2", 7, "1,5,9%1")),
+            # Of the jobs there may be; some are not there, which is refused.
+            "after": lambda: [f"{rng.choice(('', 'any:', 'failed:'))}{rng.randint(1, 60)}" for _ in range(2)],
             "nodes": lambda: 1,
             "env": lambda: {"A": "", "LONG": "x" * rng.choice((1, 1000))},
             "name": lambda: rng.choice(("job", "训练 1", "cafe\u0301")),

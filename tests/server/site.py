@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,7 @@ from trine.server.records import Sharing
 from trine.server.scheduler import Scheduler
 from trine.server.store import Store
 
+_PATIENCE_S = 30.0
 OWNER = Caller("owner", admin=True)
 NO_ROUNDS = 3600.0
 """Rounds that never come by themselves: the test ticks."""
@@ -349,9 +351,9 @@ class Site:
 
     async def quiet(self) -> None:
         """Until everything that was set in motion has come to rest."""
-        daemon = self.daemon
+        daemon, deadline = self.daemon, time.monotonic() + _PATIENCE_S
         assert daemon is not None
-        for _ in range(200):
+        while time.monotonic() < deadline:
             await daemon.journal.drained()
             assert not self.world.violations, self.world.violations
             busy = daemon._fill is not None or getattr(daemon.executor, "_queue", [])
@@ -362,13 +364,21 @@ class Site:
             await asyncio.sleep(0.005)
         raise AssertionError("the daemon does not come to rest")
 
-    async def recovered(self, within_s: float = 10.0) -> None:
-        """Until the daemon can write its journal again."""
+    async def heard(self) -> None:
+        """Until the daemon has taken all events, whether or not it could write them down."""
+        assert self.daemon is not None
+        async with asyncio.timeout(_PATIENCE_S):
+            while getattr(self.daemon.executor, "_queue", []):
+                await asyncio.sleep(0.005)
+
+    async def recovered(self, within_s: float = _PATIENCE_S) -> None:
+        """Until the daemon has written its journal again: a try to do so that is under way may fail yet."""
         assert self.daemon is not None
         async with asyncio.timeout(within_s):
+            await self.quiet()
             while self.daemon.journal.failure is not None:
                 await asyncio.sleep(0.01)
-        await self.quiet()
+                await self.quiet()
 
     async def tick(self, after_s: float = 0.0) -> None:
         """A round, ``after_s`` later."""

@@ -397,8 +397,9 @@ def test_starts_and_outages_told_while_the_journal_failed_are_not_forgotten(tmp_
         for event in held_back:
             executor.put(event)
         executor.lose("node1")
-        while daemon.journal.failure is None:
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(30):
+            while daemon.journal.failure is None:
+                await asyncio.sleep(0.005)
         store.full = False
         await site.recovered()
         assert states(site) == {"1": "running"}

@@ -173,6 +173,7 @@ def test_hold_and_release_do_not_get_around_a_dependency(tmp_path: Path) -> None
         await daemon.release("2", OWNER)
         await site.quiet()
         assert states(daemon) == {"1": "running", "2": "waiting", "3": "held"}
+        assert "job 3 waits for job 1 (running) to end well." in daemon.explain("3", OWNER).sentences
         site.world.end("1")
         await site.quiet()
         assert states(daemon) == {"1": "done", "2": "running", "3": "held"}

@@ -244,9 +244,13 @@ def test_a_job_for_nodes_that_the_engine_lost_sight_of_is_accepted_and_runs_when
         assert states(site) == {"1": "waiting", "2": "running"}, "it is in nobody's way"
         with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 2 gpu"):
             await daemon.submit([spec(5)], OWNER)
+        await daemon.hold("1", OWNER)
+        await daemon.release("1", OWNER)
+        await submit(site, 3)
+        await daemon.cancel("3", OWNER)
         site.world.end("2")
         await nodes_become(site, node("node0"), node("node1"))
-        assert states(site) == {"1": "running", "2": "done"}
+        assert states(site) == {"1": "running", "2": "done", "3": "cancelled"}
         with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 4 gpu"):
             await daemon.submit([spec(5)], OWNER)
         replayed(site)

@@ -69,6 +69,26 @@ def test_nothing_is_removed_while_the_engine_cannot_say_what_runs(tmp_path: Path
     assert left(site(tmp_path, Retention(), busy=None)) == ["1", "2", "3", "4", "5", "notes"]
 
 
+def test_what_would_be_removed_is_counted_and_stays(tmp_path: Path) -> None:
+    pruner = site(tmp_path, Retention())
+    (jobs_of(pruner) / "1" / "checkpoints" / "step-100").mkdir(parents=True)
+    (jobs_of(pruner) / "5" / "away").symlink_to(tmp_path)
+    os.utime(jobs_of(pruner) / "5", (0, NOW - 50 * DAY_S))
+    before = sorted(jobs_of(pruner).iterdir())
+    found = asyncio.run(pruner.once(dry_run=True))
+    assert (found.jobs, found.kept_for_checkpoints, found.records, found.more) == (1, 1, 0, False)
+    assert 6 <= found.job_bytes < 5_000, "the log, and a link, but not what it leads to"
+    assert sorted(jobs_of(pruner).iterdir()) == before
+    assert asyncio.run(pruner.once()) == found
+
+
+def test_what_takes_longer_than_a_caller_waits_is_done_in_parts(tmp_path: Path) -> None:
+    pruner = site(tmp_path, Retention())
+    found = asyncio.run(pruner.once(within_s=0.0))
+    assert (found.jobs, found.more) == (0, True)
+    assert asyncio.run(pruner.once()).jobs == 2
+
+
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     (precious / "data").mkdir(parents=True)

@@ -458,13 +458,20 @@ def test_an_immediate_restart_waits_until_the_server_has_let_go(server: Postgres
     url, me = new_schema(server), Owner("a" * 32, "here", "/state")
     with opened(url) as first, opened(url) as second:
         first.claim(me)
+        gone = threading.Event()
+
+        def end() -> None:
+            gone.set()
+            first.close()
+
         # As after a crash: the connection ends without a word, and the server finds out when it finds out.
-        ending = threading.Timer(0.5, first.close)
+        ending = threading.Timer(0.5, end)
         ending.start()
         second.claim(me)
+        assert gone.is_set(), "nobody has it while the first connection is there"
         ending.join()
         second.load()
-        second.append(some_records())
+        assert second.append(some_records()) > 0
 
 
 def test_a_killed_connection_is_opened_and_claimed_again_at_once(server: Postgres, tmp_path: Path) -> None:

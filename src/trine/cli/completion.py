@@ -13,8 +13,13 @@ import typer
 
 from trine.cli.lazy import VERBS, load
 
-_WITH_JOBS = ("show", "explain", "cancel", "hold", "release", "logs", "wait")
-_JOB_IDS = "trine queue 2>/dev/null | awk 'NR > 1 { print $2 }'"
+_WITH_LIVE_JOBS = ("cancel", "hold", "release", "wait")
+_WITH_ANY_JOBS = ("show", "explain", "logs")
+_AFTER = "--after"
+"""The option of ``submit`` that takes ids."""
+_LIVE_IDS = "trine queue 2>/dev/null | awk 'NR > 1 { print $2 }'"
+_ANY_IDS = "trine queue --all --limit 200 2>/dev/null | awk 'NR > 1 { print $2 }'"
+"""Those that can still change first, then the newest that have ended."""
 
 _WORDS = """\
 _trine_words() {
@@ -39,8 +44,10 @@ _trine() {
     fi
   done
   words="$(_trine_words "$verb")"
-  case "$cur:$verb" in
-    -*) hidden="" ;;
+  case "${COMP_WORDS[COMP_CWORD-1]}:$cur:$verb" in
+    --after:*) words="$(%s)" ;;
+    *:-*) hidden="" ;;
+    *:%s) words="$(%s)" ;;
     *:%s) words="$(%s)" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -X "$hidden" -- "$cur"))
@@ -66,8 +73,10 @@ _trine() {
   done
   local -a found
   found=(${=$(_trine_words "$verb")})
-  case "${words[CURRENT]}:$verb" in
-    -*) ;;
+  case "${words[CURRENT-1]}:${words[CURRENT]}:$verb" in
+    --after:*) found=(${(f)"$(%s)"}) ;;
+    *:-*) ;;
+    *:%s) found=(${(f)"$(%s)"}) ;;
     *:%s) found=(${(f)"$(%s)"}) ;;
   esac
   if [[ "${words[CURRENT]}" != -* ]]; then
@@ -159,16 +168,18 @@ def _words() -> str:
     return _WORDS % "\n".join(lines)
 
 
-def _jobs() -> str:
-    return "|*:".join(_WITH_JOBS)
+def _ids() -> tuple[str, str, str, str, str]:
+    """What completes ids: behind ``--after``, behind the verbs for live jobs, and behind those for all."""
+    live, any_job = "|*:".join(_WITH_LIVE_JOBS), "|*:".join(_WITH_ANY_JOBS)
+    return _LIVE_IDS, live, _LIVE_IDS, any_job, _ANY_IDS
 
 
 def _bash() -> str:
-    return _BASH % (_words(), _jobs(), _JOB_IDS)
+    return _BASH % (_words(), *_ids())
 
 
 def _zsh() -> str:
-    return _ZSH % (_words(), _jobs(), _JOB_IDS)
+    return _ZSH % (_words(), *_ids())
 
 
 def _fish() -> str:
@@ -180,9 +191,10 @@ def _fish() -> str:
             lines.append(f"complete -c trine -f -n {at} -a {name} -d {_fish_quoted(about)}")
         for option, about in _options(command).items():
             flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-            lines.append(f"complete -c trine -n {at} {flag} -d {_fish_quoted(about)}")
-    for verb in _WITH_JOBS:
-        ids = _fish_quoted(f"({_JOB_IDS})")
+            values = f" -x -a {_fish_quoted(f'({_LIVE_IDS})')}" if option == _AFTER else ""
+            lines.append(f"complete -c trine -n {at} {flag}{values} -d {_fish_quoted(about)}")
+    for verb in (*_WITH_LIVE_JOBS, *_WITH_ANY_JOBS):
+        ids = _fish_quoted(f"({_LIVE_IDS if verb in _WITH_LIVE_JOBS else _ANY_IDS})")
         lines.append(f"complete -c trine -f -n '__trine_at {verb}' -a {ids}")
     known = " ".join(shlex.quote(words) for words in found if words)
     return _FISH % (known, "\n".join(lines))

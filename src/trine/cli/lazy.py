@@ -18,11 +18,13 @@ from typer.core import TyperCommand, TyperGroup
 PACKAGE = "trine.cli"
 VERBS = {
     "sim": ("sim:app", "Simulate a trace or a generated workload on a cluster."),
+    "view": ("view:view", "Show recorded runs in a browser, one or two side by side."),
     "trace": ("trace:app", "Look at job traces and convert them."),
     "cluster": ("cluster:app", "Look at cluster descriptions and convert them."),
     "profile": ("profile:app", "Measure GPUs and applications; make profiles of them."),
     "allocate": ("allocate:allocate", "Compute each job's share of time on each GPU type."),
     "reproduce": ("reproduce:app", "Run the experiments of a paper again and compare."),
+    "plan": ("plan:plan", "Find the least capacity, by type and price, that meets a target."),
     "policies": ("catalog:policies", "List the policies: which jobs go next, which share each gets."),
     "placements": ("catalog:placements", "List the placements: where a job goes."),
     "presets": ("catalog:presets", "List the scenario presets."),
@@ -30,9 +32,12 @@ VERBS = {
     "up": ("live.up:up", "Start the daemon that runs jobs on this machine's GPUs."),
     "submit": ("live.submit:submit", "Submit job files, or a command after --, and print the ids."),
     "queue": ("live.queue:queue", "List jobs: state, times, where they run, why they wait."),
-    "history": ("live.history:history", "List ended jobs with the GPU time they used; as CSV or Parquet too."),
+    "top": ("live.top:top", "Watch GPUs and jobs in the terminal; q or Ctrl-C ends it."),
+    "history": ("live.history:history", "List ended jobs with their GPU time; also as CSV and Parquet."),
     "show": ("live.single_job:show", "Show everything about one job."),
     "explain": ("live.single_job:explain", "Say why a job waits, or why it runs where it does."),
+    "predict": ("live.predict:predict", "Say when jobs will start and end, with intervals."),
+    "whatif": ("live.predict:whatif", "Say what a change would do to every job, before anything happens."),
     "cancel": ("live.change:cancel", "Cancel jobs; running ones are stopped."),
     "hold": ("live.change:hold", "Keep jobs from running until they are released."),
     "release": ("live.change:release", "Let held jobs run again."),
@@ -41,8 +46,10 @@ VERBS = {
     "nodes": ("live.nodes:nodes", "List GPUs: their jobs, how fast they are, what is odd."),
     "drain": ("live.nodes:drain", "Start nothing more on nodes, or on single GPUs."),
     "undrain": ("live.nodes:undrain", "Let jobs start on nodes, or on single GPUs, again."),
+    "dashboard": ("live.dashboard:dashboard", "Open the daemon's pages in a browser, logged in."),
     "replay": ("live.replay:replay", "Decide a recorded run again, simulate it, and compare."),
     "completion": ("completion:completion", "Print a script that completes trine's commands in a shell."),
+    "gc": ("live.gc:gc", "Remove logs, directories and records that are kept no longer."),
     "token": ("live.token:app", "Give users tokens for the daemon, list them, take them back."),
 }
 """Verb to (module:attribute, below ``PACKAGE``; first line of its help)."""

@@ -75,6 +75,20 @@ def joint(
     _reproduce("joint", data, quick, workers, as_json, out)
 
 
+@app.command()
+def predictions(
+    data: Annotated[
+        str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/; none: jobs are drawn.")
+    ] = "",
+    quick: Quick = False,
+    workers: Workers = 0,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Predicted starts and ends against what happened: how many 80 % intervals hold, and Slurm's method beside it."""
+    _reproduce("predictions", data, quick, workers, as_json, out)
+
+
 def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, out: Path | None) -> None:
     """Run all experiments of the paper in ``trine.reproduce.NAME``, write the page if wanted, and print the figures."""
     from contextlib import ExitStack

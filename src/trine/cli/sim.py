@@ -242,6 +242,8 @@ def command_line(context: typer.Context) -> str:
     """The command as it was given, for the page: options in the order of the help, so that equal runs name it alike."""
     import shlex
 
+    from trine.cli.workers import ENGINE_SETTING
+
     words = context.command_path.split()
     for option in context.command.params:
         name = option.name or ""
@@ -253,7 +255,8 @@ def command_line(context: typer.Context) -> str:
             words.append(option.opts[0])
             continue
         for single in value if isinstance(value, list | tuple) else [value]:
-            words += [option.opts[0], str(single)]
+            if not str(single).startswith(ENGINE_SETTING):  # of the workers
+                words += [option.opts[0], str(single)]
     return shlex.join(words)
 
 

@@ -17,7 +17,8 @@ ENGINE_SETTING = "engine."
 
 
 def workers_of(text: str, values: dict[str, Any], inputs: Iterable[Any], out: Path | None) -> int | Workers:
-    """A number, or the cluster of an engine; settings that begin with ``engine.`` are taken out of ``values``.
+    """A number, or the cluster of an engine, or its address as ``ray://HOST:PORT``; settings that
+    begin with ``engine.`` are taken out of ``values``.
 
     ``inputs`` are what the simulations are given: those that are names of files or directories are read there.
     """
@@ -27,10 +28,11 @@ def workers_of(text: str, values: dict[str, Any], inputs: Iterable[Any], out: Pa
             found = f"{min(settings)} beside --workers {text}"
             raise InputError("--set", found, f"--workers NAME, one of {', '.join(registry.POOLS)}")
         return int(text)
-    if text not in registry.POOLS:
+    name, has_address, _ = text.partition("://")
+    if name not in registry.POOLS:
         raise unknown_name("--workers", "number of processes or engine", text, registry.POOLS)
     own = {name.removeprefix(ENGINE_SETTING): value for name, value in settings.items()}
-    work_through = registry.pool(text, own)
+    work_through = registry.pool(name, {**own, **({"address": text} if has_address else {})})
     place = out.absolute().parent if out else Path.cwd()
     read = [*_files([*inputs, *values.values()])]
 

@@ -64,6 +64,8 @@ class JobAnswer(TypedDict):
     max_runtime_s: NotRequired[float | None]
     run_from_s: NotRequired[float | None]
     expected_start_s: NotRequired[float | None]
+    start_interval_s: NotRequired[list[float] | None]
+    end_interval_s: NotRequired[list[float] | None]
     after: NotRequired[list[str]]
     array: NotRequired[str]
     array_index: NotRequired[int | None]
@@ -148,6 +150,16 @@ class NodeAnswer(TypedDict):
     reason: str
 
 
+class CollectedAnswer(TypedDict):
+    """What was removed because it is kept no longer, or would be."""
+
+    jobs: int
+    job_bytes: int
+    kept_for_checkpoints: int
+    records: int
+    more: bool
+
+
 class DaemonAnswer(TypedDict):
     """The daemon itself; ``jobs`` counts them by state."""
 
@@ -162,3 +174,4 @@ class DaemonAnswer(TypedDict):
     problems: list[str]
     engine: NotRequired[str]
     engine_down: NotRequired[str]
+    url: NotRequired[str]

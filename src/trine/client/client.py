@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from trine.client.address import find_address
 from trine.client.answers import (
+    CollectedAnswer,
     DaemonAnswer,
     ExplanationAnswer,
     HistoryAnswer,
@@ -29,6 +30,8 @@ from trine.core.errors import InputError
 _POLL_S = 20.0
 _PAUSE_S = 0.25
 _IN_VAIN = 20
+_FORECAST_S = 150.0
+"""A forecast may take so long; the daemon gives up before."""
 
 
 class Client:
@@ -134,8 +137,34 @@ class Client:
         body = json.dumps({"gpus": list(gpus)}) if gpus else ""
         return cast(NodeAnswer, self._transport.post(_node(node, "undrain"), body))
 
+    def collect(self, dry_run: bool = False) -> CollectedAnswer:
+        """Remove what the daemon keeps no longer now, not within the hour; ``dry_run``: only say what that would be."""
+        path = "/v1/gc?dry_run=true" if dry_run else "/v1/gc"
+        return cast(CollectedAnswer, self._transport.post(path))
+
     def daemon(self) -> DaemonAnswer:
         return cast(DaemonAnswer, self._transport.get("/v1/daemon"))
+
+    def predictions(self) -> dict[str, Any]:
+        """When jobs will start and end: median and 80 % interval, and why not sooner. The first may take a while."""
+        return cast(dict[str, Any], self._transport.get("/v1/predictions", timeout_s=_FORECAST_S))
+
+    def whatif(self, changes: Sequence[str]) -> dict[str, Any]:
+        """What changes such as ``policy las`` or ``add 2x8`` would do to every job; nothing is changed."""
+        body = json.dumps({"changes": list(changes)})
+        return cast(dict[str, Any], self._transport.post("/v1/whatif", body, timeout_s=_FORECAST_S))
+
+    def dashboard_url(self) -> str:
+        """Where a browser reaches the daemon; empty if the daemon does not say."""
+        return self.daemon().get("url", "")
+
+    def login_code(self) -> str:
+        """A code that logs a browser in as the caller: good once, for five minutes."""
+        return str(self._transport.post("/v1/session/code")["code"])
+
+    def end_sessions(self) -> int:
+        """End all browser sessions of the caller; returns how many there were."""
+        return int(self._transport.post("/v1/session/end")["ended"])
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> JobAnswer:
         """The job as it ended. Raises ``WaitTimeoutError`` if it has not after ``timeout_s``."""

@@ -54,14 +54,14 @@ class Transport:
     def get(self, path: str, query: Query | None = None, timeout_s: float | None = None) -> Any:
         return self._persistently("GET", _target(path, query), None, {}, timeout_s or self._timeout_s)
 
-    def post(self, path: str, body: str = "", request_id: str = "") -> Any:
+    def post(self, path: str, body: str = "", request_id: str = "", timeout_s: float | None = None) -> Any:
         """Only a request with an id is sent again, when the connection breaks or the daemon cannot tell its outcome."""
         content = body.encode()
         headers = {"Content-Type": "application/json"}
         if request_id:
             return self._persistently("POST", path, content, headers | {"Idempotency-Key": request_id}, self._timeout_s)
         self.close()  # a kept connection may have been closed by the other side, and this request is sent only once
-        return self._once("POST", path, content, headers, self._timeout_s)
+        return self._once("POST", path, content, headers, timeout_s or self._timeout_s)
 
     def stream(self, path: str, query: Query | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
         """The body as it arrives, over a connection of its own; ``TimeoutError`` if none does for ``timeout_s``."""

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -323,6 +324,10 @@ class EngineState:
         return self._ranks[1].get(job_index)
 
     # -- stories of jobs -----------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins its stories anew: they are long, and of no use to it."""
+        return self.__dict__ | {"_story": deque(maxlen=_STORY_LENGTH)}
 
     def tell(self, now: float, job_index: int, what: str, gpus: Gpus = ()) -> None:
         self._story.append((now, job_index, what, gpus))

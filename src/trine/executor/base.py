@@ -254,6 +254,9 @@ class JobStorage(Protocol):
     def has_checkpoints(self, job_id: str) -> bool:
         """Checkpoints are kept for the job, or may be."""
 
+    def used_bytes(self, job_id: str) -> int:
+        """Bytes of all that is left of a job, as far as they can be counted; may take long."""
+
     def remove(self, job_id: str) -> None:
         """Remove all that is left of a job that has ended; may take long. OSError if it cannot be removed."""
 

@@ -16,9 +16,13 @@ from trine.core.cluster import Cluster
 from trine.core.errors import unknown_name
 from trine.executor.base import Capabilities, Executor, NodeInfo, Unreachable
 
-_MODULES = {"local": "trine.executor.local.executor", "slurm": "trine.executor.slurm.engine"}
+_MODULES = {
+    "local": "trine.executor.local.executor",
+    "ray": "trine.executor.ray.engine",
+    "slurm": "trine.executor.slurm.engine",
+}
 DEFAULT = "local"
-POOLS = {"slurm": "trine.executor.slurm.sweep"}
+POOLS = {"ray": "trine.executor.ray.sweep", "slurm": "trine.executor.slurm.sweep"}
 """Engines on whose clusters other work than jobs of the daemon can be done, too: ``--workers`` of a comparison."""
 
 

@@ -80,6 +80,8 @@ class Traffic:
         """Quotes since the book last changed, by job that would not send and by place."""
         self._left_out: dict[int, dict[int, float]] = {}
         """Duties by job as they would be without one job, since the book last changed."""
+        self._duty_sums: dict[int, float] = {}
+        """Duties of all users of a link, since the book last changed."""
 
     @classmethod
     def of(cls, perf: PerfModel) -> Traffic | None:
@@ -301,10 +303,13 @@ class Traffic:
         bandwidth to all others, and less bandwidth makes for more duty; a gang that comes adds to that.
         """
         capacity, flows, settled = self._network.capacity, self._duty_flows, self._duties_without(without)
+        sums = {} if without in self._gangs else self._duty_sums
         found = inf
         for link in links:
-            others = [settled.get(job, flows[job].alone) for job in self._on_link.get(link, ()) if job != without]
-            found = min(found, capacity[link] / (1.0 + sum(others)))
+            if link not in sums:
+                users = self._on_link.get(link, ())
+                sums[link] = sum([settled.get(job, flows[job].alone) for job in users if job != without])
+            found = min(found, capacity[link] / (1.0 + sums[link]))
         return found * _ROUNDING if found < inf else found
 
     def _duties_without(self, job_index: int) -> Mapping[int, float]:
@@ -323,6 +328,7 @@ class Traffic:
     def _forget_quotes(self) -> None:
         self._quoted.clear()
         self._left_out.clear()
+        self._duty_sums.clear()
 
     def _by_duty(self, links: Iterable[int]) -> dict[int, DutyShare]:
         """Shares of all gangs that shared links connect to ``links``: there, every user slows every other."""

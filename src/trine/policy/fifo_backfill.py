@@ -95,7 +95,7 @@ def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[floa
     """Jobs behind the head that fit now and do not delay it, with their GPU type."""
     reserved_s, reserved_pool, spare = reservation
     chosen: list[tuple[int, int]] = []
-    for position in behind[view.gpus[behind] <= max(free)].tolist():
+    for position in _that_may_fit(view, behind, free, reserved_s, spare).tolist():
         gpus = int(view.gpus[position])
         for pool in view.types_of(position):
             late = pool == reserved_pool and _end(view, position, pool) > reserved_s
@@ -107,3 +107,14 @@ def _backfill(view: View, behind: Ints, free: list[int], reservation: tuple[floa
         if not any(free):
             break
     return chosen
+
+
+def _that_may_fit(view: View, behind: Ints, free: list[int], reserved_s: float, spare: int) -> Ints:
+    """All that could be admitted, and few others: queues are long, and what is free only shrinks."""
+    gpus = view.gpus[behind]
+    if len(free) > 1:
+        return behind[gpus <= max(free)]
+    # Later than this by more than rounding: such a job may have spare GPUs only.
+    latest_s = reserved_s + 1e-9 * abs(reserved_s) if reserved_s < np.inf else np.inf
+    late = view.open_ended[behind] | (view.now + view.remaining_s[behind] > latest_s)
+    return behind[gpus <= np.where(late & (reserved_s < np.inf), min(free[0], spare), free[0])]

@@ -24,6 +24,13 @@ def work_bins() -> Floats:
     return np.concatenate(([0.0], _FIRST_EDGE_S * 2.0**octaves))
 
 
+def pareto_hazard(edges: Floats, scale_s: float) -> Floats:
+    """Hazard by bin of a Pareto distribution whose expected rest is age + ``scale_s``; the last bin is left by all."""
+    shifted = edges + scale_s
+    hazard: Floats = np.append(1.0 - shifted[:-1] / shifted[1:], 1.0)
+    return hazard
+
+
 @dataclass
 class WorkDistribution:
     """Hazard of ending, by bin of work done (Kaplan and Meier 1958), and what follows from it for the work left.
@@ -66,19 +73,13 @@ class WorkDistribution:
 
     def fit(self, running_s: Floats) -> None:
         """Compute the estimates anew; ``running_s`` is the work done so far of the jobs that have not ended."""
-        edges, prior = self.edges, self._prior()
+        edges, prior = self.edges, pareto_hazard(self.edges, self.prior_scale_s)
         passed = np.bincount(self.bins_of(running_s), minlength=len(edges)).astype(np.float64)
         # A bin is survived by the jobs that ended in a later one and by those that are in a later one now.
         beyond = np.cumsum((self._ended + passed)[::-1])[::-1] - (self._ended + passed)
         at_risk = self._ended + beyond + self.prior_weight
         hazard = np.clip((self._ended + self.prior_weight * prior) / at_risk, 1e-6, 1.0)
         self._left = _least_work_per_end(hazard, np.append(np.diff(edges), edges[-1]))
-
-    def _prior(self) -> Floats:
-        """Hazard by bin of a Pareto distribution; the last bin is left by all."""
-        shifted = self.edges + self.prior_scale_s
-        prior: Floats = np.append(1.0 - shifted[:-1] / shifted[1:], 1.0)
-        return prior
 
     def left_s(self, done_s: Floats) -> Floats:
         """Seconds of work left of jobs that have done ``done_s`` of it."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.result import Segment
 
@@ -62,20 +63,35 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def write_timeline(path: Path, segments: list[Segment], settings: dict[str, Any]) -> None:
+def write_timeline(path: Path, segments: list[Segment], settings: dict[str, Any], cluster: Cluster) -> None:
     """``timeline_table`` as Parquet."""
     import pyarrow.parquet as pq
 
-    pq.write_table(timeline_table(segments, settings), path, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+    pq.write_table(timeline_table(segments, settings, cluster), path, compression="zstd", row_group_size=ROW_GROUP_ROWS)
 
 
-def timeline_table(segments: list[Segment], settings: dict[str, Any]) -> Any:
-    """An Arrow table with one row per segment; the run's settings as JSON in the schema's metadata, key ``trine``."""
+def timeline_table(segments: list[Segment], settings: dict[str, Any], cluster: Cluster | None = None) -> Any:
+    """An Arrow table with one row per segment.
+
+    In the schema's metadata, as JSON: the run's settings (key ``trine``) and the cluster (key ``cluster``).
+    """
     import pyarrow as pa
 
-    schema = pa.schema(_timeline_fields(), metadata={"trine": json.dumps(plain(settings), sort_keys=True)})
+    metadata = {"trine": json.dumps(plain(settings), sort_keys=True)}
+    if cluster is not None:
+        metadata["cluster"] = json.dumps(_described(cluster), separators=(",", ":"))
+    schema = pa.schema(_timeline_fields(), metadata=metadata)
     columns = [_timeline_column(f, segments) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _described(cluster: Cluster) -> dict[str, Any]:
+    """Nodes with name, GPUs, type and rack, and the slowdown of each GPU by class, where GPUs differ."""
+    nodes = [[node.name, node.gpus, node.gpu_type, node.rack] for node in cluster.nodes]
+    scores = {
+        name: [round(float(v), 4) for v in values] for name, values in cluster.scores.items() if set(values) != {1.0}
+    }
+    return {"nodes": nodes, "scores": scores}
 
 
 def _timeline_fields() -> list[Any]:

@@ -17,7 +17,7 @@ from trine.report.compare_page import compare_page
 from trine.report.data_files import check_target, number_cell, write_all, write_csv, write_json, write_timeline
 from trine.report.run_page import run_page
 
-NOT_WRITTEN = {"comm_gpu_s", "time"}
+NOT_WRITTEN = {"comm_gpu_s", "time", "blocked_s"}
 """Of a job's record: the columns of ``jobs.csv`` are a contract."""
 JOB_COLUMNS = tuple(f.name for f in fields(JobRecord) if f.name not in NOT_WRITTEN)
 
@@ -74,7 +74,7 @@ def write_run(result: RunResult, out_dir: Path | str, command: str = "") -> None
 def _write_run_files(result: RunResult, folder: Path, command: str) -> None:
     write_json(folder / "summary.json", result.summary.results())
     write_csv(folder / "jobs.csv", JOB_COLUMNS, ([_cell(j, c) for c in JOB_COLUMNS] for j in result.jobs))
-    write_timeline(folder / "timeline.parquet", result.segments, result.settings)
+    write_timeline(folder / "timeline.parquet", result.segments, result.settings, result.cluster)
     (folder / "report.html").write_text(run_page(result, command), encoding="utf-8", newline="\n")
 
 

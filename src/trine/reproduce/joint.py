@@ -1,4 +1,4 @@
-"""The trine policy beside its ancestors: main table, each difference alone, ablation, sweeps, the ancestors' grounds.
+"""The trine policy beside its ancestors: main table, bound, each difference alone, ablation, sweeps, their own grounds.
 
 There is no paper: the worlds and the bars are a design of this project (``joint.yaml``). What the prototype of the
 policy had in the same worlds stands beside our figures.
@@ -13,6 +13,7 @@ from typing import Any
 
 from trine.report.text import number
 from trine.reproduce.experiment import Contender, Experiment, Outcomes, Paper, Runs
+from trine.reproduce.joint_bound import HowFarFromOptimal
 from trine.reproduce.joint_settings import (
     KNOWN,
     LEARNED,
@@ -177,8 +178,10 @@ def experiments(inputs: JointInputs) -> list[Experiment[Any]]:
     main = world_setting(inputs, figures["worlds"]["main"])
     alone = [world_setting(inputs, given) for given in figures["worlds"]["alone"]]
     axes = [Axis.of(inputs, given) for given in figures["sweeps"]["axes"]]
+    all_three = AgainstAll("all three", main, figures["bars"], figures["bars"]["stops_and_moves"])
     return [
-        AgainstAll("all three", main, figures["bars"], figures["bars"]["stops_and_moves"]),
+        all_three,
+        HowFarFromOptimal(all_three),
         *(AgainstAll(setting.name, setting, figures["alone"]) for setting in alone),
         Ablation(main.first(2)),
         Sweep(axes),

@@ -6,7 +6,6 @@ A token is 32 random bytes as hex. Only digests of user tokens are kept. What a 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import hmac
 import json
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 from trine.core.atomic_file import create_private, make_private_dir, write_private
 from trine.core.errors import InputError
 from trine.server.interface import Caller
+from trine.server.sessions import digest as _digest
 
 TOKEN_FILE, USER_TOKENS_FILE = "token", "tokens.json"
 MAX_TOKENS = 10_000
@@ -59,10 +59,13 @@ class Auth:
 
         Only digests are compared, so the time it takes says nothing about how much of a guess was right.
         """
+        return self.holder(_digest(token))
+
+    def holder(self, digest: str) -> Caller | None:
+        """The caller that holds the token with this digest, for sessions that were made with it."""
         if self._clock() >= self._next_look_s:
             with suppress(InputError):
                 self._look()
-        digest = _digest(token)
         if hmac.compare_digest(digest, self._admin):
             return self._owner
         return self._callers.get(digest)
@@ -150,10 +153,6 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid{uid}"
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _stamp(path: Path) -> _Stamp | None:

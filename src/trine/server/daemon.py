@@ -28,8 +28,9 @@ from trine.core.errors import InputError, TrineError
 from trine.executor.base import Executor, Unreachable
 from trine.executor.faults import describe, is_host_fault
 from trine.server.api.app import build_app
+from trine.server.api.browser import Browsers
 from trine.server.api.limits import Limits, connections_within, raise_descriptor_limit
-from trine.server.api.serve import SOCKET, bind, bind_local, serve, usable_url
+from trine.server.api.serve import SOCKET, bind, bind_local, certificate_names, serve, usable_url
 from trine.server.auth import Auth, open_auth, user_name
 from trine.server.clock import JournalClock
 from trine.server.configuration import Options, Prepared, on_record, prepare
@@ -38,8 +39,10 @@ from trine.server.leases import Leases
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
+from trine.server.sessions import SESSIONS_FILE, Sessions
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
+from trine.server.usage import USAGE_FILE, UsageHistory
 from trine.server.webhook import Webhook
 
 _SECRET = ("token", "authorization", "secret", "password")
@@ -184,20 +187,28 @@ async def _serve(
         stop.set()
 
     scheduler.on_crash = crashed
+    scheduler.past = UsageHistory(options.state / USAGE_FILE)
     await scheduler.start()
-    pruner = Pruner(
+    pruner = scheduler.pruner = Pruner(
         executor.storage,
         options.retention,
         lambda: scheduler.controller.state,
         lambda: _busy_jobs(executor),
         scheduler.now,
+        (scheduler.journal, store),
     )
-    pruning = asyncio.create_task(pruner.run())
+    aside = [
+        asyncio.create_task(pruner.run()),
+        asyncio.create_task(scheduler.forecasts.run()),
+        asyncio.create_task(scheduler.past.run(scheduler.sample)),
+    ]
     try:
-        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests)
+        browsers = Browsers(Sessions(auth.holder, options.state / SESSIONS_FILE), _own_names(options))
+        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests, browsers)
         await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
     finally:
-        pruning.cancel()
+        for task in aside:
+            task.cancel()
         entry.unlink(missing_ok=True)
         await scheduler.stop(keep_snapshot=not crashes)
         executor.close()
@@ -205,6 +216,12 @@ async def _serve(
             webhook.close()
     if crashes:
         raise TrineError(f"the scheduler stopped on an error ({crashes[0]}); running jobs go on, `trine up` resumes")
+
+
+def _own_names(options: Options) -> set[str]:
+    """Host names by which browsers may ask for this daemon."""
+    named = certificate_names(options.tls[0]) if options.tls else []
+    return {options.host, socket.gethostname(), *named}
 
 
 def _busy_jobs(executor: Executor) -> set[str] | None:
@@ -230,7 +247,7 @@ def _run_as(job_user: str, runs_as_user: bool) -> Callable[[str], str | None]:
 def configure_logging(as_json: bool, quiet: bool = False) -> None:
     """Structured logs on stderr, one line per event, for people or as JSON."""
     level = logging.WARNING if quiet else logging.INFO
-    last: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
+    last: Any = structlog.processors.JSONRenderer() if as_json else _plain_renderer()
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -242,6 +259,11 @@ def configure_logging(as_json: bool, quiet: bool = False) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _plain_renderer() -> Any:
+    """Tracebacks without the values of variables: among those of a request are its token and its cookie."""
+    return structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
 
 
 def hide_secrets(_: Any, __: str, event: Any) -> Any:

@@ -5,13 +5,16 @@ The API serves these values as JSON; the scheduler (``server.scheduler``) implem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trine.core.errors import TrineError
 from trine.executor.base import JobLog
 from trine.inputs.job_spec import JobSpec
+
+if TYPE_CHECKING:
+    from trine.server.board import Board
 
 JobState = Literal[
     "waiting", "held", "set aside", "starting", "running", "stopping", "done", "failed", "cancelled", "timed out"
@@ -58,6 +61,10 @@ class Caller:
 
     user: str
     admin: bool = False
+
+    def sees(self, user: str) -> bool:
+        """Whether jobs of ``user`` exist for this caller."""
+        return self.admin or user == self.user
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,12 @@ class JobView:
     command: tuple[str, ...] | None = None
     """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
     workdir: str | None = None
+    expected_start_s: float | None = None
+    """Median of the last predictions, for a job that has not started; ``expected_end_s`` likewise where the job does
+    not say itself when it ends."""
+    start_interval_s: tuple[float, float] | None = None
+    """In four of five cases it starts between these."""
+    end_interval_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +214,68 @@ class DaemonView:
     """What runs the jobs."""
     engine_down: str = ""
     """Since when and why the engine cannot be asked, in a sentence; nothing is started or given up meanwhile."""
+    url: str = ""
+    """Where programs and browsers on this machine reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedView:
+    """How fast a job runs against what is expected of it, and what a stop would cost. Slowdowns are factors."""
+
+    expected_steps_per_s: float | None = None
+    """On the GPUs it has, by the performance model; ``None`` where that is not known."""
+    chip: float | None = None
+    network: float | None = None
+    sharing: float | None = None
+    checkpoint_step: float | None = None
+    checkpoint_s: float | None = None
+    """When it was first heard of, Unix seconds."""
+    attained_s: float = 0.0
+    lost_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareView:
+    """A user or a queue: what it has, and what it was promised and received over the last day."""
+
+    kind: str
+    """``user`` or ``queue``."""
+    name: str
+    weight: float
+    held_gpus: int
+    waiting_gpus: int
+    fair_gpus: float
+    """Its fair share of the GPUs now: weighted max-min, never more than its jobs ask for."""
+    promised: float
+    """That share of the cluster over the last day, as a fraction; the next one: what it held of it."""
+    received: float
+    deficit_gpu_h: float
+    """Promised less received, in GPU-hours."""
+    max_gpus: int | None = None
+    max_waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsView:
+    """An hour: waits of the jobs that started in it, bounded slowdown and preemptions of those that ended in it."""
+
+    hour_s: float
+    started: int
+    ended: int
+    wait_p50_s: float | None
+    wait_p95_s: float | None
+    slowdown_p50: float | None
+    slowdown_p95: float | None
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """The past week: columns of samples along ``at_s``, and hours."""
+
+    at_s: list[float]
+    columns: dict[str, list[float]]
+    hours: list[WaitsView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +314,21 @@ class HistoryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed because it is kept no longer, or would be."""
+
+    jobs: int
+    """Directories of ended jobs: logs, attempts, checkpoints."""
+    job_bytes: int
+    kept_for_checkpoints: int
+    """Directories that are as old but stay, since there are checkpoints in them."""
+    records: int
+    """Records of the journal."""
+    more: bool = False
+    """There is more than one answer has time for: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryQuery:
     """Which ended jobs: those that ended from ``since_s`` on and before ``until_s``; empty texts choose all."""
 
@@ -274,6 +364,9 @@ class Service(Protocol):
     async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         """End a drain: of ``gpus`` alone, or of the node and of every GPU of it."""
 
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        """Remove what is kept no longer now instead of within the hour; ``dry_run``: say what that would be."""
+
     def daemon(self) -> DaemonView: ...
 
     def job(self, job_id: str, caller: Caller) -> JobView: ...
@@ -293,10 +386,30 @@ class Service(Protocol):
 
     def explain(self, job_id: str, caller: Caller) -> Explanation: ...
 
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        """When the caller's jobs will start and end, as ``forecast.predictions`` has it, and the score."""
+
+    async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        """What changes would do to the caller's jobs; nothing is changed."""
+
+    def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
+        """Why jobs are in the state they are in, by id; jobs the caller cannot see are left out."""
+
+    def speed(self, job_id: str, caller: Caller) -> SpeedView: ...
+
+    def shares(self, caller: Caller) -> list[ShareView]:
+        """All queues, and the users that the caller may see."""
+
+    def usage(self, caller: Caller) -> UsageView:
+        """The cluster over the past week; waits are those of jobs that the caller may see."""
+
     def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
         """Ended jobs that the caller may see, in order of submission, a page at a time."""
 
     def nodes(self) -> list[NodeView]: ...
+
+    def board(self) -> Board:
+        """All that a dashboard shows at once, for whoever; what a caller may see of it is for the API to choose."""
 
     def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         """Opens the log of one rank, over all attempts; it may not exist yet."""

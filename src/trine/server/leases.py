@@ -27,6 +27,8 @@ class Leases:
         self._last: dict[Handle, AttemptProgress] = {}
         self._told: dict[Handle, float] = {}
         """When the news that was used last is from."""
+        self._saved: dict[Handle, tuple[float, float]] = {}
+        """Step of the last checkpoint of an attempt, and when it was first heard of."""
 
     def lease(self, job: LiveJob, placement: Sequence[PlacementView]) -> JobLease:
         """What the executor needs to know of a start."""
@@ -51,6 +53,8 @@ class Leases:
         last = self._last.get(news.handle)
         if news.checkpoint_step is None and last is not None and last.checkpoint_step is not None:
             news = replace(news, checkpoint_step=last.checkpoint_step)
+        if news.checkpoint_step is not None and (last is None or last.checkpoint_step != news.checkpoint_step):
+            self._saved[news.handle] = (float(news.checkpoint_step), news.at_s)
         self._last[news.handle] = news
 
     def news(self, state: LiveState) -> list[Heard]:
@@ -58,6 +62,7 @@ class Leases:
         holders = {Handle(job.id, job.epoch): job for job in state.holders()}
         self._last = {handle: news for handle, news in self._last.items() if handle in holders}
         self._told = {handle: at_s for handle, at_s in self._told.items() if handle in holders}
+        self._saved = {handle: saved for handle, saved in self._saved.items() if handle in holders}
         found = []
         for handle, job in holders.items():
             last = self._last.get(handle)
@@ -73,6 +78,10 @@ class Leases:
     def latest(self, job: LiveJob) -> AttemptProgress | None:
         """The last thing the present start of a job said."""
         return self._last.get(Handle(job.id, job.epoch))
+
+    def checkpoint(self, job: LiveJob) -> tuple[float, float] | None:
+        """Step of the last checkpoint that the present start reported, and when (Unix seconds)."""
+        return self._saved.get(Handle(job.id, job.epoch))
 
     def safe_step(self, handle: Handle) -> float | None:
         """The step of the last checkpoint the attempt reported; ``None`` if it reported none."""

@@ -21,6 +21,7 @@ from trine.executor.base import (
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access
+from trine.server.board import LiveBoard
 from trine.server.build import Model
 from trine.server.clock import JournalClock
 from trine.server.configuration import Setup
@@ -34,7 +35,9 @@ from trine.server.journal import PAUSE_S, JournalWriter, take_snapshot
 from trine.server.leases import Leases
 from trine.server.metrics import Metrics
 from trine.server.notices import Notices
+from trine.server.predictions import Predictions
 from trine.server.store import Store, StoreError
+from trine.server.usage import UsageHistory
 from trine.server.webhook import Webhook
 
 _LOOK_AGAIN_S = 1.0
@@ -65,7 +68,8 @@ class Scheduler(Execution):
         self.log = structlog.get_logger("scheduler")
         self.controller = self._loaded()
         self.journal = JournalWriter(store, self._durable)
-        self.observed = Metrics()
+        self.observed, self.live_board, self.past = Metrics(), LiveBoard(), UsageHistory()
+        self.forecasts = Predictions(lambda: self.controller.state, lambda: self.model, self.now)
         self.started_s = clock()
         self.closing = False
         self._fill: asyncio.TimerHandle | None = None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import Any
 
 from trine.core.cluster import Node
 from trine.executor.base import Executor
@@ -19,6 +20,7 @@ from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
 from trine.server import views
 from trine.server.access import Access, WaitingJobs
+from trine.server.board import Board, LiveBoard
 from trine.server.build import performance_with, why_too_small, why_unsound
 from trine.server.clock import REPORTED_S
 from trine.server.configuration import Setup
@@ -27,6 +29,7 @@ from trine.server.history import history_page
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
+    Collected,
     DaemonView,
     Explanation,
     HistoryQuery,
@@ -37,17 +40,26 @@ from trine.server.interface import (
     OpenLog,
     OutcomeUnknown,
     ProgressView,
+    ReasonView,
     Refused,
+    ShareView,
+    SpeedView,
     Unavailable,
+    UsageView,
 )
 from trine.server.journal import JournalWriter
 from trine.server.leases import Leases
 from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
+from trine.server.predictions import Predictions
+from trine.server.prune import Pruner
 from trine.server.submission import check_predecessors, entries_of
+from trine.server.usage import Sample, UsageHistory, sample
 from trine.server.webhook import Webhook
 
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
+_COLLECTS_S = 10.0
+"""How long a caller waits for the removal of what is kept no longer, about."""
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
 
@@ -61,6 +73,9 @@ class LiveService(ABC):
     leases: Leases
     executor: Executor
     observed: Metrics
+    forecasts: Predictions
+    live_board: LiveBoard
+    past: UsageHistory
     started_s: float
     closing: bool
     trouble: str
@@ -69,6 +84,7 @@ class LiveService(ABC):
     departed: tuple[Node, ...]
     """Nodes that the engine had since the daemon started, and has not now."""
     webhook: Webhook | None = None
+    pruner: Pruner | None = None
     _change: asyncio.Event
 
     @property
@@ -140,6 +156,13 @@ class LiveService(ABC):
     async def undrain(self, node: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         return await self._change_node(node, "up", "", caller, gpus)
 
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        if not caller.admin:
+            raise Refused("not-admin", "only the owner of the daemon may remove what is kept no longer")
+        if self.pruner is None:
+            raise Unavailable("this daemon removes nothing")
+        return await self.pruner.once(dry_run, _COLLECTS_S)
+
     def daemon(self) -> DaemonView:
         engine, jobs = self.controller.deciding, self.controller.state.jobs
         counts: dict[str, int] = {}
@@ -157,6 +180,7 @@ class LiveService(ABC):
             self._problems(),
             self.setup.engine,
             self.engine_down,
+            self.leases.api_url,
         )
 
     def _problems(self) -> tuple[str, ...]:
@@ -184,7 +208,8 @@ class LiveService(ABC):
         return [self._with_news(view) for view in found]
 
     def _with_news(self, view: JobView) -> JobView:
-        """With what a running job said since the last round, which may be long ago and is on no record yet."""
+        """With what is predicted, and what a running job said since the last round, which is on no record yet."""
+        view = self._with_prediction(view)
         if view.state != "running":
             return view
         job = self.controller.state.jobs[view.id]
@@ -195,13 +220,26 @@ class LiveService(ABC):
             view, progress=ProgressView(last.step, last.total or job.spec.steps, last.steps_per_s, last.at_s)
         )
 
+    def _with_prediction(self, view: JobView) -> JobView:
+        found = self.forecasts.of_job(view.id)
+        if found is None or view.finished_s is not None:
+            return view
+        start, end = (found["start_s"] if view.started_s is None else None), found["end_s"]
+        return replace(
+            view,
+            expected_start_s=None if start is None else start["median"],
+            start_interval_s=None if start is None else (start["low"], start["high"]),
+            expected_end_s=end["median"] if view.expected_end_s is None and end is not None else view.expected_end_s,
+            end_interval_s=None if end is None else (end["low"], end["high"]),
+        )
+
     def count(self, caller: Caller, states: frozenset[str] = LIVE_STATES, user: str = "", name: str = "") -> int:
         return len(self._chosen(caller, states, user, name))
 
     def _chosen(self, caller: Caller, states: frozenset[str], user: str, name: str) -> list[LiveJob]:
         state = self.controller.state
         among = state.live.values() if states <= LIVE_STATES else state.jobs.values()
-        chosen = [job for job in among if job.state in states and (caller.admin or job.user == caller.user)]
+        chosen = [job for job in among if job.state in states and caller.sees(job.user)]
         if user:
             chosen = [job for job in chosen if job.user == user]
         if name:
@@ -220,6 +258,25 @@ class LiveService(ABC):
         more += [state.fallback.reason] if state.fallback else []
         return replace(found, sentences=(*found.sentences, *more))
 
+    def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
+        jobs = (self.controller.state.jobs.get(job_id) for job_id in job_ids)
+        return {job.id: views.reason_view(self.controller, job) for job in jobs if job and caller.sees(job.user)}
+
+    def speed(self, job_id: str, caller: Caller) -> SpeedView:
+        job = self._job(job_id, caller)
+        return views.speed_view(self.controller, job, self.leases.checkpoint(job))
+
+    def shares(self, caller: Caller) -> list[ShareView]:
+        return self.past.shares(self.sample(), self.access, caller)
+
+    def usage(self, caller: Caller) -> UsageView:
+        jobs = (job for job in self.controller.state.jobs.values() if caller.sees(job.user))
+        return self.past.view(jobs, self.sample())
+
+    def sample(self) -> Sample:
+        """What the history keeps of now."""
+        return sample(self.controller.state, self.access, self.now())
+
     def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
         if not caller.admin and query.user not in ("", caller.user):
             return []
@@ -228,6 +285,12 @@ class LiveService(ABC):
 
     def nodes(self) -> list[NodeView]:
         return views.node_views(self.controller)
+
+    def board(self) -> Board:
+        setup = self.setup
+        about = {"live": True, "policy": setup.policy, "placement": setup.placement, "round_s": setup.round_s}
+        about |= {"version": setup.version, "engine": setup.engine, "problems": self._problems()}
+        return self.live_board.look(self.controller, self.leases, self.now(), about)
 
     def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self._job(job_id, caller)
@@ -246,8 +309,22 @@ class LiveService(ABC):
             "trine_engine_up": float(not self.engine_down),
             "trine_clock_skew_seconds": self.skew_s,
             "trine_webhook_queue": float(0 if self.webhook is None else len(self.webhook)),
-        }
+        } | self.forecasts.metrics()
         return self.observed.exposition(self.controller, self.journal, self.now(), host)
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        return self._of_caller(await self.forecasts.latest(), caller)
+
+    async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        return self._of_caller(await self.forecasts.compare(changes), caller)
+
+    def _of_caller(self, found: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        """Without jobs that the caller may not see; reasons may name such a job, as those of the queue do."""
+        if caller.admin:
+            return found
+        jobs = self.controller.state.jobs
+        seen = {i: each for i, each in found["jobs"].items() if i not in jobs or jobs[i].user == caller.user}
+        return {**found, "jobs": seen}
 
     async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
         self._take_requests()
@@ -293,7 +370,7 @@ class LiveService(ABC):
 
     def _job(self, job_id: str, caller: Caller) -> LiveJob:
         job = self.controller.state.jobs.get(job_id)
-        if job is None or not (caller.admin or job.user == caller.user):
+        if job is None or not caller.sees(job.user):
             raise NotFound(f"there is no job {job_id!r}{'' if job_id.isdecimal() else _EXPECTED_ID}")
         return job
 

@@ -55,6 +55,8 @@ _ENDED = sa.Table(
 """Ended jobs never change: each is written once, for the first snapshot (``seq``) that holds it, and belongs to all
 later ones up to the first (``gone``) that has forgotten it."""
 _FACTS = sa.Table("facts", _META, sa.Column("name", sa.String(32), primary_key=True), sa.Column("value", sa.Text))
+_REMOVED = "removed"
+"""The fact that says up to which record, with which checksum, old records were removed."""
 _SNAPSHOTS_KEPT = 2
 _CLAIM_WAIT_S, _CLAIM_LOOK_S = 3.0, 0.05
 """PostgreSQL lets go of a closed connection's lock a moment after the connection is gone."""
@@ -341,18 +343,72 @@ class Store:
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """All records from the one after ``after`` on; a journal that was not kept from its beginning is said so."""
-        chain = 0
-        if after:
+        removed, chain = self._removed()
+        if after < removed:
+            found = f"its first {removed:,} records were removed because of their age"
+            raise InputError(store_name(self.url), found, "a journal kept from its start, such as a backup")
+        if after > removed:
             with self._engine.connect() as connection:
                 chain = connection.execute(sa.select(_JOURNAL.c.crc).where(_JOURNAL.c.seq == after)).scalar_one()
         return (record for _, record, _ in self._read(after, chain) if record is not None)
 
     def truncate(self, after: int) -> int:
         """Throw away the records after number ``after``; how many those were. For a damaged tail, on demand only."""
+        if after < self.removed:
+            found = f"{after}, and the records up to {self.removed} were removed because of their age"
+            raise InputError("--truncate", found, f"{self.removed} or more, or a backup")
         with self._engine.begin() as connection:
             gone = connection.execute(_JOURNAL.delete().where(_JOURNAL.c.seq > after)).rowcount
             connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.seq > after))
         return int(gone)
+
+    # -- retention -----------------------------------------------------------------------------------------------
+
+    def removable(self, before_s: float) -> int:
+        """Number of the last record that is older than ``before_s`` and that no snapshot needs; 0: there is none.
+
+        Both snapshots that are kept can still be loaded and added to without it, should the newer one be damaged."""
+        with self._engine.connect() as connection:
+            kept = connection.execute(sa.select(sa.func.min(_SNAPSHOTS.c.seq), sa.func.count())).one()
+            first = connection.execute(sa.select(sa.func.min(_JOURNAL.c.seq))).scalar()
+            if kept[1] < _SNAPSHOTS_KEPT or first is None:
+                return 0
+            low, high = first - 1, int(kept[0])
+            while low < high:  # times on record never go back
+                middle = (low + high + 1) // 2
+                body = connection.execute(sa.select(_JOURNAL.c.body).where(_JOURNAL.c.seq == middle)).scalar()
+                low, high = (middle, high) if body and json.loads(body)["at_s"] < before_s else (low, middle - 1)
+            return low if low >= first else 0
+
+    def remove_records(self, upto: int, most: int) -> int:
+        """Remove ``most`` of the oldest records up to number ``upto`` (see ``removable``); how many those were."""
+        try:
+            with self._begin() as connection:
+                first = connection.execute(sa.select(sa.func.min(_JOURNAL.c.seq))).scalar()
+                if first is None or first > upto:
+                    return 0
+                last = min(upto, first + most - 1)
+                chain = connection.execute(sa.select(_JOURNAL.c.crc).where(_JOURNAL.c.seq == last)).scalar_one()
+                gone = connection.execute(_JOURNAL.delete().where(_JOURNAL.c.seq <= last)).rowcount
+                _put_fact(connection, _REMOVED, json.dumps([last, chain]))
+                self._check_fence(connection)
+                return int(gone)
+        except SQLAlchemyError as error:
+            raise StoreError(f"{store_name(self.url)}: records cannot be removed: {_short(error)}") from error
+
+    @property
+    def removed(self) -> int:
+        """Number of the last record that was removed because it was old; 0 if none was."""
+        return self._removed()[0]
+
+    def _removed(self) -> tuple[int, int]:
+        """The same with its running checksum."""
+        if self._empty:
+            return 0, 0
+        with self._engine.connect() as connection:
+            text = _fact(connection, _REMOVED)
+        last, chain = json.loads(text) if text else (0, 0)
+        return int(last), int(chain)
 
     def close(self) -> None:
         self._unlock()

@@ -35,7 +35,7 @@ def entries_of(specs: Sequence[JobSpec], next_id: int) -> list[Entry]:
         spec = spec.model_copy(update={"after": _with_ids(spec, named)}) if spec.after else spec
         made = _elements(spec, str(first)) if spec.array else [Entry(spec)]
         entries += made
-        if len(entries) > MAX_JOBS:
+        if spec.array and len(entries) > MAX_JOBS:
             raise Refused(
                 "too-many", f"{len(entries):,} jobs with the elements of arrays; expected at most {MAX_JOBS:,}"
             )

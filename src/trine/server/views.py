@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from trine.core.cluster import Tier
@@ -20,6 +21,7 @@ from trine.server.interface import (
     PlacementView,
     ProgressView,
     ReasonView,
+    SpeedView,
 )
 from trine.server.live_job import LiveJob
 from trine.server.outcome import SHORTEST_LOSS_SHOWN_S, duration
@@ -55,7 +57,7 @@ def job_view(controller: Controller, job: LiveJob, position: int | None = None) 
         spec.priority,
         job.epoch,
         job.submitted_s,
-        _reason_view(reason_of(controller, job)),
+        reason_view(controller, job),
         position if waiting else None,
         placement_view(controller, job.gpus) if state.cluster and job.holds_gpus else (),
         _progress(job),
@@ -179,6 +181,8 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
     sentences = [reason.sentence]
     if reason.change:
         sentences.append(reason.change)
+    if job.state == "held" and job.blocked:
+        sentences.append(_why_blocked(controller, job).sentence)
     if job.state == "waiting" and job.preemptions:
         goes_on = f"resumes from step {job.safe:g}" if job.safe else "starts from the beginning"
         sentences.append(f"It was preempted {_times(job.preemptions)} and {goes_on}.")
@@ -228,6 +232,20 @@ def _speed(controller: Controller, job: LiveJob) -> list[str]:
     if job.rate:
         said.append(f"It runs at {job.rate:.4g} steps/s.")
     return said
+
+
+def speed_view(controller: Controller, job: LiveJob, saved: tuple[float, float] | None) -> SpeedView:
+    """``saved``: step of its last checkpoint and when, if the present start reported one."""
+    step, at_s = saved or (job.safe or None, None)
+    kept = SpeedView(checkpoint_step=step, checkpoint_s=at_s, attained_s=job.attained_s, lost_s=job.lost_s)
+    if not job.holds_gpus or job.id not in controller.job_indices:
+        return kept
+    engine, spec = controller.deciding, job.spec
+    speed, gpu_type = engine.speed(controller.job_indices[job.id]), engine.cluster.type_of(job.gpus[0])
+    # Without a measured throughput, or with work that is counted in seconds, the engine's unit is not the job's step.
+    measured = engine.perf.throughputs.rate(spec.model, spec.gpus.count, gpu_type) is not None
+    expected = speed.steps_per_s if measured and (job.total or spec.steps) else None
+    return replace(kept, expected_steps_per_s=expected, chip=speed.chip, network=speed.network, sharing=speed.sharing)
 
 
 def run_from_s(job: LiveJob) -> float | None:
@@ -308,7 +326,9 @@ def _progress(job: LiveJob) -> ProgressView | None:
     return ProgressView(job.done, total, job.rate, job.heard_s)
 
 
-def _reason_view(reason: Reason) -> ReasonView:
+def reason_view(controller: Controller, job: LiveJob) -> ReasonView:
+    """Why the job is in the state it is in."""
+    reason = reason_of(controller, job)
     return ReasonView(reason.code.value, reason.sentence, reason.change, dict(reason.counts))
 
 

@@ -68,7 +68,7 @@ class _Fluid:
     def add(self, job: Job) -> None:
         perf = self.engine.perf
         job_index = self.table.add(job, perf.ideal_s(job), perf.types_for(job), perf.step_s_by_type(job))
-        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index]), job_index))
+        self.recorder.lives.append(Life(job, float(self.table.ideal_s[job_index]), job_index, job.steps))
         if not self.eligibility.submitted(job_index, job):
             self.active.append(job_index)
 

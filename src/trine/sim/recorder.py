@@ -57,6 +57,8 @@ class Life:
     ideal_s: float
     index: int
     """Its job number."""
+    steps: float
+    """Steps that it really takes; ``job.steps`` is what the engine was told."""
     start_s: float = -1.0
     finish_s: float = -1.0
     eligible_s: float | None = None

@@ -170,6 +170,18 @@ def _older_objects_left_alone() -> Iterator[None]:
         gc.unfreeze()
 
 
+def jobs_and_model(scenario: Scenario) -> tuple[list[Job], PerfModel]:
+    """The jobs that ``run`` would simulate, and how fast they are; for what can be said about them without a run."""
+    world = _given_world(scenario)
+    values = scenario.values if world is None else world.settings | scenario.values
+    settings = resolve(scenario.policy, scenario.placement, values, scenario.authors, scenario.others, scenario.seed)
+    cluster = load_cluster(scenario.cluster) if world is None else world.cluster
+    jobs = _load_jobs(scenario, settings, cluster)[0] if world is None else world.jobs
+    classes = {job.app_class for job in jobs}
+    table, _ = chips_of(scenario.variability, cluster, settings.variability, scenario.seed, classes)
+    return jobs, _perf_model(scenario, settings.run, cluster, table, world)
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Every policy with every placement and every seed, in this order.

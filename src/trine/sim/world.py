@@ -61,10 +61,16 @@ class World:
         log: Callable[[float, Decision], None] | None = None,
         slices: SliceClock | None = None,
         truth: TrueSpeeds | None = None,
+        true_steps: Callable[[Job], float] | None = None,
+        until_started: bool = False,
+        sparing: bool = False,
     ) -> None:
         """``slices``: rounds end with their last slice of whole steps instead of on the grid.
 
         ``truth``: how fast jobs are, where the engine believes otherwise; ``None``: as the engine's model says.
+        ``true_steps``: the same for their lengths, which the engine learns when they end; ``None``: as jobs state.
+        ``until_started``: the run is over when every tracked job has started.
+        ``sparing``: the engine is not asked where only jobs came, none of which fits into what is free.
         """
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
@@ -83,6 +89,12 @@ class World:
         self._slices = slices
         self._idle_rounds = 0
         self._truth = truth
+        self._true_steps = true_steps
+        self._until_started = until_started
+        self._sparing = sparing
+        self._unasked = True
+        """Something happened that the engine has not been asked about."""
+        self._round_due_s = 0.0
         traffic = engine.traffic if truth is None else truth.traffic
         self._traffic = traffic is not None
         self.link_loads: LinkLoads | None = None
@@ -102,20 +114,47 @@ class World:
             self._flow()
             return
         self.now = self._on_grid(self._next_job.submit_s) if self._next_job else 0.0
-        while True:
+        self.advance()
+        self._close_books()
+        if not self.settings.event_driven and not self._slices:
+            self.rounds = round(self.now / self.settings.round_s) + 1
+
+    def go_on(self, now: float, until_s: float = math.inf) -> bool:
+        """As ``advance`` from the middle: the engine has jobs, and the recorder a life for each, running or not."""
+        self.now = now
+        for job_index, life in enumerate(self.recorder.lives):
+            if life.run is not None:
+                self._expect_end(job_index, life)
+        return self.advance(until_s)
+
+    def use_rounds_of(self, round_s: float) -> None:
+        """Decide a whole round so often from now on; in between, ``fill`` gives out what comes free."""
+        self.settings = replace(self.settings, round_s=round_s)
+
+    def steps_done(self, life: Life) -> float:
+        """Steps that the job has done by now, those of its present run included."""
+        run = life.run
+        worked_s = 0.0 if run is None else max(0.0, self.now - run.work_from_s)
+        return min(life.steps, life.done + (0.0 if run is None else worked_s * run.speed.steps_per_s))
+
+    def advance(self, until_s: float = math.inf) -> bool:
+        """Pass every moment up to and including ``until_s``; true if every tracked job is through."""
+        while self.now <= until_s:
             # 1. What ended by now gives its GPUs back.
             if self._slices:
                 self._end_slices(self._slices)
             else:
                 self._finish_jobs()
             if not self._tracked_left:
-                break
+                return True
             # 2. What was submitted by now takes part in the decision.
             self._submit_jobs()
             if self._truth is not None and not self._truth.measured:
                 self._tell_progress()
             # 3. The engine decides: a whole round, or between rounds only on free GPUs.
-            self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+            if self._unasked or not self._sparing or self.now >= self._round_due_s:
+                self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+                self._unasked, self._round_due_s = False, self.now + self.settings.round_s
             # 4. Jobs slow each other anew once all of this moment stand: the order of starts must not show.
             if self.engine.neighbours.unsettled:
                 self.engine.settle_speeds(self.now)
@@ -129,10 +168,10 @@ class World:
                 check(self.engine)
             # 5. On to the next moment.
             self.rounds += 1
+            if self._until_started and not self._tracked_left:
+                return True
             self.now = self._next_time()
-        self._close_books()
-        if not self.settings.event_driven and not self._slices:
-            self.rounds = round(self.now / self.settings.round_s) + 1
+        return False
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""
@@ -224,11 +263,13 @@ class World:
         lives, table = self.recorder.lives, self.engine.table
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
+            self._unasked = self._unasked or job.gpus <= self.engine.free.total
             job_index = len(lives)
             if self._eligibility.submitted(job_index, job):
                 self.engine.handle(Held(self.now, job_index))
             ideal_s = float(table.ideal_s[job_index]) if self._truth is None else self._truth.perf.ideal_s(job)
-            lives.append(Life(job, ideal_s, job_index))
+            steps = job.steps if self._true_steps is None else self._true_steps(job)
+            lives.append(Life(job, ideal_s, job_index, steps))
             job = next(self._arrivals, None)
         self._next_job = job
 
@@ -247,7 +288,7 @@ class World:
                 # Steps of a slice are saved before its job is stopped: the stop itself has nothing left to save.
                 self._fruitless = 0
                 life.done += s.steps
-            if life.done >= life.job.steps:
+            if life.done >= life.steps:
                 self._finish(s.job_index, life, s.end_s)
             elif slices.gives_up(s.job_index):
                 self._drop(s.job_index, life, s.end_s)
@@ -276,15 +317,17 @@ class World:
                 self._finish(job_index, lives[job_index], min(end_s, self.now))
 
     def _finish(self, job_index: int, life: Life, end_s: float) -> None:
-        self._fruitless = 0
+        self._fruitless, self._unasked = 0, True
         life.finish_s = self.now if self.settings.finish == "round" else end_s
-        life.done = life.job.steps
+        life.done = life.steps
         self.recorder.end_run(life, life.finish_s, Why.FINISHED)
         if self._truth is not None:
             self._truth.end(job_index)
+        if life.steps != life.job.steps:
+            self.engine.handle(Progressed(self.now, job_index, life.steps, life.steps, 0.0))
         self._carry_out(self.engine.handle(Finished(self.now, job_index)))
         self._tell_dependents(life)
-        if life.job.tracked:
+        if life.job.tracked and not self._until_started:
             self._tracked_left -= 1
             if self._report:
                 self._report(1)
@@ -317,7 +360,7 @@ class World:
                 continue  # it ends now as well, or did so earlier in the round
             if not self._slices:
                 worked_s = max(0.0, self.now - run.work_from_s)
-                life.done = min(life.job.steps, life.done + worked_s * run.speed.steps_per_s)
+                life.done = min(life.steps, life.done + worked_s * run.speed.steps_per_s)
             speed, neighbour = self._speed(job_index), self.engine.co_runner_of(job_index)
             self.recorder.change_speed(life, self.now, speed, neighbour is not None)
             self._expect_end(job_index, life)
@@ -330,7 +373,7 @@ class World:
         for job_index, life in enumerate(self.recorder.lives):
             if life.run is not None:
                 worked_s = max(0.0, self.now - life.run.work_from_s)
-                done = min(life.job.steps, life.done + worked_s * life.run.speed.steps_per_s)
+                done = min(life.steps, life.done + worked_s * life.run.speed.steps_per_s)
                 rate, from_s = self.engine.speed(job_index).steps_per_s, max(self.now, life.run.work_from_s)
                 self.engine.handle(Measured(self.now, job_index, done, rate, from_s))
 
@@ -348,7 +391,11 @@ class World:
         heapq.heappush(self._ends, (self._end_s(life, run), job_index, life.leg))
 
     def _end_s(self, life: Life, run: Run) -> float:
-        return run.work_from_s + (life.job.steps - life.done) / run.speed.steps_per_s
+        return run.work_from_s + (life.steps - life.done) / run.speed.steps_per_s
+
+    def expected_end_s(self, life: Life) -> float:
+        """When a job that runs will have done its work if it stays where it is; infinity for one that waits."""
+        return math.inf if life.run is None else self._end_s(life, life.run)
 
     def _start(self, decision: Start) -> None:
         job_index = decision.job_index
@@ -363,6 +410,7 @@ class World:
         work_from_s = self.now + overhead_s
         if life.start_s < 0:
             life.start_s = self.now
+            self._tracked_left -= self._until_started and life.job.tracked
         life.tier = max(life.tier, speed.tier)
         life.lost_s += overhead_s
         life.run = Run(self.now, decision.gpus, speed, decision.why, work_from_s, self.now, life.done)
@@ -420,7 +468,7 @@ class World:
         life.lost_s -= max(0.0, run.work_from_s - self.now)
         lost_s = self._costs.lost(life.job, worked_s)
         life.lost_s += lost_s
-        return min(life.job.steps, life.done + (worked_s - lost_s) * run.speed.steps_per_s)
+        return min(life.steps, life.done + (worked_s - lost_s) * run.speed.steps_per_s)
 
     def _close_books(self) -> None:
         """Background jobs may still run when the last tracked one ends; what they do after that counts nowhere."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from trine.executor.attempt.storage import open_log_file
 from trine.inputs.job_spec import JobSpec
 from trine.server.access import Access, WaitingJobs
+from trine.server.board import JOB_COLUMNS, Board, BoardNode
 from trine.server.interface import (
     LIVE_STATES,
     Caller,
+    Collected,
     DaemonView,
     Explanation,
     GpuView,
@@ -26,9 +30,13 @@ from trine.server.interface import (
     OutcomeUnknown,
     ReasonView,
     Refused,
+    ShareView,
+    SpeedView,
     StoryLine,
     Unavailable,
+    UsageView,
 )
+from trine.server.sessions import digest
 
 ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN = "a" * 64, "b" * 64, "c" * 64
 _CALLERS = {ADMIN_TOKEN: Caller("root", admin=True), ANNA_TOKEN: Caller("anna"), BEN_TOKEN: Caller("ben")}
@@ -40,6 +48,9 @@ class FakeAuth:
 
     def caller(self, token: str) -> Caller | None:
         return _CALLERS.get(token)
+
+    def holder(self, found: str) -> Caller | None:
+        return next((caller for token, caller in _CALLERS.items() if digest(token) == found), None)
 
 
 class FakeService:
@@ -155,11 +166,50 @@ class FakeService:
     def explain(self, job_id: str, caller: Caller) -> Explanation:
         return Explanation(self.job(job_id, caller), (WAITS.sentence,), (StoryLine(1_000.0, "submitted"),))
 
+    async def collect(self, caller: Caller, dry_run: bool = False) -> Collected:
+        return Collected(2, 3_000_000, 1, 0)
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        times = {"low": 1_100.0, "median": 1_200.0, "high": 4_800.0}
+        job = {"start_s": times, "end_s": None, "reason": "waits for job 17 to end"}
+        score = {"starts": {"count": 4, "coverage": 0.75, "median_error_s": 90.0}}
+        return {"made_at_s": 1_000.0, "draws": 100, "score": score, "jobs": dict.fromkeys(self.views, job)}
+
+    async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        if changes[0].startswith("policy nosuch"):
+            raise Refused("invalid", "what-if: no policy 'nosuch'; expected one that `trine policies` lists")
+        times = {"low": -120.0, "median": -60.0, "high": 30.0}
+        job = {"before": None, "after": None, "change_s": times}
+        counts = {"gain": len(self.views), "lose": 0, "same": 0, "mean_change_s": times}
+        return {"made_at_s": 1_000.0, "draws": 100, **counts, "jobs": dict.fromkeys(self.views, job)}
+
+    def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
+        found = (self.views.get(job_id) for job_id in job_ids)
+        return {job.id: job.reason for job in found if job is not None and caller.sees(job.user)}
+
+    def speed(self, job_id: str, caller: Caller) -> SpeedView:
+        self.job(job_id, caller)
+        return SpeedView(2.5, 1.1, 1.0, 1.0, 40.0, 1_010.0)
+
+    def shares(self, caller: Caller) -> list[ShareView]:
+        users = sorted({job.user for job in self.views.values() if caller.sees(job.user)})
+        return [ShareView("user", user, 1.0, 0, 1, 1.0, 0.5, 0.25, 3.0) for user in users]
+
+    def usage(self, caller: Caller) -> UsageView:
+        return UsageView([1_000.0], {"GPUs held": [1.0]}, [])
+
     def history(self, query: HistoryQuery, caller: Caller) -> list[HistoryRow]:
         return []
 
     def nodes(self) -> list[NodeView]:
         return [self.node]
+
+    def board(self) -> Board:
+        values = (asdict(job) for job in self.views.values())
+        rows = {job["id"]: tuple(job.get(name) for name in JOB_COLUMNS) for job in values}
+        order = [job.id for job in self.views.values() if job.state == "waiting"]
+        nodes = [BoardNode(self.node.name, self.node.rack, "v100", len(self.node.gpus), self.node.state)]
+        return Board(1_000.0, {"live": True}, nodes, [()] * len(self.node.gpus), rows, order)
 
     def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         job = self.job(job_id, caller)

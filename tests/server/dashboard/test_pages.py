@@ -50,7 +50,7 @@ def test_a_page_shows_nothing_of_the_daemon(server: Running, path: str) -> None:
 
 
 def test_the_first_page_says_how_to_talk_to_the_daemon(server: Running) -> None:
-    text = server.client(None).get(ROOT).text
+    text = server.client(None).get(f"{ROOT}/about").text
     assert "TRINE_API" in text and "Authorization: Bearer TOKEN" in text and "/openapi.json" in text
 
 

@@ -35,7 +35,7 @@ def history(
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """List ended jobs with the GPU time they used; as CSV or Parquet too."""
+    """List ended jobs with their GPU time; also as CSV and Parquet."""
     from trine.cli.live.queue import states_of
     from trine.client.answers import ENDED
 

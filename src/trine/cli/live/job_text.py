@@ -83,6 +83,13 @@ def clock_time(at_s: float | None) -> str:
     return NOTHING if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
+def foretold(at_s: float | None, interval_s: Sequence[float] | None) -> str:
+    """A predicted time and how far it may be off: ``2026-05-01 14:05:00 -10m +2h``."""
+    if at_s is None or interval_s is None:
+        return clock_time(at_s)
+    return f"{clock_time(at_s)} -{duration(at_s - interval_s[0])} +{duration(interval_s[1] - at_s)}"
+
+
 def element_name(job: JobAnswer) -> str:
     """``sweep[3]`` for an element of an array, whose elements all have the same name."""
     index = job.get("array_index")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 HEADER = (
     *("pos", "id", "name", "user", "state", "gpus", "where", "progress"),
-    *("elapsed", "waited", "limit", "start", "reason"),
+    *("elapsed", "waited", "limit", "start", "end", "reason"),
 )
-"""``start``, when a waiting job is expected to start, is shown only where the daemon says so."""
+"""``start`` and ``end``, when a job is expected to, are shown only where the daemon says so."""
 RIGHT = ("pos", "id", "gpus", "progress", "elapsed", "waited", "limit")
 MOST_JOBS = 100_000
 """Jobs that the API lists at once, at most."""
@@ -111,15 +111,16 @@ def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
     """One row per job; without a time, durations are left out."""
     from trine.cli.live.job_text import (
         NOTHING,
-        clock_time,
         duration,
         elapsed_s,
         element_name,
+        foretold,
         outcome,
         place,
         progress,
         waited_s,
     )
+    from trine.client.answers import has_ended
 
     return [
         [
@@ -134,7 +135,8 @@ def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
             duration(elapsed_s(job, now_s)),
             duration(waited_s(job, now_s)),
             duration(job.get("max_runtime_s")),
-            clock_time(job.get("expected_start_s")),
+            foretold(job.get("expected_start_s"), job.get("start_interval_s")),
+            foretold(None if has_ended(job) else job.get("expected_end_s"), job.get("end_interval_s")),
             job["reason"]["sentence"],
         ]
         for job in jobs
@@ -143,19 +145,27 @@ def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
 
 def table(jobs: list[JobAnswer], now_s: float | None, brief: bool) -> tuple[list[str], list[list[str]]]:
     """Header and rows, without the expected start if there is none; ``brief``: reasons do not say the id again."""
+    from trine.cli.live.job_text import NOTHING
+
     found = rows(jobs, now_s)
     if brief:
         found = [[*row[:-1], row[-1].removeprefix(f"job {job['id']} ")] for job, row in zip(jobs, found, strict=True)]
-    if any(job.get("expected_start_s") is not None for job in jobs):
-        return list(HEADER), found
-    at = HEADER.index("start")
-    return [*HEADER[:at], *HEADER[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in found]
+    without = {name for name in ("start", "end") if all(row[HEADER.index(name)] == NOTHING for row in found)}
+    kept = [at for at, name in enumerate(HEADER) if name not in without]
+    return [HEADER[at] for at in kept], [[row[at] for at in kept] for row in found]
 
 
 def _print(jobs: list[JobAnswer]) -> None:
     from trine.cli.tables import print_columns
 
     print_columns(*table(jobs, time.time(), brief=sys.stdout.isatty()), RIGHT, _fit())
+
+
+def job_lines(jobs: list[JobAnswer], now_s: float, width: int) -> list[str]:
+    """The table as lines that fit a terminal so wide."""
+    from trine.cli.tables import fitted
+
+    return fitted(*table(jobs, now_s, brief=True), RIGHT, _fit(), width)
 
 
 def _fit() -> Fit:
@@ -167,7 +177,7 @@ def _fit() -> Fit:
         rest_width=32,
         least={"name": 8, "where": 9, "state": 9, "user": 6, "reason": 8},
         extras=("pos", "waited", "progress"),
-        last_resort=("start", "limit", "where", "user", "gpus", "reason", "elapsed"),
+        last_resort=("end", "start", "limit", "where", "user", "gpus", "reason", "elapsed"),
     )
 
 
@@ -189,12 +199,11 @@ def _refresh(look: Callable[[], Look], every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from trine.cli.tables import console, fitted, terminal_width
+    from trine.cli.tables import console, terminal_width
 
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
         for jobs, notes in _looks(look, every_s):
-            lines = fitted(*table(jobs, time.time(), brief=True), RIGHT, _fit(), terminal_width())
-            lines += notes
+            lines = [*job_lines(jobs, time.time(), terminal_width()), *notes]
             screen.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
 

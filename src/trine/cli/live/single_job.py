@@ -45,6 +45,7 @@ def explain(job: JobId, state: State = None, output: Output = Form.TABLE) -> Non
 def pairs(job: JobAnswer) -> list[tuple[str, str]]:
     """Names and values; what a job cannot have yet is left out."""
     from trine.cli.live.job_text import clock_time, duration, elapsed_s, full_progress, outcome, where
+    from trine.client.answers import has_ended
 
     pairs = [
         ("id", job["id"]),
@@ -71,12 +72,26 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("eligible", clock_time(job.get("eligible_s")) if job.get("eligible_s") is not None else ""),
         ("started", clock_time(job["started_s"]) if job["started_s"] is not None else ""),
         ("finished", clock_time(job["finished_s"]) if job["finished_s"] is not None else ""),
-        ("expected end", clock_time(job["expected_end_s"]) if job["expected_end_s"] is not None else ""),
+        ("expected start", _foretold(job, "start")),
+        ("expected end", "" if has_ended(job) else _foretold(job, "end")),
         ("running for", "" if job.get("run_from_s") is None else duration(elapsed_s(job, time.time()))),
         ("max runtime", "" if job.get("max_runtime_s") is None else duration(job.get("max_runtime_s"))),
         ("exit code", "" if job["exit_code"] is None else str(job["exit_code"])),
     ]
     return [(name, value) for name, value in pairs if value]
+
+
+def _foretold(job: JobAnswer, what: str) -> str:
+    """When the job is expected to start or end, and the 80 % interval; empty if that is not known."""
+    from trine.cli.live.job_text import clock_time
+
+    times = {"start": job.get("expected_start_s"), "end": job["expected_end_s"]}
+    spans = {"start": job.get("start_interval_s"), "end": job.get("end_interval_s")}
+    if times[what] is None:
+        return ""
+    span = spans[what]
+    between = "" if span is None else f" (80 %: {clock_time(span[0])} to {clock_time(span[1])})"
+    return f"{clock_time(times[what])}{between}"
 
 
 def explanation(found: ExplanationAnswer) -> list[str]:

@@ -131,6 +131,21 @@ def conclude(run_dir: str, spec: dict[str, Any], why: str) -> dict[str, Any] | N
     return merged(spec, known, rundir.read_json(os.path.join(run_dir, rundir.HALT)))
 
 
+def all_up(run_dir: str, spec: dict[str, Any]) -> bool:
+    """All ranks of all parts run, or have run."""
+    return all(_read(run_dir, index, "up") for index in range(len(parts_of(spec))))
+
+
+def merged_end(run_dir: str, spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The end of an attempt all of whose parts have ended; ``None`` before."""
+    ends = []
+    for index in range(len(parts_of(spec))):
+        if (end := _read(run_dir, index, "end")) is None:
+            return None
+        ends.append(end)
+    return merged(spec, ends, rundir.read_json(os.path.join(run_dir, rundir.HALT)))
+
+
 def write_end(run_dir: str, end: dict[str, Any]) -> None:
     """Put the end of the attempt on record: nothing of it is left."""
     rundir.append_status(run_dir, t=time.time(), ev="exit", **end)
@@ -146,7 +161,6 @@ class Leader:
 
     def __init__(self, run_dir: str, spec: dict[str, Any], pid: int) -> None:
         self.run_dir, self.spec, self.pid = run_dir, spec, pid
-        self.count = len(parts_of(spec))
         self.started = False
         self.given_up_s: float | None = None
         """When the command that starts the parts had ended, on the monotonic clock."""
@@ -160,15 +174,13 @@ class Leader:
                 self._pass_on_stop()
             self._reap()
             self._look_at_starts()
-            ends = [_read(self.run_dir, index, "end") for index in range(self.count)]
-            if all(end is not None for end in ends):
-                halt = rundir.read_json(os.path.join(self.run_dir, rundir.HALT))
-                return merged(self.spec, [end for end in ends if end is not None], halt)
+            if (end := merged_end(self.run_dir, self.spec)) is not None:
+                return end
             if (end := self._without_command()) is not None:
                 return end
 
     def _look_at_starts(self) -> None:
-        if not self.started and all(_read(self.run_dir, index, "up") for index in range(self.count)):
+        if not self.started and all_up(self.run_dir, self.spec):
             self.started = True
             rundir.append_status(self.run_dir, t=time.time(), ev="started")
 

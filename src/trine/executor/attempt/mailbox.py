@@ -13,7 +13,7 @@ import os
 import sys
 
 from trine.executor.attempt import rundir
-from trine.executor.attempt.processes import uptime_s
+from trine.executor.attempt.processes import is_same, uptime_s
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -27,11 +27,18 @@ class Mailbox:
     """Looks at the files every ``look_s`` seconds (``None``: as often as the lease asks for) and when told to; does
     what is posted, in order; calls ``wake`` when there is something new. The part reads the attributes as they are."""
 
-    def __init__(self, run_dir: str, wake: Callable[[], None], look_s: float | None = None, parent: int = 0) -> None:
+    def __init__(
+        self,
+        run_dir: str,
+        wake: Callable[[], None],
+        look_s: float | None = None,
+        parent: int = 0,
+        keeper: dict[str, Any] | None = None,
+    ) -> None:
         self.run_dir, self._wake = run_dir, wake
         self.stop: dict[str, Any] | None = None
-        """The wish to stop: with ``grace_s``, with ``kill``, or with neither if ``parent`` is gone."""
-        self._parent = parent
+        """The wish to stop: with ``grace_s``, with ``kill``, or with neither if ``parent`` or ``keeper`` is gone."""
+        self._parent, self._keeper = parent, keeper
         self.halt: dict[str, Any] | None = None
         """The first failure of the attempt, which ends all parts."""
         self.deadline: float | None = None
@@ -103,7 +110,7 @@ class Mailbox:
     def _look(self) -> None:
         before, nudged, self._nudged = (self.stop, self.halt), self._nudged, False
         self.stop = rundir.read_json(os.path.join(self.run_dir, rundir.STOP)) or self.stop
-        if self.stop is None and self._parent and os.getppid() != self._parent:
+        if self.stop is None and self._is_given_up():
             self.stop = {}
         self.halt = self.halt or rundir.read_json(os.path.join(self.run_dir, rundir.HALT))
         self._look_at_lease()
@@ -112,6 +119,12 @@ class Mailbox:
         over = self.deadline is not None and uptime_s() >= self.deadline
         if nudged or over or before != (self.stop, self.halt):
             self._wake()
+
+    def _is_given_up(self) -> bool:
+        """What the engine started this part by is gone."""
+        if self._keeper is not None:
+            return not is_same(self._keeper)
+        return bool(self._parent) and os.getppid() != self._parent
 
     def _look_at_lease(self) -> None:
         began_s = uptime_s()

@@ -2,7 +2,8 @@
 that is wished or when the lease is over, kills what stays, and says how they ended. Standard library only.
 
 ``python -m trine.executor.attempt.part RUN_DIR NODE`` runs the part of a node, wherever the directory can be read;
-``RUN_DIR --node-from NAME`` takes the node from a variable of the environment. The files are described in ``rundir``.
+``RUN_DIR --node-from NAME`` takes the node from a variable of the environment, ``RUN_DIR NODE --kept-by PID`` stops
+when that process is gone, and is no child of it. The files are described in ``rundir``.
 Wishes to stop come by file. A signal (TERM, INT, HUP) means only: look at the files now, and stop if they say nothing.
 The lease is a duration on the clock of this machine: when it was not renewed in time, the ranks get TERM, their grace
 and KILL, whoever else is still there."""
@@ -58,7 +59,7 @@ class Part:
         self.nodes = parts_of(spec)[index]
         self.ranks = [rank for rank, placed in enumerate(spec["ranks"]) if placed["node"] in self.nodes]
         parent = os.getppid() if spec.get("ends_with_parent") else 0
-        self.mail = Mailbox(run_dir, _wake_main, spec.get("look_s"), parent)
+        self.mail = Mailbox(run_dir, _wake_main, spec.get("look_s"), parent, spec.get("keeper"))
         self.mail.read()
         self._note = note
         self.rank_of: dict[int, int] = {}
@@ -399,12 +400,15 @@ def _live(run_dir: str, spec: dict[str, Any], index: int, cgroup: Cgroup) -> dic
 def main(arguments: Sequence[str]) -> int:
     """``RUN_DIR NODE``: run the part of that node here, unless another process does or did."""
     prepare_process()
+    keeper = identity(int(arguments[3])) if "--kept-by" in arguments else None
+    if keeper is not None and os.fork():
+        return 0  # an engine that ends its process kills the children of it first, without a grace
     run_dir = os.path.abspath(arguments[0])
     node = os.environ.get(arguments[2], "") if arguments[1] == "--node-from" else arguments[1]
     spec = rundir.read_json(os.path.join(run_dir, rundir.SPEC)) if rundir.is_own_dir(run_dir) else None
     index = next((i for i, nodes in enumerate(parts_of(spec)) if node in nodes), None) if spec else None
     me = identity(os.getpid())
-    if spec is None or index is None or me is None:
+    if spec is None or index is None or me is None or ("--kept-by" in arguments and keeper is None):
         print(f"{run_dir}: nothing to run for node {node!r}", file=sys.stderr)
         return 1
     if rundir.read_json(os.path.join(run_dir, rundir.EXIT)) is not None:
@@ -412,6 +416,7 @@ def main(arguments: Sequence[str]) -> int:
     cgroup = make_cgroup(f"{spec['cgroup']}-{index}") if spec["cgroup"] else Cgroup("")
     if not rundir.claim(run_dir, {**me, "node": node, "cgroup": cgroup.path}, rundir.part_file(index)):
         return 0
+    spec["keeper"] = keeper
     rundir.reserve(run_dir, rundir.part_file(index, "end"), {})
     os.chdir("/")
     adopt_orphans()

@@ -1,13 +1,15 @@
-"""What is to run: a lease, checked, as the ``spec.json`` of its attempt. Refused is what no engine could run; which
-GPUs are free is asked elsewhere."""
+"""What is to run: a lease, checked, as the ``spec.json`` of its attempt, and the command line of what runs it. Refused
+is what no engine could run; which GPUs are free is asked elsewhere."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trine.executor.accounts import find_user
@@ -24,6 +26,8 @@ _ONLY_TOGETHER = ("PATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Of one environment: a job with its own PATH gets none of the daemon's; libraries of one break programs of another."""
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+SOURCE = str(Path(__file__).parents[3])
+"""Where trine lies; the processes of an attempt load it from there."""
 
 
 class LaunchRefused(Exception):  # noqa: N818 - an outcome, not an error of ours
@@ -123,3 +127,11 @@ def check_form(lease: JobLease) -> None:
         raise LaunchRefused("there is no GPU in the placement")
     if len({node for node, _ in lease.placement}) < len(lease.placement):
         raise LaunchRefused("a node is named twice in the placement")
+
+
+def boot(module: str, python: str = "", *arguments: str) -> list[str]:
+    """A command line that runs ``main`` of a module of ours wherever the source is visible under the same path.
+
+    No site packages are looked through and no variables of ours obeyed, so it starts in half the time."""
+    code = f"import sys; sys.path.append({SOURCE!r}); from {module} import main; sys.exit(main(sys.argv[1:]))"
+    return [python or sys.executable, "-I", "-S", "-c", code, *arguments]

@@ -7,6 +7,7 @@ an attempt that was not forgotten yet; ``removing/``: what jobs left that takes 
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trine.core.atomic_file import write_private
 from trine.executor.accounts import find_user
 from trine.executor.attempt import rundir
 from trine.executor.attempt.removal import BackgroundRemoval
@@ -126,6 +128,19 @@ def _discard(aside: Path) -> None:
     for path in (aside / rundir.PROGRESS, aside, aside.parent):
         with suppress(OSError):
             path.rmdir()
+
+
+def own_id(state_dir: Path, name: str) -> str:
+    """What tells this state directory from others that use the same engine; made once, kept in the file ``name``."""
+    path = state_dir / name
+    try:
+        found = path.read_text().strip()
+    except FileNotFoundError:
+        found = ""
+    if not found:
+        found = secrets.token_hex(6)
+        write_private(path, found)
+    return found
 
 
 def checkpoint_dir(job_dir: Path) -> Path:

@@ -3,6 +3,7 @@ removed here on behalf of the daemon; how an attempt gets there is in ``state_di
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import replace
@@ -92,6 +93,14 @@ class DirectoryStorage:
             return False
         except OSError:
             return True  # a directory that cannot be read may hold all that is left of a long training
+
+    def used_bytes(self, job_id: str) -> int:
+        total = 0
+        for folder, _, names in os.walk(self.job_dir(job_id)):  # links are not followed
+            for name in names:
+                with contextlib.suppress(OSError):
+                    total += Path(folder, name).lstat().st_size
+        return total
 
     def remove(self, job_id: str) -> None:
         remove_tree(self.jobs, job_id)

@@ -3,14 +3,12 @@ states of those is decided in ``executor``."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from trine.executor.attempt import rundir
-from trine.executor.attempt.files import AttemptFiles
-from trine.executor.base import AttemptExited, Handle, LaunchFailed
+from trine.executor.attempt.shared_dir import SharedAttempt
+from trine.executor.base import Handle
 from trine.executor.slurm.commands import BatchJob
 
 _UNPROVEN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED"})
@@ -18,7 +16,7 @@ _UNPROVEN = frozenset({"NODE_FAIL", "BOOT_FAIL", "REVOKED"})
 
 
 @dataclass
-class SlurmAttempt(AttemptFiles):
+class SlurmAttempt(SharedAttempt):
     """Times are seconds of this process's monotonic clock."""
 
     jobs: tuple[BatchJob, ...] = ()
@@ -26,16 +24,9 @@ class SlurmAttempt(AttemptFiles):
     submitting: bool = False
     submitted_s: float | None = None
     """When Slurm took it; ``None``: it did not yet, or its answer was lost."""
-    ask_first_s: float = -math.inf
-    """Whether Slurm has it is to be asked after this moment before it is submitted (again)."""
-    requested: Literal["", "preempt", "kill"] = ""
-    cancel_due_s: float = math.inf
-    """From when on its end is a matter for ``scancel``."""
     pending_from_s: float | None = None
     withdrawn: str = ""
     """Why it was taken back before it started."""
-    over_from_s: float | None = None
-    """Since when Slurm has no running job for it, although there is no record of its end."""
 
     @property
     def active(self) -> bool:
@@ -81,13 +72,6 @@ class SlurmAttempt(AttemptFiles):
     def withdraw(self) -> bool:
         """Keep any leader from taking it up; False if one did already."""
         return rundir.claim(str(self.run_dir), {"pid": 0, "withdrawn": True})
-
-    def record(self, **end: Any) -> AttemptExited | LaunchFailed:
-        """Put its end on record, and what that means for the caller."""
-        rundir.write_exit(str(self.run_dir), end)
-        found = self.end()
-        assert found is not None, self.run_dir
-        return found
 
 
 def handle_of(comment: str, prefix: str) -> Handle | None:

@@ -4,24 +4,25 @@ is found here, before anything is started. How jobs run there is in ``executor``
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from trine.core.atomic_file import write_private
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.params import param
+from trine.executor.attempt.shared_dir import Times
+from trine.executor.attempt.spec import SOURCE
+from trine.executor.attempt.state_dir import own_id
 from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.executor.slurm.carriers import BatchCarrier, Carrier
 from trine.executor.slurm.commands import Slurm, SlurmRefused, SlurmUnreachable, check_installed
-from trine.executor.slurm.executor import SlurmExecutor, Times
+from trine.executor.slurm.executor import SlurmExecutor
 from trine.executor.slurm.inventory import find_nodes
 from trine.executor.slurm.pilot import StepCarrier, allocated_nodes, find_allocation
-from trine.executor.slurm.submission import NOT_VISIBLE_RC, Resources, source_directory
+from trine.executor.slurm.submission import NOT_VISIBLE_RC, Resources
 
 ID_FILE = "slurm-id"
 """In the state directory: what tells its jobs in Slurm from those of others."""
@@ -85,7 +86,7 @@ class SlurmEngine:
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> SlurmExecutor:
         check_installed(self.conf, self.environ)
         state_dir.mkdir(parents=True, exist_ok=True)
-        carrier = self.carrier(state_id(state_dir))
+        carrier = self.carrier(own_id(state_dir, ID_FILE))
         try:
             self._check_rights()
             self._check_visible(state_dir)
@@ -136,7 +137,7 @@ class SlurmEngine:
 
     def _check_visible(self, state_dir: Path) -> None:
         """``InputError`` if a node does not see what every attempt needs. No node is free: it is found out later."""
-        python, source = self.python or sys.executable, source_directory()
+        python, source = self.python or sys.executable, SOURCE
         script = (
             f'test -d "$1" || exit {NOT_VISIBLE_RC}; test -x "$2" || exit {_NO_PYTHON_RC}; '
             f'test -d "$3" || exit {_NO_SOURCE_RC}'
@@ -160,19 +161,6 @@ class SlurmEngine:
         ):
             if f"exit code {rc}" in said.lower():
                 raise InputError("--engine slurm", f"the nodes do not see {what} {path}", expected)
-
-
-def state_id(state_dir: Path) -> str:
-    """What the jobs of this state directory are called in Slurm; made once."""
-    path = state_dir / ID_FILE
-    try:
-        found = path.read_text().strip()
-    except FileNotFoundError:
-        found = ""
-    if not found:
-        found = secrets.token_hex(6)
-        write_private(path, found)
-    return found
 
 
 ENGINE = SlurmEngine

@@ -10,45 +10,22 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from trine.executor.attempt import rundir
 from trine.executor.attempt.fence import KILL_S
 from trine.executor.attempt.leader import conclude, write_end
-from trine.executor.attempt.remote import RemoteExecutor
-from trine.executor.attempt.spec import LaunchRefused, Site, make_spec
-from trine.executor.base import Handle, JobLease, NodeInfo
+from trine.executor.attempt.shared_dir import KILLED_RC, SharedDirExecutor, Times
+from trine.executor.attempt.spec import LaunchRefused
+from trine.executor.base import Handle, NodeInfo
 from trine.executor.slurm.attempt import SlurmAttempt
 from trine.executor.slurm.carriers import Answer, Carrier
 from trine.executor.slurm.commands import SlurmRefused, SlurmUnreachable
 from trine.executor.slurm.inventory import SlurmNode
 from trine.executor.slurm.nodes import Occupancy
 
-PART_LOOK_S = 0.2
-"""How often parts look whether they are to stop."""
-_KILLED_RC, _CHECKPOINTED_RC = 137, 85
 
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds."""
-
-    look_s: float = 0.25
-    """Between two looks at the files of running attempts."""
-    ask_s: float = 2.0
-    """Between two questions to Slurm."""
-    pending_s: float = 60.0
-    """How long Slurm may keep a job waiting for GPUs that trine gave it."""
-    visible_s: float = 5.0
-    """How long what is written on one node may take to be seen on another."""
-    cancel_s: float = 10.0
-    """How long after the end of its grace an attempt is left to end by itself."""
-
-
-class SlurmExecutor(RemoteExecutor[SlurmAttempt, Answer]):
+class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
     """Runs jobs through a ``Carrier``; takes up again what runs in ``state_dir``, which all nodes must see."""
 
     engine = "Slurm"
@@ -64,16 +41,12 @@ class SlurmExecutor(RemoteExecutor[SlurmAttempt, Answer]):
         api_url: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(state_dir, nodes, look_s=times.look_s, ask_s=times.ask_s, clock=clock)
-        self._carrier, self._times = carrier, times
-        self._environ, self._api_url = environ, api_url
+        super().__init__(state_dir, nodes, times, environ=environ, api_url=api_url, clock=clock)
+        self._carrier = carrier
         self._occupancy = Occupancy()
         self._silent: set[str] = set()
         """Nodes that did not answer Slurm when it was last asked."""
         self._open()
-
-    def pair(self, handle: Handle, co_runner: str) -> None:
-        """Slurm gives a GPU to one job only."""
 
     def cordon(self, node: str, reason: str) -> None:
         super().cordon(node, reason)
@@ -86,34 +59,10 @@ class SlurmExecutor(RemoteExecutor[SlurmAttempt, Answer]):
     def _new_attempt(self, handle: Handle) -> SlurmAttempt:
         return SlurmAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
 
-    def _make_spec(self, lease: JobLease) -> dict[str, Any]:
-        # Where the ranks meet is added when it is submitted; a port is found on the node of the first of them.
-        site = Site(part_per_node=True, look_s=PART_LOOK_S, ends_with_parent=True)
-        return make_spec(lease, self._environ, 0, self._api_url, "", site)
-
     def _launched(self, attempt: SlurmAttempt) -> None:
         if attempt.known:
             attempt.ask_first_s = -math.inf  # no other call can have submitted it
             self._submit(attempt)
-
-    def _preempt(self, attempt: SlurmAttempt, grace_s: float) -> None:
-        attempt.requested = attempt.requested or "preempt"
-        self._request_stop(attempt, {"grace_s": grace_s}, grace_s)
-
-    def _kill(self, attempt: SlurmAttempt) -> None:
-        attempt.requested = "kill"
-        self._request_stop(attempt, {"grace_s": 0.0, "kill": True}, 0.0)
-
-    def _request_stop(self, attempt: SlurmAttempt, stop: dict[str, object], grace_s: float) -> None:
-        """The parts read the request in a file: it reaches them whether or not Slurm answers, and with its grace."""
-        try:
-            rundir.write_json(str(attempt.run_dir / rundir.STOP), stop)
-            rundir.request_stop(str(attempt.run_dir))
-            due_s = time.monotonic() + grace_s + self._times.cancel_s
-        except OSError:
-            due_s = time.monotonic()  # no room for a file: Slurm's own way to end a job is left
-        attempt.cancel_due_s = min(attempt.cancel_due_s, due_s)
-        self._look.set()
 
     # -- what Slurm is told and says ----------------------------------------------------------------------------------
 
@@ -165,13 +114,8 @@ class SlurmExecutor(RemoteExecutor[SlurmAttempt, Answer]):
     # -- what the files say -------------------------------------------------------------------------------------------
 
     def _take_up(self, attempt: SlurmAttempt) -> None:
-        stop = attempt.read(rundir.STOP)
         super()._take_up(attempt)
-        if stop is not None and not attempt.requested:
-            attempt.requested = "kill" if stop.get("kill") else "preempt"
-            attempt.cancel_due_s = time.monotonic() + float(stop.get("grace_s", 0.0)) + self._times.cancel_s
         self._occupancy.note(attempt.handle, attempt.gpus)
-        self._look.set()
 
     def _follow(self, attempt: SlurmAttempt) -> None:
         self._report_start(attempt)
@@ -239,7 +183,7 @@ class SlurmExecutor(RemoteExecutor[SlurmAttempt, Answer]):
         """Its leader is gone without a record: the parts may have left theirs."""
         end = conclude(str(attempt.run_dir), attempt.spec, attempt.why_over())
         if end is None and (self._fences.over(attempt.handle) or self._is_proven(attempt, now_s)):
-            end = {"kind": "lost", "rc": _KILLED_RC, "reason": attempt.why_over()}
+            end = {"kind": "lost", "rc": KILLED_RC, "reason": attempt.why_over()}
         if end is not None:
             write_end(str(attempt.run_dir), end)
             self._look.set()
@@ -251,14 +195,8 @@ class SlurmExecutor(RemoteExecutor[SlurmAttempt, Answer]):
         return now_s >= left_s and attempt.ended_in_slurm(self._silent)
 
     def _stopped_before_start(self, attempt: SlurmAttempt) -> None:
-        if not attempt.withdraw():
-            return
-        at_s = self._clock()
-        if attempt.requested == "kill":
-            end = attempt.record(kind="failed", rc=_KILLED_RC, reason="killed before it started", t=at_s)
-        else:
-            end = attempt.record(kind="preempted", rc=_CHECKPOINTED_RC, reason="stopped before it started", t=at_s)
-        self._end(attempt, end)
+        if attempt.withdraw():
+            super()._stopped_before_start(attempt)
 
     def _unlaunched(self, attempt: SlurmAttempt, reason: str) -> None:
         """Whatever Slurm has against it, the job is not to blame: it may be started again, elsewhere or later."""

@@ -4,18 +4,15 @@ job takes there, and the step that starts one part per node. Pure: nothing is ru
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from trine.executor.attempt.spec import LaunchRefused
+from trine.executor.attempt.spec import LaunchRefused, boot
 from trine.executor.base import Handle, Placement
 from trine.executor.slurm.inventory import SlurmNode
 
 NOT_VISIBLE_RC = 97
 """The batch script found no directory of the attempt on its node."""
-_SOURCE = str(Path(__file__).parents[3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +117,10 @@ def overlap_arguments(allocation: str, nodes: Sequence[str], name: str) -> list[
     ]
 
 
-def source_directory() -> str:
-    """Where trine lies; leader and parts load it from there."""
-    return _SOURCE
-
-
 def leader_command(python: str, run_dir: str, step: Sequence[str]) -> list[str]:
     """Leads the attempt in ``run_dir``: one step of Slurm starts its parts, on every node the one of that node."""
     part = boot("trine.executor.attempt.part", python, run_dir, "--node-from", "SLURMD_NODENAME")
     return boot("trine.executor.attempt.leader", python, run_dir, "--", *step, *part)
-
-
-def boot(module: str, python: str = "", *arguments: str) -> list[str]:
-    """A command line that runs ``main`` of a module of ours wherever the source is visible under the same path.
-
-    No site packages are looked through and no variables of ours obeyed, so it starts in half the time."""
-    code = f"import sys; sys.path.append({_SOURCE!r}); from {module} import main; sys.exit(main(sys.argv[1:]))"
-    return [python or sys.executable, "-I", "-S", "-c", code, *arguments]
 
 
 def batch_script(run_dir: str, log: str, leader: Sequence[str]) -> str:

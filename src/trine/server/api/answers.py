@@ -12,7 +12,18 @@ from starlette.responses import Response
 
 from trine.core.errors import nearest
 from trine.server.api.errors import ApiError
-from trine.server.interface import Caller, DaemonView, Explanation, HistoryRow, JobView, NodeView
+from trine.server.interface import (
+    Caller,
+    Collected,
+    DaemonView,
+    Explanation,
+    HistoryRow,
+    JobView,
+    NodeView,
+    ShareView,
+    SpeedView,
+    UsageView,
+)
 
 T = TypeVar("T")
 
@@ -30,9 +41,13 @@ job_answer = _answer(JobView)
 jobs_answer = _answer(list[JobView])
 explanation_answer = _answer(Explanation)
 history_answer = _answer(list[HistoryRow])
+collected_answer = _answer(Collected)
 node_answer = _answer(NodeView)
 nodes_answer = _answer(list[NodeView])
 daemon_answer = _answer(DaemonView)
+speed_answer = _answer(SpeedView)
+shares_answer = _answer(list[ShareView])
+usage_answer = _answer(UsageView)
 
 
 def caller_of(request: Request) -> Caller:

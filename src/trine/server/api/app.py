@@ -15,15 +15,21 @@ import trine
 from trine.inputs.job_spec import JobSpec
 from trine.server.api import submit
 from trine.server.api.answers import known_query
+from trine.server.api.board import BoardRoutes
+from trine.server.api.browser import Browsers
 from trine.server.api.errors import ApiError, ErrorView, documented, error_response, refusal
 from trine.server.api.gate import Authority, Gate, RequestLog
 from trine.server.api.jobs import JobRoutes
 from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
+from trine.server.api.predictions import PredictionRoutes
+from trine.server.api.sessions import SessionRoutes
 from trine.server.api.watches import Watches
+from trine.server.dashboard.app_files import app_routes
 from trine.server.dashboard.pages import page_routes
 from trine.server.interface import Refused, Service
+from trine.server.sessions import Sessions
 
 ABOUT = (
     "Submit jobs, see why they wait, follow their logs. Every call but `/healthz` needs a token, this description too: "
@@ -45,23 +51,33 @@ def build_app(
     limits: Limits = DEFAULT,
     log: RequestLog | None = None,
     log_requests: bool = True,
+    browsers: Browsers | None = None,
 ) -> FastAPI:
     """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request.
 
-    ``app.state.watches.close()`` ends calls that last, before a shutdown."""
+    ``browsers`` holds the logins of browsers; without it they end with this process.
+    ``app.state.watches.close()`` ends calls that last, before a shutdown.
+    """
     app = FastAPI(title="trine", version=trine.__version__, description=ABOUT, docs_url=None, redoc_url=None)
     watches = Watches(service.changed, limits)
     app.state.watches = watches
     router = APIRouter(dependencies=[Depends(known_query)])
     submission = submit.Submit(service)
     _add_submit(router, submission)
-    for routes in (JobRoutes(service, watches), LogRoute(service, watches), NodeRoutes(service), PlainRoutes(service)):
+    watching = (JobRoutes(service, watches), LogRoute(service, watches), BoardRoutes(service, watches))
+    for routes in (*watching, NodeRoutes(service), PlainRoutes(service)):
         routes.add_to(router)
+    PredictionRoutes(service).add_to(router)
+    browsers = browsers or Browsers(Sessions(auth.holder))
+    sessions = SessionRoutes(browsers)
+    sessions.add_to(router)
     app.include_router(router)
-    app.router.routes.extend(page_routes())
-    _add_error_shapes(app)
+    app.router.routes.extend([*page_routes(), *app_routes(), *sessions.page_routes()])
+    add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
-    app.add_middleware(Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts)
+    app.add_middleware(
+        Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts, browsers=browsers
+    )
     _describe(app)
     return app
 
@@ -82,7 +98,8 @@ def _add_submit(router: APIRouter, submission: submit.Submit) -> None:
     )
 
 
-def _add_error_shapes(app: FastAPI) -> None:
+def add_error_shapes(app: FastAPI) -> None:
+    """Every error has the same shape, whoever finds it."""
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)

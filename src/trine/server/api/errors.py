@@ -31,6 +31,7 @@ STATUS = {
     "timeout": 408,
     "conflict": 409,
     "body-too-large": 413,
+    "misdirected": 421,
     "invalid": 422,
     "quota": 429,
     "internal": 500,

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trine.server.api.browser import Browsers, session_cookie
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
 from trine.server.dashboard.pages import is_page
@@ -34,9 +35,11 @@ class StalledClientError(Exception):
 
 
 class Authority(Protocol):
-    """Finds the caller of a token."""
+    """Finds the caller of a token, or of the digest of one."""
 
     def caller(self, token: str) -> Caller | None: ...
+
+    def holder(self, digest: str) -> Caller | None: ...
 
 
 class RequestLog(Protocol):
@@ -57,10 +60,11 @@ class Gate:
         limits: Limits,
         log: RequestLog | None,
         shortcuts: Shortcuts,
+        browsers: Browsers,
         log_requests: bool = True,
     ) -> None:
         self._app, self._auth, self._limits, self._log, self._shortcuts = app, auth, limits, log, shortcuts
-        self._log_requests = log_requests
+        self._log_requests, self._browsers = log_requests, browsers
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +87,9 @@ class Gate:
             self._note(scope, answer.status, time.perf_counter() - started_s)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if not is_open(scope["path"]):
+        if is_page(scope["path"]):
+            self._browsers.check_host(scope)
+        elif scope["path"] != _PROBE:
             scope["caller"] = self._caller(scope)
             scope["still known"] = lambda: self._still_known(scope)
         if self._requests > self._limits.requests + self._limits.watches:
@@ -104,6 +110,8 @@ class Gate:
 
     def _caller(self, scope: Scope) -> Caller:
         header = _header(scope, b"authorization")
+        if not header and session_cookie(scope):
+            return self._browsers.caller(scope)
         scheme, _, token = header.partition(b" ")
         if scheme.lower() != b"bearer" or not 0 < len(token) <= LONGEST_TOKEN:
             raise ApiError("unauthorized", "This call needs the header 'Authorization: Bearer TOKEN'.", "Authorization")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from trine.server.api.answers import NODE_NAME, caller_of, daemon_answer, node_answer, nodes_answer
+from trine.server.api.answers import NODE_NAME, caller_of, collected_answer, daemon_answer, node_answer, nodes_answer
 from trine.server.api.errors import ApiError, documented
-from trine.server.interface import DaemonView, NodeView, Service
+from trine.server.interface import Collected, DaemonView, NodeView, Service
 
 NodeName = Annotated[str, Path(description="The node's name.", pattern=NODE_NAME, examples=["node0"])]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,6 +65,8 @@ class NodeRoutes:
         add("/v1/nodes", self.list_nodes, response_model=list[NodeView], tags=["nodes"], **read)
         add("/v1/nodes/{name}/drain", self.drain, openapi_extra={"requestBody": _body(Drain)}, **change)
         add("/v1/nodes/{name}/undrain", self.undrain, openapi_extra={"requestBody": _body(Undrain)}, **change)
+        gc = {**change, "tags": ["daemon"], "response_model": Collected, "responses": documented(401, 403, 422, 503)}
+        add("/v1/gc", self.collect, **gc)
         add("/v1/daemon", self.daemon, response_model=DaemonView, tags=["daemon"], **read)
 
     async def list_nodes(self) -> Response:
@@ -82,6 +84,14 @@ class NodeRoutes:
         _check_admin(request)
         asked = _read(Undrain, request.scope["body"], "gpus", _UNDRAIN)
         return node_answer(await self._service.undrain(name, caller_of(request), _gpus(asked)))
+
+    async def collect(
+        self, request: Request, dry_run: Annotated[bool, Query(description="Only say what would be removed.")] = False
+    ) -> Response:
+        """Remove directories of old jobs and old records of the journal now, as the daemon's options say. For
+        administrators."""
+        _check_admin(request)
+        return collected_answer(await self._service.collect(caller_of(request), dry_run))
 
     async def daemon(self) -> Response:
         """The daemon: version, policy, placement, round and counts."""
@@ -124,7 +134,7 @@ class PlainRoutes:
 
 def _check_admin(request: Request) -> None:
     if not caller_of(request).admin:
-        raise ApiError("forbidden", "Only an administrator may change nodes.")
+        raise ApiError("forbidden", "Only an administrator may do this.")
 
 
 def _body(kind: type[BaseModel]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Watches:
 
     def __init__(self, changed: Callable[[float], Awaitable[None]], limits: Limits) -> None:
         self._changed, self._most = changed, limits.watches
-        self.longest_s = limits.wait_s
+        self.longest_s, self.look_every_s = limits.wait_s, LOOK_EVERY_S
         self._now: Counter[str] = Counter()
         """How many each user has."""
         self._closing = False

@@ -1,4 +1,4 @@
-"""``/ui``: what answers at this address, and how to talk to it. The same for every daemon: it names no job or path."""
+"""``/ui/about``: what answers at this address, and how to talk to it. It names no job or path."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ daemon answers, and <code>/metrics</code> is for Prometheus.</p>
 <pre>{html.escape(_HTTP)}</pre>"""
 
 
-PAGE = Page("", "trine", _body)
+PAGE = Page("/about", "About trine", _body)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from trine.server import dashboard
 
 ROOT = "/ui"
-"""All pages are here or below, and nothing else is: the gate asks for no token here."""
+"""All pages are here or below, and the login: the gate asks for no token here."""
 
 # The colours and letters of the reports; a page of text needs no more of their style.
 _STYLE = """
@@ -36,12 +36,16 @@ def _hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+COMMON_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+"""Of all pages and files below ``ROOT``."""
 HEADERS = {
+    **COMMON_HEADERS,
     # No script, no image, no font, no form, no frame: a page is text with one style sheet, whatever is put into it.
     "Content-Security-Policy": f"default-src 'none'; style-src {_hash_source(_STYLE)}; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
 

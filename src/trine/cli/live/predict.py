@@ -1,0 +1,147 @@
+"""``trine predict``: when jobs will start and end, with 80 % intervals. ``trine whatif``: what a change would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trine.cli.live.verb import Form, Output, State, connected, print_json, say, verb
+
+if TYPE_CHECKING:
+    from trine.client import Client
+
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs; none: all.", show_default=False)
+]
+Changes = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHANGE...",
+        help="Each in quotes: 'policy las', 'placement pal-sticky', 'add 2x8', 'lose node3', 'cancel 17', 'hold 17', "
+        "'release 17', 'priority 17 5', 'submit 8 3600', 'quota user:ann=16'.",
+        show_default=False,
+    ),
+]
+
+
+@verb
+def predict(jobs: Jobs = None, state: State = None, output: Output = Form.TABLE) -> None:
+    """Say when jobs will start and end: median, 80 % interval, and what they wait for."""
+    with connected(state) as client:
+        found = client.predictions()
+    if jobs:
+        _check_known(jobs, found["jobs"])
+        found["jobs"] = {job_id: found["jobs"][job_id] for job_id in jobs}
+    if output is Form.JSON:
+        print_json(found)
+        return
+    from trine.cli.tables import Fit, print_columns
+
+    rows = [
+        [job_id, _times(job["start_s"]), _times(job["end_s"]), job["reason"]] for job_id, job in found["jobs"].items()
+    ]
+    print_columns(["id", "start", "end", "reason"], rows, ("id",), Fit("reason", 24, {"reason": 12}, (), ("end",)))
+    say(f"trine: {_made_of(found)}")
+
+
+def _check_known(jobs: list[str], known: dict[str, Any]) -> None:
+    from trine.core.errors import InputError
+
+    for job_id in jobs:
+        if job_id not in known:
+            raise InputError("JOB", repr(job_id), "the id of a job that has not ended, which `trine queue` lists")
+
+
+def _times(found: dict[str, float] | None) -> str:
+    from trine.cli.live.job_text import NOTHING, foretold
+
+    return NOTHING if found is None else foretold(found["median"], (found["low"], found["high"]))
+
+
+def _made_of(found: dict[str, Any]) -> str:
+    """On what the predictions rest, and how earlier ones did."""
+    from trine.cli.live.job_text import clock_time, duration
+
+    sentence = f"made at {clock_time(found['made_at_s'])} from {found['draws']} futures"
+    parts = [
+        f"{kind}: {score['coverage']:.0%} of {score['count']} held, off by {duration(score['median_error_s'])}"
+        for kind, score in (found["score"] or {}).items()
+        if score["count"]
+    ]
+    return f"{sentence}; {'; '.join(parts)}" if parts else f"{sentence}; no score yet"
+
+
+@verb
+def whatif(
+    changes: Changes,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Then do it, where the daemon can: cancel, hold, release, lose (drains).")
+    ] = False,
+    state: State = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Say who would gain and who would lose by a change, and by how much, before anything happens."""
+    from trine.planning.changes import APPLICABLE, words_of
+
+    cannot = [change for change in changes if words_of(change)[0] not in APPLICABLE]
+    if apply and cannot:
+        from trine.core.errors import InputError
+
+        raise InputError("--apply", repr(cannot[0]), f"changes that a daemon carries out: {', '.join(APPLICABLE)}")
+    with connected(state) as client:
+        found = client.whatif(changes)
+        if output is Form.JSON:
+            print_json(found)
+        else:
+            _print_comparison(found)
+        if apply:
+            for change in changes:
+                _apply(client, *words_of(change))
+
+
+def _print_comparison(found: dict[str, Any]) -> None:
+    from trine.cli.tables import Fit, print_columns
+
+    def middle(job: dict[str, Any]) -> float:
+        return job["change_s"]["median"] if job["change_s"] else 0.0
+
+    jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
+    rows = [
+        [job_id, _times(_end(job["before"])), _times(_end(job["after"])), shift(job["change_s"])]
+        for job_id, job in jobs
+    ]
+    header = ["id", "ends", "would end", "change, 80 %"]
+    print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end")))
+    mean = shift(found["mean_change_s"])
+    typer.echo(f"{found['gain']} jobs gain, {found['lose']} lose, {found['same']} stay; on average {mean}.")
+
+
+def _end(times: dict[str, Any] | None) -> dict[str, float] | None:
+    return None if times is None else times["end_s"]
+
+
+def shift(change: dict[str, float] | None) -> str:
+    """``12m earlier [1h05m earlier, 3m later]``."""
+    from trine.cli.live.job_text import NOTHING
+
+    if change is None:
+        return NOTHING
+    return f"{_later(change['median'])} [{_later(change['low'])}, {_later(change['high'])}]"
+
+
+def _later(seconds: float) -> str:
+    from trine.cli.live.job_text import duration
+
+    if abs(seconds) < 1.0:
+        return "same"
+    return f"{duration(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
+
+
+def _apply(client: Client, what: str, name: str, *rest: str) -> None:
+    del rest
+    if what == "lose":
+        client.drain(name, "trine whatif --apply")
+    else:
+        {"cancel": client.cancel, "hold": client.hold, "release": client.release}[what](name)
+    say(f"trine: done: {what} {name}")

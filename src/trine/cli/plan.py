@@ -1,0 +1,104 @@
+"""``trine plan``: the cheapest cluster on which jobs meet a target. Data on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trine.cli.sim import AsJson, FormatName, Out, Prices, Sets, Throughputs, TracePath, WorkloadName
+
+if TYPE_CHECKING:
+    from trine.planning.capacity import Candidate, Search
+
+
+def plan(
+    target: Annotated[
+        str,
+        typer.Option("--target", metavar="METRIC=DURATION", help="What to meet, such as wait_p95=1h."),
+    ],
+    nodes: Annotated[
+        list[str], typer.Option("--nodes", metavar="TYPE=GPUS", help="Nodes that can be had, such as v100=8; repeated.")
+    ],
+    trace: TracePath = "",
+    fmt: FormatName = "",
+    workload: WorkloadName = "",
+    prices: Prices = "",
+    throughputs: Throughputs = "",
+    policy: Annotated[str, typer.Option("--policy", metavar="P", help="See `trine policies`.  [default: trine]")] = "",
+    placement: Annotated[str, typer.Option("--placement", metavar="L", help="See `trine placements`.")] = "",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")] = 0,
+    sets: Sets = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the least capacity that meets a target on a trace or a workload.
+
+    Without --prices the fewest GPUs are sought. Jobs must all fit: a cluster on which one can never run does not count.
+    """
+    from trine.assembly.settings import parse_pairs
+    from trine.core.prices import Prices as PriceTable
+    from trine.experiment.scenarios import Inputs, make_scenario
+    from trine.inputs.prices import load_prices
+    from trine.planning.capacity import NodeType, Search, Target
+    from trine.report.page import require_page
+
+    if out:
+        require_page()
+    table = load_prices(prices) if prices else PriceTable()
+    types = [NodeType.parse(text, table) for text in nodes]
+    inputs = Inputs(
+        trace=trace,
+        format=fmt,
+        workload=workload,
+        cluster=f"{types[0].gpu_type}=1x{types[0].gpus}",
+        throughputs=throughputs,
+        values=parse_pairs(sets or []),
+    )
+    scenario = make_scenario(inputs, policy, placement, seed)
+    search = Search(scenario, Target.parse(target), types, _say)
+    best = search.cheapest()
+    if out:
+        from trine.planning.capacity_page import write_capacity_page
+
+        write_capacity_page(search, best, out, "per hour" if prices else "GPUs")
+        typer.echo(f"report: {out / 'report.html'}", err=True)
+    _print(search, best, as_json, "per hour" if prices else "GPUs")
+    if best is None:
+        raise typer.Exit(1)
+
+
+def _say(tried: Candidate) -> None:
+    shown = "x".join(map(str, tried.nodes))
+    typer.echo(f"{shown} nodes: {tried.value_s:,.0f} s{', enough' if tried.meets else ''}", err=True)
+
+
+def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> None:
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(_as_json(search, best)))
+        return
+    if best is None:
+        typer.echo(f"No number of nodes of these types meets {search.target.metric} <= {search.target.limit_s:g} s.")
+        return
+    typer.echo(
+        f"{search.cluster(best)}: {search.target.metric} {best.value_s:,.0f} s, {best.price_per_h:g} {unit}; "
+        f"{len(search.tried)} clusters were simulated."
+    )
+
+
+def _as_json(search: Search, best: Candidate | None) -> dict[str, Any]:
+    import math
+
+    def plain(each: Candidate) -> dict[str, Any]:
+        value_s = each.value_s if math.isfinite(each.value_s) else None
+        cluster = search.cluster(each)
+        return {"cluster": cluster, "price_per_h": each.price_per_h, "value_s": value_s, "meets": each.meets}
+
+    tried = sorted(search.tried.values(), key=lambda each: (each.price_per_h, each.nodes))
+    return {
+        "target": {"metric": search.target.metric, "limit_s": search.target.limit_s},
+        "best": None if best is None else plain(best),
+        "tried": [plain(each) for each in tried],
+    }

@@ -1,0 +1,8 @@
+"""When jobs will start and end: the engine run forward from one moment, many times. Pure: no files, no clock.
+
+- ``engine_copy``: copies of an engine that share what never changes.
+- ``work_history``: what is known of the lengths of jobs, learned from those before; draws of what is left.
+- ``arrivals``: jobs that will come, drawn from those that came of late.
+- ``present``: the cluster at one moment. ``draws``: runs from there on. ``predictions``: intervals and reasons.
+- ``score``: whether predictions came true.
+"""

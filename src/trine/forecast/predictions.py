@@ -1,0 +1,119 @@
+"""What many futures say of each job: median and 80 % interval of its start and end, and what it waits for most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trine.engine.engine import Engine
+from trine.forecast.draws import NEW_JOB, NOBODY, Draw, Futures
+from trine.policy.view import Floats
+
+INTERVAL = (0.1, 0.5, 0.9)
+"""Quantiles of low, median and high: four of five jobs should fall between the first and the last."""
+_OFTEN = 0.5
+_NEVER = 0.1
+"""In more than this part of the futures it does not happen: then there is no interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Times in seconds on the clock of the present."""
+
+    low: float
+    median: float
+    high: float
+
+    def holds(self, at_s: float) -> bool:
+        return self.low <= at_s <= self.high
+
+    def as_json(self) -> dict[str, float]:
+        return {"low": self.low, "median": self.median, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class JobPrediction:
+    """``None``: it has started already, or will not as things are."""
+
+    start_s: Interval | None
+    end_s: Interval | None
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        start, end = (None if each is None else each.as_json() for each in (self.start_s, self.end_s))
+        return {"start_s": start, "end_s": end, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """All jobs by id."""
+
+    made_at_s: float
+    draws: int
+    jobs: dict[str, JobPrediction] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        jobs = {job_id: job.as_json() for job_id, job in self.jobs.items()}
+        return {"made_at_s": self.made_at_s, "draws": self.draws, "jobs": jobs}
+
+
+def forecast(futures: Futures, draws: Iterable[int]) -> Forecast:
+    """The forecast of these draws, by number."""
+    return of_draws(futures, [futures.draw(number) for number in draws])
+
+
+def of_draws(futures: Futures, found: Sequence[Draw]) -> Forecast:
+    """The forecast of what was drawn."""
+    present, engine = futures.present, futures.present.engine
+    starts, ends = (np.stack([getattr(draw, name) for draw in found]) for name in ("start_s", "end_s"))
+    blockers = np.stack([draw.blockers for draw in found])
+    predictions = {}
+    for at, job_index in enumerate(futures.job_indices.tolist()):
+        if futures.started[at]:
+            start, reason = None, _length_sentence(futures, job_index)
+        else:
+            start = interval(starts[:, at])
+            reason = _waits_for(engine, blockers[:, at].tolist(), start is not None)
+        predictions[engine.table.jobs[job_index].id] = JobPrediction(start, interval(ends[:, at]), reason)
+    return Forecast(present.now_s, len(found), predictions)
+
+
+def interval(times_s: Floats) -> Interval | None:
+    """Of what the futures say; none if it does not happen in many of them."""
+    finite = times_s[np.isfinite(times_s)]
+    if len(finite) < (1.0 - _NEVER) * len(times_s) or not len(finite):
+        return None
+    return Interval(*(float(q) for q in np.quantile(finite, INTERVAL)))
+
+
+def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> str:
+    """What weighs most for a job that waits: the job whose GPUs it gets last, in the most futures."""
+    if not starts:
+        return "does not start as things are"
+    blocker, count = Counter(blockers).most_common(1)[0]
+    share = count / len(blockers)
+    if blocker == NOBODY:
+        return "waits for its turn, not for GPUs"
+    if blocker == NEW_JOB:
+        return "waits for jobs that are yet to come"
+    other = engine.table.jobs[blocker].id
+    what = f"job {other} to end" if blocker in engine.assigned else f"job {other}, which waits too, to run and end"
+    if share >= _OFTEN:
+        return f"waits for {what}"
+    others = len(set(blockers)) - 1
+    return f"waits for one of {others + 1} jobs to end; most often for {what} ({share:.0%})"
+
+
+def _length_sentence(futures: Futures, job_index: int) -> str:
+    """On what the end of a job that has run rests."""
+    job = futures.present.engine.table.jobs[job_index]
+    known = futures.by_id[job.id]
+    if known.exact:
+        return "its length and speed are known"
+    like = futures.history.ended_like(known)
+    limit = "" if known.limit_s == float("inf") else f", and its limit of {known.limit_s:g} s"
+    return f"its length is guessed from {like} jobs like it{limit}" if like else f"its length is not known{limit}"

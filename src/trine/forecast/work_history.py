@@ -1,0 +1,158 @@
+"""How much work jobs take, learned from those before: draws of the whole of a job's work, given what it has done.
+
+Work is in seconds on median GPUs of the job's best type. The jobs of one user are alike, those of one user, model and
+size more so: each such set has hazards of its own, with those of the larger set as prior (a hierarchical beta process;
+Hjort 1990, Thibaux and Jordan 2007). A draw first draws the hazards and then the jobs: what is not known of a set is
+common to all of its jobs, so that a draw may have all of them long, or all short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trine.core.job import Job
+from trine.policy.remaining import pareto_hazard, work_bins
+from trine.policy.view import Floats, Ints
+
+Key = tuple[object, ...]
+_PRIOR_SCALE_S = 1800.0
+_CONCENTRATION = 5.0
+"""Jobs that the hazards of the larger set count as, in each bin of a smaller one."""
+_HIGHEST = 1.0 - 1e-9
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job that was submitted, now or long ago, and what is known of its length."""
+
+    job: Job
+    """As the engine was told."""
+    work_s: float
+    """Work that it took, or has done so far if it has not ended, seconds."""
+    ended: bool
+    exact: bool = False
+    """``job.steps`` is what it has to do; else that is a guess or a limit."""
+    limit_s: float = math.inf
+    """It is stopped for good after so many seconds of work."""
+
+
+def sets_of(known: KnownJob) -> tuple[Key, ...]:
+    """The sets that a job belongs to, from the largest to the smallest; what says nothing of it makes none.
+
+    The limit comes first: a user who asks for a week has another job in mind than one who asks for an hour. Lengths
+    that were only cut at the limit, but drawn without it, would be too short.
+    """
+    job, keys = known.job, list[Key]([()])
+    limit = round(math.log2(known.limit_s)) if known.limit_s < math.inf else None
+    for what in (limit, job.gpus, job.user or None, job.model or None):
+        if what is not None:
+            keys.append((*keys[-1], what))
+    return tuple(keys)
+
+
+@dataclass
+class WorkHistory:
+    """Jobs of the past by set, counted in bins of work."""
+
+    past: Iterable[KnownJob] = ()
+    edges: Floats = field(default_factory=work_bins)
+    _counts: dict[Key, tuple[Floats, Floats]] = field(default_factory=dict, init=False, repr=False)
+    """By set: jobs that ended in each bin, and jobs that survived it."""
+
+    def __post_init__(self) -> None:
+        bins: dict[Key, tuple[list[float], list[float]]] = {}
+        for each in self.past:
+            for key in sets_of(each):
+                bins.setdefault(key, ([], []))[0 if each.ended else 1].append(each.work_s)
+        self._counts = {key: self._count(*both) for key, both in bins.items()}
+
+    def _count(self, ended_s: Sequence[float], running_s: Sequence[float]) -> tuple[Floats, Floats]:
+        count = len(self.edges)
+        ended, passed = (
+            np.bincount(np.searchsorted(self.edges, work_s, side="right") - 1, minlength=count).astype(np.float64)
+            for work_s in (np.asarray(ended_s, dtype=np.float64), np.asarray(running_s, dtype=np.float64))
+        )
+        # A bin is survived by the jobs that ended in a later one and by those that are in a later one now.
+        both = ended + passed
+        return ended, np.cumsum(both[::-1])[::-1] - both
+
+    def ended_like(self, known: KnownJob) -> int:
+        """Ended jobs of the smallest set of the job that has any."""
+        for key in reversed(sets_of(known)):
+            ended = self._counts[key][0].sum() if key in self._counts else 0.0
+            if ended:
+                return int(ended)
+        return 0
+
+    def counts(self, key: Key) -> tuple[Floats, Floats] | None:
+        return self._counts.get(key)
+
+
+class WorkDraw:
+    """Hazards drawn once; lengths of jobs drawn by them."""
+
+    def __init__(self, history: WorkHistory, rng: np.random.Generator) -> None:
+        self._history, self._rng = history, rng
+        self._hazards: dict[Key, Floats] = {}
+        self._survival: dict[Key, Floats] = {}
+        self._ready: dict[Key, list[float]] = {}
+        edges = history.edges
+        # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
+        self._log_edges = np.log(np.append(edges, 2 * edges[-1]) + edges[1])
+
+    def total_s(self, known: KnownJob, done_s: Floats) -> Floats:
+        """The work that jobs like this take in all, one value for each of ``done_s``, which they have done already.
+
+        None takes more than its limit; one that has done so much already ends at any moment.
+        """
+        survival, log_edges = self._survival_of(sets_of(known)), self._log_edges
+        at = np.log(np.minimum(done_s, self._history.edges[-1]) + self._history.edges[1])
+        log_left = np.interp(at, log_edges, survival) + np.log(self._rng.random(len(done_s)))
+        # Survival falls along the edges: read backwards it is a scale that rises.
+        drawn = np.exp(np.interp(log_left, survival[::-1], log_edges[::-1])) - self._history.edges[1]
+        total: Floats = np.maximum(np.minimum(drawn, known.limit_s), done_s + 1.0)
+        return total
+
+    def new_job_s(self, known: KnownJob) -> float:
+        """The work of a job that has done none. Drawn for several at a time: calls of numpy for one job are slow."""
+        ready = self._ready.setdefault((*sets_of(known)[-1], known.limit_s), [])
+        if not ready:
+            ready += self.total_s(known, np.zeros(_AT_ONCE)).tolist()
+        return ready.pop()
+
+    def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
+        """Logarithm of the share of jobs that outlive each edge."""
+        key = next(k for k in reversed(keys) if k == () or self._history.counts(k) is not None)
+        if key not in self._survival:
+            hazard = self._hazard_of(keys[: keys.index(key) + 1])
+            self._survival[key] = np.concatenate(([0.0], np.cumsum(np.log1p(-hazard))))
+        return self._survival[key]
+
+    def _hazard_of(self, keys: tuple[Key, ...]) -> Floats:
+        """Of the smallest of these sets, drawn with those of the larger ones as prior."""
+        key = keys[-1]
+        if key not in self._hazards:
+            prior = self._hazard_of(keys[:-1]) if key else pareto_hazard(self._history.edges, _PRIOR_SCALE_S)
+            self._hazards[key] = self._drawn(prior, self._history.counts(key))
+        return self._hazards[key]
+
+    def _drawn(self, prior: Floats, counts: tuple[Floats, Floats] | None) -> Floats:
+        if counts is None:
+            return prior
+        ended, survived = counts
+        prior = np.clip(prior, 1e-6, 1.0 - 1e-6)
+        drawn = self._rng.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
+        return np.clip(drawn, 0.0, _HIGHEST)
+
+
+def groups_of(jobs: Sequence[KnownJob]) -> list[tuple[KnownJob, Ints]]:
+    """Positions of jobs alike in sets and limit, with one of the jobs, in order of first appearance."""
+    found: dict[Key, list[int]] = {}
+    for position, known in enumerate(jobs):
+        found.setdefault((*sets_of(known)[-1], known.limit_s), []).append(position)
+    return [(jobs[positions[0]], np.array(positions, dtype=np.int64)) for positions in found.values()]

@@ -1,0 +1,153 @@
+"""The least capacity that meets a target: how many nodes of which type, by what they cost per hour.
+
+Every candidate is a simulation of the same jobs. More nodes are taken to serve jobs no worse, so that the fewest nodes
+of a type are found by halving; of two types together, a staircase from the one alone to the other alone is walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import combinations
+
+from trine.core.errors import InputError, unknown_name
+from trine.core.prices import Prices
+from trine.core.result import Summary
+from trine.inputs.job_rules import seconds
+from trine.sim.scenario import Scenario, run
+
+METRICS = tuple(each.name.removesuffix("_s") for each in fields(Summary) if each.name.startswith(("wait_", "jct_")))
+"""What a target may be about."""
+MOST_NODES = 4096
+
+
+@dataclass(frozen=True)
+class Target:
+    """``metric`` of the summary may not exceed ``limit_s`` seconds."""
+
+    metric: str
+    limit_s: float
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """``wait_p95=1h``."""
+        name, sign, limit = text.partition("=")
+        if not sign:
+            raise InputError("--target", repr(text), "METRIC=DURATION such as wait_p95=1h")
+        if name not in METRICS:
+            raise unknown_name("--target", "metric", name, METRICS)
+        try:
+            return cls(name, seconds(float(limit) if limit.replace(".", "", 1).isdigit() else limit))
+        except ValueError:
+            raise InputError("--target", repr(limit), "a duration such as 30m, 1h or 3600") from None
+
+    def value(self, summary: Summary) -> float:
+        return float(getattr(summary, f"{self.metric}_s"))
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """Nodes that can be had."""
+
+    gpu_type: str
+    gpus: int
+    price_per_h: float
+    """Of a node. Without prices, its GPUs."""
+
+    @classmethod
+    def parse(cls, text: str, prices: Prices) -> NodeType:
+        """``v100=8``: nodes of eight V100."""
+        name, sign, count = text.partition("=")
+        if not (name and sign and count.isdigit() and int(count) > 0):
+            raise InputError("--nodes", repr(text), "TYPE=GPUS of a node, such as v100=8")
+        price = prices.lowest(name) if prices else 1.0
+        if price is None:
+            raise InputError("--prices", f"no price for {name}", "one for every type of --nodes")
+        return cls(name, int(count), int(count) * price)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cluster that was simulated; ``value_s`` infinity: some job can never run there."""
+
+    nodes: tuple[int, ...]
+    """Nodes of each type."""
+    price_per_h: float
+    value_s: float
+    meets: bool
+
+
+@dataclass
+class Search:
+    """Finds the cheapest cluster for ``scenario``; remembers what it tried."""
+
+    scenario: Scenario
+    target: Target
+    types: Sequence[NodeType]
+    done: Callable[[Candidate], None] = lambda _: None
+    tried: dict[tuple[int, ...], Candidate] = field(default_factory=dict)
+
+    def cheapest(self) -> Candidate | None:
+        """Of one type, or of two; ``None`` if no number of nodes up to ``MOST_NODES`` meets the target."""
+        alone = {i: self._fewest(i) for i in range(len(self.types))}
+        for one, two in combinations(range(len(self.types)), 2):
+            self._staircase(one, two, alone[one], alone[two])
+        met = [each for each in self.tried.values() if each.meets]
+        return min(met, key=lambda each: (each.price_per_h, sum(each.nodes), each.nodes), default=None)
+
+    def cluster(self, candidate: Candidate) -> str:
+        """As ``--cluster`` takes it."""
+        pairs = zip(self.types, candidate.nodes, strict=True)
+        return ",".join(f"{each.gpu_type}={count}x{each.gpus}" for each, count in pairs if count)
+
+    def _fewest(self, at: int) -> int | None:
+        """Nodes of one type alone: doubled until they suffice, then halved in between."""
+        high = 1
+        while not self._try(self._of(at, high)).meets:
+            high *= 2
+            if high > MOST_NODES:
+                return None
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._try(self._of(at, middle)).meets else (middle, high)
+        return high
+
+    def _staircase(self, one: int, two: int, most_one: int | None, most_two: int | None) -> None:
+        """From all of the first type to all of the second: one node less where that suffices, else one more of the
+        other. Clusters that cost more than the cheapest so far are not simulated."""
+        if most_one is None or most_two is None:
+            return
+        ones, twos = most_one, 0
+        while ones >= 0 and twos <= most_two:
+            nodes = self._of(one, ones, two, twos)
+            met = [each.price_per_h for each in self.tried.values() if each.meets]
+            suffices = bool(sum(nodes)) and (self._price(nodes) >= min(met) or self._try(nodes).meets)
+            ones, twos = (ones - 1, twos) if suffices else (ones, twos + 1)
+
+    def _of(self, *pairs: int) -> tuple[int, ...]:
+        counts = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return tuple(counts.get(i, 0) for i in range(len(self.types)))
+
+    def _price(self, nodes: tuple[int, ...]) -> float:
+        return sum(count * each.price_per_h for count, each in zip(nodes, self.types, strict=True))
+
+    def _try(self, nodes: tuple[int, ...]) -> Candidate:
+        if nodes not in self.tried:
+            value_s = self._simulate(Candidate(nodes, 0.0, 0.0, False))
+            found = Candidate(nodes, self._price(nodes), value_s, value_s <= self.target.limit_s)
+            self.tried[nodes] = found
+            self.done(found)
+        return self.tried[nodes]
+
+    def _simulate(self, candidate: Candidate) -> float:
+        scenario = replace(self.scenario, cluster=self.cluster(candidate), prices="")
+        skipping = replace(scenario, values=scenario.values | {"oversize": "skip"})
+        try:
+            result = run(skipping, keep_segments=False)
+        except InputError as error:
+            if "can ever run" in str(error):
+                return float("inf")
+            raise
+        left_out = any("can never run here were skipped" in note for note in result.notes)
+        return float("inf") if left_out else self.target.value(result.summary)

@@ -1,0 +1,180 @@
+"""Do predictions come true? Replays of traces, predicted from the middle: how many 80 % intervals held, by policy and
+by how long a job had queued, and how far medians were off beside what Slurm's method would have said.
+
+Nothing here is tuned to the traces: what does not lie in its band is shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trine.assembly.settings import resolve
+from trine.core.errors import InputError
+from trine.core.job import Job
+from trine.core.process_pool import work_through
+from trine.forecast.replay import Foretold, replay
+from trine.inputs.cluster import load_cluster
+from trine.inputs.yaml_reader import read_mapping
+from trine.reproduce.checks import Check
+from trine.reproduce.experiment import HOUR_S, Progress
+from trine.reproduce.reproduction import Part, Reproduction, ResultTable
+from trine.trace import ImportOptions, load
+from trine.trace.generate import generate
+
+_FIGURES = Path(__file__).with_suffix(".yaml")
+_WARM_UP, _LAST = 0.2, 0.9
+"""Predictions are made between these parts of a trace: before, there is no history, and after, nothing more comes."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One trace on one cluster under one policy; plain values, so that another process can run it."""
+
+    name: str
+    policy: str
+    cluster: str
+    source: str
+    """A trace file, or the name of a workload."""
+    group: str
+    """Virtual cluster of the trace, or the seed of the workload."""
+    figures: Mapping[str, Any]
+    times: int
+    draws: int
+
+    def run(self) -> list[Foretold]:
+        jobs, cluster = self._jobs(), load_cluster(self.cluster)
+        jobs = [job for job in jobs if job.gpus <= cluster.gpu_count]
+        values = {"fill": True, "round_s": self.figures["round_s"]}
+        settings = resolve(self.policy, self.figures["placement"], values)
+        first_s, span_s = jobs[0].submit_s, jobs[-1].submit_s - jobs[0].submit_s
+        parts = np.linspace(_WARM_UP, _LAST, self.times).tolist()
+        round_s = self.figures["round_s"]
+        times_s = [round_s * round((first_s + part * span_s) / round_s) for part in parts]
+        return replay(jobs, cluster, settings, times_s, self.draws, seed=0)
+
+    def _jobs(self) -> list[Job]:
+        if self.name.startswith("generated"):
+            drawn = self.figures["generated"]
+            sizes = {name: drawn[name] for name in ("jobs", "gpus", "load", "max_gpus")}
+            return generate(self.source, seed=int(self.group), **sizes)
+        return [job for job in load(self.source, None, ImportOptions()).jobs if job.group == self.group]
+
+
+def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay]:
+    """All that is replayed: the public trace, or, without its folder, drawn workloads."""
+    effort = figures["quick"] if quick else figures
+    if folder:
+        trace = next((p for p in (Path(folder), Path(folder) / "data") if (p / "traces").is_dir()), None)
+        if trace is None:
+            raise InputError("--data", f"no traces below {folder}", "the folder that holds traces/")
+        path = str(trace / figures["philly"]["trace"])
+        where = [(f"Philly {vc}", path, vc, shape) for vc, shape in figures["philly"]["clusters"].items()]
+    else:
+        drawn = figures["generated"]
+        seeds = drawn["seeds"][:1] if quick else drawn["seeds"]
+        where = [(f"generated {seed}", drawn["workload"], str(seed), drawn["cluster"]) for seed in seeds]
+    return [
+        Replay(name, policy, shape, source, group, figures, effort["times"], effort["draws"])
+        for policy in figures["policies"]
+        for name, source, group, shape in where
+    ]
+
+
+def _run(item: Replay) -> list[Foretold]:
+    return item.run()
+
+
+@dataclass(frozen=True)
+class Replays:
+    """As ``experiment.Paper``, for replays instead of scenarios."""
+
+    title: str = "Predictions"
+
+    def reproduce(
+        self,
+        folder: str = "",
+        *,
+        quick: bool = False,
+        workers: int = 0,
+        progress: Progress = lambda _: lambda: None,
+    ) -> Reproduction:
+        """Replay everything, and judge what was predicted."""
+        figures = read_mapping(_FIGURES).plain()
+        todo = replays(folder, figures, quick)
+        made = work_through(_run, todo, workers, progress(len(todo)), first_here=False)
+        found = list(zip(todo, made, strict=True))
+        parts = [_judged(figures, policy, found) for policy in figures["policies"]]
+        return Reproduction(self.title, [_overview(figures, found), *parts], _notes(found))
+
+
+PAPER = Replays()
+
+Found = Sequence[tuple[Replay, list[Foretold]]]
+
+
+def _overview(figures: Mapping[str, Any], found: Found) -> Part:
+    """All policies side by side."""
+    rows: list[tuple[str, ...]] = []
+    for policy in figures["policies"]:
+        made = [each for replay, all_of in found if replay.policy == policy for each in all_of]
+        starts, ends = ([each for each in made if each.kind == kind] for kind in ("start", "end"))
+        ours, slurm = _errors_h(starts)
+        rows.append((policy, f"{len(starts):,}", _share(starts), ours, slurm, f"{len(ends):,}", _share(ends)))
+    header = ("policy", "starts", "in 80 %", "off by (h)", "Slurm's (h)", "ends", "in 80 %")
+    return Part([], tables=[ResultTable("Intervals that held; median absolute error of starts", header, rows)])
+
+
+def _judged(figures: Mapping[str, Any], policy: str, found: Found) -> Part:
+    made = [each for replay, all_of in found if replay.policy == policy for each in all_of]
+    starts, ends = ([each for each in made if each.kind == kind] for kind in ("start", "end"))
+    checks = [_coverage(figures, policy, "starts", starts), _coverage(figures, policy, "ends", ends)]
+    edges_h = [*figures["queued_h"], float("inf")]
+    for low_h, high_h in pairwise(edges_h):
+        queued = [each for each in starts if low_h * HOUR_S <= each.waited_s < high_h * HOUR_S]
+        name = f"starts of jobs queued {low_h} to {high_h:g} h" if high_h < float("inf") else f"queued over {low_h} h"
+        checks.append(_coverage(figures, policy, name, queued))
+    ours, slurm = _errors_h(starts)
+    better = None if len(starts) < figures["least"] else float(ours) <= float(slurm)
+    what = "median error of starts (h), Slurm's beside it"
+    checks.append(Check(policy, what, ours, slurm, held=better, band="not above Slurm's", counted=False))
+    return Part(checks)
+
+
+def _coverage(figures: Mapping[str, Any], policy: str, what: str, made: Sequence[Foretold]) -> Check:
+    low, high = figures["band"]["low"], figures["band"]["high"]
+    held = None
+    if len(made) >= figures["least"]:
+        held = low <= sum(each.predicted.holds(each.real_s) for each in made) / len(made) <= high
+    ours = f"{_share(made)} of {len(made):,}"
+    return Check(policy, f"80 % intervals that held: {what}", ours, "80 %", held=held, band=f"{low:.0%} to {high:.0%}")
+
+
+def _share(made: Sequence[Foretold]) -> str:
+    return f"{np.mean([each.predicted.holds(each.real_s) for each in made]):.1%}" if made else "-"
+
+
+def _errors_h(starts: Sequence[Foretold]) -> tuple[str, str]:
+    """Median absolute errors of starts, ours and by Slurm's method, hours."""
+    if not starts:
+        return "-", "-"
+    ours = np.median([abs(each.predicted.median - each.real_s) for each in starts])
+    slurm = np.median([abs(each.slurm_s - each.real_s) for each in starts if each.slurm_s is not None])
+    return f"{ours / HOUR_S:.2f}", f"{slurm / HOUR_S:.2f}"
+
+
+def _notes(found: Found) -> list[str]:
+    """What a reader must know to weigh the figures."""
+    starts = [(replay, each) for replay, made in found for each in made if each.kind == "start"]
+    moments = {(replay.name, replay.policy, each.at_s) for replay, each in starts}
+    return [
+        "Jobs state a time limit: one to five times their length (uniform), rounded up to a round figure; the trace "
+        "has none. Scheduler, forecaster and Slurm's method see the limit, the world alone the length.",
+        f"Predictions of one moment share its fate: all starts were predicted at {len(moments)} moments, which is the "
+        "number of trials that counts, not the number of jobs.",
+    ]

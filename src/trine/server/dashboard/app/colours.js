@@ -1,0 +1,32 @@
+// Colours that colour-blind readers tell apart (Okabe and Ito), and a scale that grows in lightness (cividis). States
+// also differ in shape on the map and in words everywhere: no colour says anything alone.
+
+export const SET = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c7bd1"];
+const CIVIDIS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [195, 182, 109], [254, 232, 56]];
+
+const STATES = {
+  waiting: "#56b4e9", held: "#cc79a7", "set aside": "#cc79a7", starting: "#f0e442", running: "#009e73",
+  stopping: "#e69f00", done: "#7f8a96", failed: "#d55e00", cancelled: "#7f8a96", "timed out": "#d55e00",
+};
+export const stateColour = (state) => STATES[state] ?? "#7f8a96";
+
+/** The same name has the same colour at every visit. */
+export function nameColour(name) {
+  let hash = 2166136261;
+  for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
+  return SET[(hash >>> 8) % SET.length];
+}
+
+/** Ids are numbers in order of arrival: jobs that came after each other, and often stand side by side, differ. */
+export const jobColour = (id) => (/^\d+$/.test(id) ? SET[Number(id) % SET.length] : nameColour(id));
+
+/** 0 is dark blue, 1 is yellow. */
+export function scaleColour(part) {
+  const at = Math.min(1, Math.max(0, part)) * (CIVIDIS.length - 1);
+  const low = Math.min(CIVIDIS.length - 2, Math.floor(at));
+  const mix = CIVIDIS[low].map((value, i) => Math.round(value + (CIVIDIS[low + 1][i] - value) * (at - low)));
+  return `rgb(${mix.join(",")})`;
+}
+
+/** A colour of the style sheet. */
+export const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

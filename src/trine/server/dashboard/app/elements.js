@@ -1,0 +1,48 @@
+// Elements of the page. Texts become text nodes, never markup: what a job is called cannot change a page.
+
+/** An element: `el("p", {class: "note"}, "text", child)`. Attributes beginning with "on" are listeners. */
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : String(value));
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** Replace all that is inside `parent`. */
+export function fill(parent, ...children) {
+  parent.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return parent;
+}
+
+/** Set a text only if it is another one: an equal one would take away a reader's selection. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** A labelled choice; `options` are [value, text] pairs. */
+export function choice(label, options, chosen, change) {
+  const select = el("select", { onchange: () => change(select.value) },
+    options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+  return el("label", { class: "choice" }, el("span", {}, label), select);
+}
+
+/** Rows of name and value. */
+export function facts(pairs) {
+  return el("dl", { class: "facts" },
+    pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+/** A table of few rows; numbers are given as {number: text}. */
+export function smallTable(header, rows, caption = "") {
+  const cell = (value) => (value !== null && typeof value === "object" && "number" in value
+    ? el("td", { class: "number" }, value.number) : el("td", {}, value ?? ""));
+  return el("div", { class: "scroll" }, el("table", {},
+    caption && el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, header.map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell))))));
+}

@@ -1,0 +1,40 @@
+// Values as text: durations, times, numbers. Times are seconds.
+
+/** 45 s, 12 min, 3 h 20 min, 2 d 4 h; empty for none. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min${s < 600 && s % 60 ? ` ${s % 60} s` : ""}`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h${s % 3600 >= 60 ? ` ${Math.floor((s % 3600) / 60)} min` : ""}`;
+  return `${Math.floor(s / 86400)} d${s % 86400 >= 3600 ? ` ${Math.floor((s % 86400) / 3600)} h` : ""}`;
+}
+
+const DAY = new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+
+/** A moment: of a daemon the time of day, with the date if it is another day; of a simulation the time since its start. */
+export function moment(at_s, board) {
+  if (at_s === null || at_s === undefined) return "";
+  if (!board.live) return `${duration(at_s - board.begin_s)} in`;
+  const date = new Date(at_s * 1000);
+  return Math.abs(at_s - board.now_s) < 43200 ? CLOCK.format(date) : DAY.format(date);
+}
+
+/** Three digits or so, thousands apart. */
+export function number(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "";
+  if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
+  return Number.isInteger(value) ? String(value) : value.toPrecision(3).replace(/\.?0+$/, "");
+}
+
+export const percent = (part) => (part === null || !Number.isFinite(part) ? "" : `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)} %`);
+
+/** "1 GPU", "4 GPUs". */
+export const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+
+/** Text whose control characters show as signs; a terminal's tricks and bidirectional ones do nothing. */
+export function visible(text) {
+  return String(text ?? "").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    (sign) => (sign < " " ? String.fromCharCode(0x2400 + sign.charCodeAt(0)) : "\ufffd"));
+}

@@ -1,0 +1,148 @@
+// All jobs: who waits and why, when they are expected to start, what runs; filtered and sorted here, in the browser.
+
+import { stateColour } from "../colours.js";
+import { choice, el, fill, setText } from "../elements.js";
+import { count, duration, moment, number, visible } from "../format.js";
+import { interval, predictions } from "../predictions.js";
+import { LongTable } from "../table.js";
+
+const GROUPS = {
+  live: ["not ended", (job) => job.finished_s === null],
+  waiting: ["waiting", (job) => ["waiting", "held", "set aside"].includes(job.state)],
+  running: ["with GPUs", (job) => job.run_from_s !== null],
+  ended: ["ended", (job) => job.finished_s !== null],
+  all: ["all", () => true],
+};
+const ORDER = { running: 0, starting: 0, stopping: 0, waiting: 1, held: 2, "set aside": 2 };
+const REASONS_EVERY_MS = 1500;
+
+export class QueuePage {
+  constructor(root, board) {
+    this.board = board;
+    this.group = "live";
+    this.reasons = new Map();
+    this.predicted = null;
+    this.askedMs = 0;
+    this.summary = el("span", { class: "muted", role: "status" });
+    this.filter = el("input", { type: "search", placeholder: "filter: text, user:ada, state:waiting, gpus:8", "aria-label": "Filter",
+      oninput: () => this.chooseAnew() });
+    this.table = new LongTable(this.columns(), {
+      label: "Jobs", rowId: (job) => job.id, open: (job) => { location.hash = `#/job/${job.id}`; },
+      visibleChanged: (jobs) => this.askReasons(jobs), marker: (job) => stateColour(job.state),
+    });
+    this.table.element.style.setProperty("--narrow", "minmax(48px, .7fr) minmax(80px, 1.4fr) minmax(70px, 1fr) 48px");
+    const groups = Object.entries(GROUPS).map(([key, [text]]) => [key, text]);
+    fill(root, el("h1", {}, "Queue"), el("div", { class: "controls" }, this.filter,
+      choice("Show", groups, this.group, (value) => { this.group = value; this.chooseAnew(); }), this.summary), this.table.element);
+    for (const row of [this.table.head]) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
+    if (board.live) this.askPredictions();
+  }
+
+  close() {
+    this.table.close();
+    clearTimeout(this.timer);
+    this.closed = true;
+  }
+
+  /** Other rows are wanted: they begin at the top. */
+  chooseAnew() {
+    this.update();
+    this.table.toTop();
+  }
+
+  columns() {
+    const board = this.board;
+    const text = (key, title, width, more = {}) => ({ key, title, width, value: (job) => job[key], text: (job) => visible(job[key]), ...more });
+    return [
+      text("id", "id", "minmax(52px, .6fr)", { value: (job) => (/^\d+$/.test(job.id) ? Number(job.id) : job.id) }),
+      text("name", "name", "minmax(90px, 1.6fr)"),
+      text("state", "state", "minmax(76px, .8fr)"),
+      text("gpus", "GPUs", "52px", { number: true }),
+      { key: "rank", title: "rank", width: "52px", number: true, value: (job) => board.rank.get(job.id), text: (job) => String(board.rank.get(job.id) ?? "") },
+      text("user", "user", "minmax(60px, .8fr)"),
+      text("queue", "queue", "minmax(60px, .7fr)"),
+      { key: "progress", title: "done", width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
+      { key: "time", title: "ran / waited", width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
+      { key: "start", title: "expected", width: "minmax(96px, 1fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
+      { key: "why", title: "why", width: "minmax(120px, 4fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
+    ];
+  }
+
+  update() {
+    const [, inGroup] = GROUPS[this.group];
+    const wanted = matcher(this.filter.value);
+    const jobs = [...this.board.jobs.values()].filter((job) => inGroup(job) && wanted(job));
+    const rank = this.board.rank;
+    const place = (job) => [ORDER[job.state] ?? 3, rank.get(job.id) ?? -(job.finished_s ?? 0)];
+    const keyed = jobs.map((job) => [place(job), job]);
+    keyed.sort(([[a, b]], [[c, d]]) => a - c || b - d);
+    this.table.set(keyed.map(([, job]) => job));
+    setText(this.summary, `${count(jobs.length, "job")}, ${count(jobs.reduce((sum, job) => sum + job.gpus, 0), "GPU")} asked for`);
+    for (const row of this.table.pool) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
+  }
+
+  /** Reasons are asked for the rows in sight only, and not at every step of a scroll. */
+  askReasons(jobs) {
+    this.sight = jobs.map((job) => job.id);
+    if (this.timer || !this.sight.length) return;
+    const wait = Math.max(60, this.askedMs + REASONS_EVERY_MS - performance.now());
+    const fresh = this.sight.some((id) => !this.reasons.has(id));
+    this.timer = setTimeout(() => this.fetchReasons(), fresh ? 60 : wait);
+  }
+
+  async fetchReasons() {
+    this.timer = null;
+    const stamp = this.board.now_s, ids = this.sight.slice(0, 100);
+    const known = ids.every((id) => this.reasons.has(id));
+    if (this.closed || (known && stamp === this.reasonsOf)) return;
+    this.askedMs = performance.now();
+    try {
+      const query = ids.map((id) => `job=${encodeURIComponent(id)}`).join("&");
+      const { reasons } = await this.board.ask(`board/reasons?${query}${this.board.live ? "" : `&at=${stamp}`}`);
+      this.reasonsOf = stamp;
+      for (const id of ids) this.reasons.set(id, reasons[id]?.sentence ?? "");
+      if (!this.closed) this.table.show();
+    } catch {
+      // The stream says that the connection is lost.
+    }
+  }
+
+  async askPredictions() {
+    while (!this.closed) {
+      this.predicted = await predictions();
+      await new Promise((resolve) => setTimeout(resolve, 10000));
+    }
+  }
+
+  expected(job) {
+    const found = this.predicted?.jobs?.[job.id];
+    return found ? found.start_s ?? found.end_s : null;
+  }
+
+  expectedText(job) {
+    const found = this.predicted?.jobs?.[job.id];
+    if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
+    return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
+  }
+}
+
+const part = (job) => (job.total && job.step !== null ? Math.min(1, job.step / job.total) : null);
+
+/** Seconds since the present start, or of waiting. */
+function elapsed(job, board) {
+  if (job.run_from_s !== null) return board.time_s - job.run_from_s;
+  if (job.finished_s !== null) return job.finished_s - (job.started_s ?? job.finished_s);
+  return board.time_s - job.submitted_s;
+}
+
+/** "ada state:waiting": every word must be found, a word with a colon in its column. */
+function matcher(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return (job) => words.every((word) => {
+    const [key, ...rest] = word.split(":");
+    if (rest.length && key in job) return key === "gpus" || key === "id" ? String(job[key]) === rest.join(":") : String(job[key] ?? "").toLowerCase().includes(rest.join(":"));
+    return ["id", "name", "user", "queue", "state", "model"].some((column) => String(job[column] ?? "").toLowerCase().includes(word));
+  });
+}
+
+export { part, elapsed };

@@ -1,0 +1,29 @@
+// When jobs are expected to start and end, where the daemon predicts it: median and 80 % interval.
+
+import { duration, moment } from "./format.js";
+import { getJson } from "./session.js";
+
+let known = { at_ms: -Infinity, value: null };
+
+/** The predictions of all jobs; null where the daemon makes none. Asked for at most every few seconds. */
+export async function predictions() {
+  if (performance.now() - known.at_ms < 5000) return known.value;
+  known.at_ms = performance.now();
+  try {
+    known.value = await getJson("/v1/predictions");
+  } catch (error) {
+    if (error.status === 404) known = { at_ms: performance.now() + 300000, value: null }; // this daemon never will
+  }
+  return known.value;
+}
+
+/** "14:05:10 (13:58:02 to 14:20:44)", short where it is narrow. */
+export function interval(found, board) {
+  if (!found) return "";
+  const spread = found.high - found.low;
+  return spread < 1 ? moment(found.median, board) : `${moment(found.median, board)} ± ${duration(spread / 2)}`;
+}
+
+/** The same in a sentence. */
+export const intervalSentence = (found, board) =>
+  `${moment(found.median, board)}; with 80 % probability between ${moment(found.low, board)} and ${moment(found.high, board)}`;

@@ -1,0 +1,221 @@
+"""The daemon's side of predictions: asks for them in a process of their own, keeps the last ones, and keeps score.
+
+The forecaster runs the simulator, which the daemon does not import; it is started by name, with low priority, and has
+a budget. Nothing here waits for it but those who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trine.forecast.score import Score
+from trine.server.build import Model
+from trine.server.interface import Refused
+from trine.server.live_job import LiveJob
+from trine.server.snapshot import capture
+from trine.server.state import LiveState
+
+FORECASTER = "trine.planning.worker"
+DRAWS = 100
+BUDGET_S = 10.0
+"""Processor seconds of one forecast; with many jobs there are fewer draws."""
+EVERY_S = 30.0
+_REST = 9
+"""A forecast that took long is followed by a pause of so many times as long."""
+_OUTDATED_S = 300.0
+"""After so long predictions are made again although nothing happened: time passes for jobs that run, too."""
+_PATIENCE_S = 120.0
+_ENDED_USED = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What the forecaster learns from a job that is over. Seconds."""
+
+    id: str
+    user: str
+    queue: str
+    model: str
+    gpus: int
+    submitted_s: float
+    attained_s: float
+    limit_s: float | None
+    done: bool
+
+
+@dataclass(frozen=True)
+class ForecastRequest:
+    """All that the forecaster needs to know; sent to it as a pickle."""
+
+    live: str
+    """The live jobs and all else, as a compact snapshot has them."""
+    ended: list[EndedJob]
+    model: Model
+    now_s: float
+    draws: int = DRAWS
+    budget_s: float = BUDGET_S
+    seed: int = 0
+    changes: tuple[str, ...] = ()
+    """What to change first, for a comparison with what is; none: predictions only."""
+
+
+@dataclass
+class Scores:
+    """Predictions that are waiting to come true, and how those before them did. Of this run of the daemon."""
+
+    starts: Score = field(default_factory=Score)
+    ends: Score = field(default_factory=Score)
+    _open: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+
+    def note(self, made: dict[str, Any]) -> None:
+        """Of each job the first prediction of its start counts, and the first of its end that was made after it."""
+        for job_id, job in made["jobs"].items():
+            kind = "start_s" if job["start_s"] is not None else "end_s"
+            if job[kind] is not None:
+                self._open.setdefault((job_id, kind), job[kind])
+
+    def settle(self, jobs: dict[str, LiveJob]) -> None:
+        """Compare with what has happened since."""
+        for job_id, kind in list(self._open):
+            job = jobs.get(job_id)
+            real_s = None if job is None else job.started_s if kind == "start_s" else job.finished_s
+            if real_s is not None:
+                said = self._open.pop((job_id, kind))
+                score = self.starts if kind == "start_s" else self.ends
+                score.add(said["low"], said["median"], said["high"], real_s)
+            elif job is None or not job.live:
+                del self._open[job_id, kind]
+
+    def as_json(self) -> dict[str, Any] | None:
+        found = {"starts": self.starts.summary(), "ends": self.ends.summary()}
+        return found if self.starts.held or self.ends.held else None
+
+
+class Predictions:
+    """Makes them when asked, or again and again (``run``); one forecast at a time."""
+
+    def __init__(self, state: Callable[[], LiveState], model: Callable[[], Model], now: Callable[[], float]) -> None:
+        self._state, self._model, self._now = state, model, now
+        self.last: dict[str, Any] | None = None
+        self.scores = Scores()
+        self.problem = ""
+        """Why the last forecast failed, in a sentence."""
+        self.cpu_s = 0.0
+        """Processor time of the last forecast."""
+        self._one = asyncio.Lock()
+
+    async def run(self, every_s: float = EVERY_S) -> None:
+        """Until cancelled: predictions for what has changed."""
+        seen_s = -1.0
+        while True:
+            await asyncio.sleep(max(every_s, _REST * self.cpu_s))
+            state, now = self._state(), self._now()
+            self.scores.settle(state.jobs)
+            old = self.last is None or now - self.last["made_at_s"] > _OUTDATED_S
+            if state.live and state.cluster is not None and (old or state.last_s != seen_s):
+                seen_s = state.last_s
+                with contextlib.suppress(Refused):
+                    await self.make()
+
+    async def make(self) -> dict[str, Any]:
+        """Predictions of now."""
+        async with self._one:
+            made = await self._ask(self._request())
+            self.scores.settle(self._state().jobs)
+            self.scores.note(made)
+            self.last = made
+            return made
+
+    async def latest(self) -> dict[str, Any]:
+        """The last ones with the score; made now if there are none yet."""
+        made = self.last
+        if made is None or not made["draws"]:
+            made = await self.make() if self._state().live else {"made_at_s": self._now(), "draws": 0, "jobs": {}}
+        self.scores.settle(self._state().jobs)
+        return {**made, "score": self.scores.as_json()}
+
+    async def compare(self, changes: Sequence[str]) -> dict[str, Any]:
+        """What the changes would do, before anything happens."""
+        async with self._one:
+            return await self._ask(self._request(tuple(changes)))
+
+    def of_job(self, job_id: str) -> dict[str, Any] | None:
+        """What was last predicted of a job, if anything was."""
+        return None if self.last is None else self.last["jobs"].get(job_id)
+
+    def metrics(self) -> dict[str, float]:
+        """For Prometheus; what is not known yet is left out."""
+        found = {"trine_forecast_cpu_seconds": self.cpu_s, "trine_forecast_failing": float(bool(self.problem))}
+        if self.last is not None:
+            found["trine_forecast_draws"] = float(self.last["draws"])
+            found["trine_forecast_age_seconds"] = self._now() - self.last["made_at_s"]
+        for kind, score in (("start", self.scores.starts), ("end", self.scores.ends)):
+            if score.coverage is not None and score.median_error_s is not None:
+                found[f"trine_forecast_{kind}_coverage"] = score.coverage
+                found[f"trine_forecast_{kind}_error_seconds"] = score.median_error_s
+        return found
+
+    def _request(self, changes: tuple[str, ...] = ()) -> ForecastRequest:
+        state = self._state()
+        ended = [_ended(job) for job in list(state.jobs.values())[-_ENDED_USED - len(state.live) :] if not job.live]
+        return ForecastRequest(capture(state).text(), ended, self._model(), self._now(), changes=changes)
+
+    async def _ask(self, request: ForecastRequest) -> dict[str, Any]:
+        """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal."""
+        asked = await asyncio.to_thread(pickle.dumps, request)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            FORECASTER,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_step_back,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(asked), _PATIENCE_S)
+        except TimeoutError:
+            raise self._failed(f"no forecast within {_PATIENCE_S:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            lines = err.decode("utf-8", "replace").strip().splitlines()
+            raise self._failed(f"the forecaster failed: {lines[-1] if lines else process.returncode}")
+        answer: dict[str, Any] = json.loads(out)
+        if "refused" in answer:
+            raise Refused("invalid", answer["refused"])
+        self.problem, self.cpu_s = "", answer.pop("cpu_s")
+        return answer
+
+    def _failed(self, sentence: str) -> Refused:
+        self.problem = sentence
+        return Refused("unavailable", sentence)
+
+
+def _step_back() -> None:
+    os.nice(10)
+
+
+def _ended(job: LiveJob) -> EndedJob:
+    spec = job.spec
+    return EndedJob(
+        job.id,
+        job.user,
+        job.queue,
+        spec.model,
+        spec.gpus.count,
+        job.submitted_s,
+        job.attained_s,
+        spec.max_runtime,
+        job.state == "done",
+    )

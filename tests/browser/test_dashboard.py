@@ -1,0 +1,221 @@
+"""The dashboard of a real daemon in a real browser: login, every page, every button, a restart, two users."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Open, log_in
+from tests.e2e.live import Daemon, until
+from trine.client import Client, RefusedError
+from trine.server.auth import add_user_token, read_token, revoke_user_tokens
+
+PAGES = ["cluster", "queue", "users", "hardware", "history", "whatif"]
+HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+
+
+def url_of(found: Daemon) -> str:
+    assert found.client is not None
+    return f"{found.client.dashboard_url()}/ui"
+
+
+def user_token(found: Daemon, user: str) -> str:
+    """A new token, once the daemon knows it."""
+    token = add_user_token(found.state, user)
+    assert found.client is not None
+    ask = Client(found.client.dashboard_url(), token)
+    until(lambda: _is_let_in(ask), f"the token of {user} to be known")
+    return token
+
+
+def _is_let_in(client: Client) -> bool:
+    try:
+        return bool(client.daemon())
+    except RefusedError:
+        return False
+
+
+def submit(found: Daemon, command: str, **values: Any) -> str:
+    assert found.client is not None
+    return found.client.submit({"run": ["sh", "-c", command], **values})[0]
+
+
+def logged_in(found: Daemon, open_page: Open, **options: Any) -> Any:
+    page = open_page(url_of(found), allow_failures=True, **options)
+    log_in(page, read_token(found.state))
+    return page
+
+
+def says(page: Any, selector: str, text: str | re.Pattern[str]) -> None:
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_contain_text(text, timeout=30_000)
+
+
+def test_a_token_becomes_a_session_that_scripts_cannot_read_and_that_ends(cluster: Daemon, open_page: Open) -> None:
+    page = open_page(url_of(cluster), allow_failures=True)
+    page.get_by_label("Token or code").fill("f" * 64)
+    page.get_by_role("button", name="Log in").click()
+    says(page, "[role=alert]", "Neither a token of this daemon nor a code")
+    token = read_token(cluster.state)
+    log_in(page, token)
+    (cookie,) = page.context.cookies()
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and token not in cookie["value"]
+    assert page.evaluate("document.cookie") == "" and token not in page.url
+    assert token not in page.evaluate("JSON.stringify(localStorage)")
+    page.reload()
+    page.get_by_role("navigation").wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Token or code").wait_for()
+    page.context.add_cookies([{**cookie, "expires": -1}])
+    assert page.evaluate("fetch('/v1/session').then((answer) => answer.status)") == 401
+
+
+def test_a_code_logs_in_once_and_leaves_the_address(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    code = cluster.client.login_code()
+    page = open_page(f"{url_of(cluster)}#code={code}")
+    page.get_by_role("navigation").wait_for()
+    assert code not in page.url
+    second = open_page(f"{url_of(cluster)}#code={code}", allow_failures=True)
+    second.get_by_label("Token or code").wait_for()
+
+
+def test_a_revoked_token_ends_the_session_in_the_browser(cluster: Daemon, open_page: Open) -> None:
+    page = open_page(url_of(cluster), allow_failures=True)
+    log_in(page, user_token(cluster, "ada"))
+    revoke_user_tokens(cluster.state, "ada")
+    page.get_by_label("Token or code").wait_for(timeout=30_000)
+
+
+def test_a_job_from_submission_to_its_end_with_a_restart_in_between(cluster: Daemon, open_page: Open) -> None:
+    page = logged_in(cluster, open_page)
+    page.get_by_role("link", name="Queue", exact=True).click()
+    go = cluster.state.parent / "go"
+    job = submit(cluster, f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done; echo over", name="train", gpus=2)
+    row = page.locator(".space .row", has_text="train")
+    row.wait_for(timeout=30_000)
+    says(page, ".space", "running")
+    row.click()
+    says(page, "h1", f"Job {job} train: running")
+    says(page, "pre.log", "begun")
+    cluster.kill()
+    says(page, ".condition", "connection lost")
+    cluster.up()
+    says(page, ".condition", "live")
+    go.touch()
+    says(page, "h1", f"Job {job} train: done")
+    says(page, "pre.log", "over")
+    says(page, ".story", "submitted")
+
+
+def test_buttons_hold_release_and_cancel(cluster: Daemon, open_page: Open) -> None:
+    page = logged_in(cluster, open_page)
+    job = submit(cluster, "sleep 300", gpus=1, name="victim")
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    says(page, "h1", "running")
+    page.get_by_role("button", name="Hold").click()
+    says(page, "h1", "held")
+    page.get_by_role("button", name="Release").click()
+    says(page, "h1", "running")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Leave it").click()
+    says(page, "h1", "running")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    says(page, "h1", "cancelled")
+    assert page.get_by_role("button", name="Hold").is_disabled()
+
+
+def test_users_see_their_own_jobs_only(cluster: Daemon, open_page: Open) -> None:
+    # Root's daemon runs jobs as system users: two that every machine has, and that are no people.
+    names = ("daemon", "nobody") if os.geteuid() == 0 else ("ada", "ben")
+    ada, ben = (open_page(url_of(cluster), allow_failures=True) for _ in range(2))
+    for page, user in zip((ada, ben), names, strict=True):
+        log_in(page, user_token(cluster, user))
+        page.get_by_role("link", name="Queue", exact=True).click()
+    job = submit(cluster, "sleep 300", name="adas-secret", user=names[0], gpus=1)
+    submit(cluster, "sleep 300", name="bens-secret", user=names[1], gpus=1)
+    says(ada, ".space", "adas-secret")
+    says(ben, ".space", "bens-secret")
+    for name in PAGES:
+        ben.goto(f"{url_of(cluster)}#/{name}")
+        ben.wait_for_timeout(300)
+        assert "adas-secret" not in ben.content()
+    ben.goto(f"{url_of(cluster)}#/job/{job}")
+    says(ben, "#why", "there is no job")
+    held = "document.querySelector('.map canvas')"
+    ben.goto(f"{url_of(cluster)}#/cluster")
+    says(ben, ".cards", "50 %")
+    assert ben.evaluate(f"{held} !== null")
+
+
+def test_what_jobs_and_operators_write_shows_as_text(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    page = logged_in(cluster, open_page)
+    job = submit(cluster, f"printf '%s\\n\\033]0;owned\\007\\b' \"{HOSTILE}\"; sleep 300", gpus=1)
+    cluster.client.drain("node1", HOSTILE)
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    says(page, "pre.log", "<script>")
+    says(page, "pre.log", "␛]0;owned␇␈")
+    page.goto(f"{url_of(cluster)}#/hardware")
+    says(page, "main", "onerror=")
+    assert page.locator("main img").count() == 0 and page.locator("main script").count() == 0
+    assert page.title() == "Hardware · trine"
+
+
+def test_every_page_works_on_a_phone_in_the_dark_and_by_keyboard(cluster: Daemon, open_page: Open) -> None:
+    job = submit(cluster, "sleep 300", gpus=1, name="a-name-that-is-rather-long-for-a-phone")
+    page = logged_in(cluster, open_page, color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 29)"
+    page.set_viewport_size({"width": 390, "height": 800})
+    for name in [*PAGES, f"job/{job}"]:
+        page.goto(f"{url_of(cluster)}#/{name}")
+        page.locator("main h1").first.wait_for()
+        page.wait_for_timeout(300)
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{name} is {wide} pixels wider than a phone"
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.keyboard.press("Escape")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("1")
+    says(page, "h1", "Cluster")
+    page.locator(".map canvas").focus()
+    page.keyboard.press("ArrowRight")
+    says(page, ".tip", "node0:0")
+    page.keyboard.press("Enter")
+    says(page, "h1", f"Job {job}")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("2")
+    says(page, ".space", "a-name")
+    page.keyboard.press("/")
+    page.keyboard.type("nothing-like-this")
+    says(page, "main", "0 jobs")
+    page.get_by_label("Filter").fill("state:running user:")
+    says(page, "main", "1 job,")
+    page.locator(".long-table .body").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    says(page, "h1", f"Job {job}")
+
+
+LEGENDS = {"job": "a colour per job", "user": "free", "type": "gpu", "slowdown": "no slowdowns", "state": "running"}
+
+
+@pytest.mark.parametrize("colour", LEGENDS)
+def test_the_map_can_be_coloured_by_all_that_is_offered(cluster: Daemon, open_page: Open, colour: str) -> None:
+    submit(cluster, "sleep 300", gpus=2)
+    page = logged_in(cluster, open_page)
+    says(page, ".cards", "50 %")
+    page.get_by_label("Colour by").select_option(colour)
+    expected = {
+        "job": "a colour per job",
+        "user": "free",
+        "type": "gpu",
+        "slowdown": "no slowdowns",
+        "state": "running",
+    }
+    says(page, ".legend", expected[colour])

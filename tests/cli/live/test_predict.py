@@ -1,0 +1,50 @@
+"""``trine predict`` and ``trine whatif`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.live.command import trine
+from tests.client.fake_daemon import FakeDaemon
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    monkeypatch.setenv("TRINE_STATE", str(state))
+
+
+def test_predict_shows_median_interval_reason_and_the_score(daemon: FakeDaemon) -> None:
+    daemon.add(), daemon.add()
+    done = trine("predict")
+    header, line, _ = done.out.splitlines()
+    assert header.split() == ["id", "start", "end", "reason"]
+    assert "-10m +2h" in line and "waits for job 17 to end" in line
+    assert "100 futures; starts: 75% of 8 held, off by 1m30s" in done.err
+    assert list(json.loads(trine("predict", "2", "-o", "json").out)["jobs"]) == ["2"]
+    wrong = trine("predict", "9")
+    assert wrong.code == 2 and "expected the id of a job" in wrong.err
+
+
+def test_queue_and_show_have_the_interval_where_there_is_one(daemon: FakeDaemon) -> None:
+    daemon.add()
+    daemon.update(
+        "1", expected_start_s=1.7e9, start_interval_s=[1.7e9 - 600, 1.7e9 + 7200], expected_end_s=1.7e9 + 9000
+    )
+    header, line = trine("queue").out.splitlines()
+    assert " start " in header and " end " in header and "-10m +2h" in line
+    shown = trine("show", "1").out
+    assert "expected start" in shown and "(80 %: " in shown and "expected end" in shown
+
+
+def test_whatif_says_who_gains_and_applies_what_a_daemon_can(daemon: FakeDaemon) -> None:
+    daemon.add(), daemon.add()
+    done = trine("whatif", "policy las")
+    assert "12m earlier [1h earlier, same]" in done.out and "2 jobs gain, 0 lose, 0 stay" in done.out
+    assert trine("whatif", "hold 1", "--apply").code == 0
+    assert daemon.jobs["1"]["state"] == "held"
+    for wrong in (["policy las", "--apply"], ["frobnicate"]):
+        refused = trine("whatif", *wrong)
+        assert refused.code == 2 and "expected" in refused.err

@@ -1,0 +1,87 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.forecast.states import present_at, world_at
+from trine.core.job import Job
+from trine.forecast.draws import Futures
+from trine.forecast.engine_copy import EngineImage
+from trine.forecast.predictions import forecast
+from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory
+from trine.trace.generate import generate
+
+POLICIES = ("fifo", "fifo-backfill", "las", "srtf", "tiresias", "trine")
+
+
+def _job(name: str, submit_s: float, gpus: int, length_s: float, **more: object) -> Job:
+    return Job(name, submit_s, gpus, length_s, **more)  # type: ignore[arg-type]
+
+
+def test_known_lengths_are_foretold_exactly() -> None:
+    jobs = [_job("a", 0, 4, 5000), _job("b", 10, 4, 1000), _job("c", 20, 2, 500)]
+    found = forecast(Futures(present_at("fifo", "1x4", jobs, 1200.0)), range(5))
+    assert found.jobs["a"].start_s is None
+    assert found.jobs["a"].end_s is not None and found.jobs["a"].end_s.median == pytest.approx(5000, abs=1)
+    b, c = found.jobs["b"], found.jobs["c"]
+    assert b.start_s is not None and b.start_s.low == pytest.approx(5000, abs=1)
+    assert c.start_s is not None and c.start_s.median == pytest.approx(6000, abs=1)
+    assert (b.reason, c.reason) == (
+        "waits for job a to end",
+        "waits for job b, which waits too, to run and end",
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_world_goes_on_as_it_was_foretold(policy: str) -> None:
+    """With all lengths known and nothing more to come, the one future is what happens."""
+    jobs = [_job(f"j{i}", 30.0 * i, 1 + i % 4, 600.0 + 97 * (i * 7 % 11)) for i in range(24)]
+    world = world_at(policy, "2x4", jobs, 900.0)
+    present = present_at(policy, "2x4", jobs, 900.0)
+    long_ago = [replace(each, job=replace(each.job, submit_s=-1e9)) for each in present.known]
+    futures = Futures(replace(present, known=long_ago))
+    drawn = futures.draw(0)
+    world.advance()
+    lives = [world.recorder.lives[i] for i in futures.job_indices.tolist()]
+    waiting = ~futures.started
+    starts = np.array([life.start_s for life in lives])
+    # Where jobs are stopped, the later rounds of a draw are six times as long.
+    off_s = 60.0 if policy.startswith("fifo") else 6 * 60.0
+    assert waiting.sum() > 5 or policy in ("las", "tiresias")  # which let every newcomer run at once
+    if waiting.any():
+        assert np.median(np.abs(drawn.start_s[waiting] - starts[waiting])) <= off_s
+    assert np.median(np.abs(drawn.end_s - [life.finish_s for life in lives])) <= off_s
+
+
+def test_same_seed_same_forecast_and_the_present_is_left_alone() -> None:
+    jobs = [replace(job, open_ended=True) for job in generate("philly", jobs=300, seed=3, gpus=16, load=1.2)]
+    now_s = jobs[200].submit_s
+    present = present_at("fifo-backfill", "2x8", jobs, now_s)
+    before = EngineImage(present.engine)._image
+    one, two = (forecast(Futures(present, 7), range(8)) for _ in range(2))
+    assert one.as_json() == two.as_json()
+    assert forecast(Futures(present, 8), range(8)).as_json() != one.as_json()
+    assert EngineImage(present.engine)._image == before
+
+
+def test_jobs_of_unknown_length_get_intervals_not_points() -> None:
+    jobs = [replace(job, open_ended=True) for job in generate("philly", jobs=300, seed=3, gpus=16, load=1.2)]
+    found = forecast(Futures(present_at("fifo", "2x8", jobs, jobs[200].submit_s)), range(20))
+    waiting = [job for job in found.jobs.values() if job.start_s is not None]
+    assert waiting
+    for job in waiting:
+        assert job.start_s is not None and job.end_s is not None
+        assert found.made_at_s <= job.start_s.low <= job.start_s.median <= job.start_s.high
+        assert job.start_s.median < job.end_s.median
+
+
+def test_lengths_are_drawn_like_those_of_the_same_user_and_limit() -> None:
+    quick, slow = (KnownJob(Job("", 0.0, 1, 1.0, user=user), 0.0, False) for user in ("quick", "slow"))
+    limited = replace(quick, limit_s=1000.0)
+    past = [replace(quick, work_s=600.0, ended=True)] * 200 + [replace(slow, work_s=60_000.0, ended=True)] * 200
+    draw = WorkDraw(WorkHistory(past), np.random.default_rng(0))
+    assert 400 < np.median(draw.total_s(quick, np.zeros(500))) < 800
+    assert 40_000 < np.median(draw.total_s(slow, np.zeros(500))) < 80_000
+    # A job of the quick user that has run for an hour is none of its usual ones: it outlives its age.
+    assert (draw.total_s(quick, np.full(500, 3600.0)) > 3600.0).all()
+    assert (draw.total_s(limited, np.zeros(500)) <= 1000.0).all()

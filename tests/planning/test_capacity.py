@@ -1,0 +1,59 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from trine.cli.main import main
+from trine.core.errors import InputError
+from trine.core.prices import Prices
+from trine.planning.capacity import NodeType, Search, Target
+from trine.sim.scenario import Scenario, run
+
+TRACE = "job_id,submit_s,gpus,duration_s\n" + "".join(f"{i},{i * 60},{1 + i % 2},600\n" for i in range(60))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "jobs.csv"
+    path.write_text(TRACE)
+    return str(path)
+
+
+def test_the_fewest_nodes_that_meet_the_target_are_found(trace: str) -> None:
+    scenario = Scenario(cluster="gpu=1x2", policy="fifo", trace=trace)
+    search = Search(scenario, Target.parse("wait_p95=10m"), [NodeType.parse("gpu=2", Prices())])
+    best = search.cheapest()
+    assert best is not None and best.value_s <= 600
+    fewer = run(Scenario(cluster=f"gpu={best.nodes[0] - 1}x2", policy="fifo", trace=trace), keep_segments=False)
+    assert fewer.summary.wait_p95_s > 600
+    assert best.price_per_h == 2 * best.nodes[0]
+
+
+def test_of_equal_types_the_cheaper_is_taken_and_large_jobs_must_fit(trace: str) -> None:
+    prices = Prices.constant({"dear": 3.0, "cheap": 1.0, "tiny": 0.1})
+    scenario = Scenario(cluster="dear=1x2", policy="fifo", trace=trace)
+    types = [NodeType.parse(text, prices) for text in ("dear=2", "cheap=2")]
+    best = Search(scenario, Target.parse("wait_p95=600s"), types).cheapest()
+    assert best is not None and best.nodes[0] == 0
+    # One node of one GPU can never hold a job of two; two of them can.
+    search = Search(scenario, Target.parse("wait_p95=600s"), [NodeType.parse("tiny=1", prices)])
+    assert search._try((1,)).value_s == float("inf")
+
+
+@pytest.mark.parametrize("wrong", ["wait_p95", "wait_p59=1h", "wait_p95=soon"])
+def test_a_wrong_target_is_one_sentence(wrong: str) -> None:
+    with pytest.raises(InputError, match="--target"):
+        Target.parse(wrong)
+
+
+def test_the_command_prints_the_cluster_and_writes_a_plot(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["plan", "--trace", trace, "--policy", "fifo", "--target", "wait_p95=1h", "--nodes", "gpu=4"]
+    monkeypatch.setattr("sys.argv", ["trine", *words, "--out", str(tmp_path / "out"), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert found["best"]["meets"] and found["best"]["cluster"].startswith("gpu=")
+    assert "Capacity plan" in (tmp_path / "out" / "report.html").read_text()

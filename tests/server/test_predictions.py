@@ -1,0 +1,82 @@
+"""Predictions of a daemon's live state, made by the forecaster in its own process."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.site import Site
+from trine.inputs.job_spec import JobSpec
+from trine.server.interface import Caller, Refused
+
+ANN, BOB, ROOT = Caller("ann"), Caller("bob"), Caller("root", admin=True)
+
+
+def _spec(user: str = "ann", gpus: int = 1, **more: Any) -> JobSpec:
+    return JobSpec.model_validate({"run": ["true"], "gpus": gpus, **more})
+
+
+def _with_site(home: Path, check: Any, **options: Any) -> None:
+    async def run() -> None:
+        site = Site(home, gpus="1x4", **options)
+        daemon = await site.up()
+        try:
+            await check(site, daemon)
+        finally:
+            await site.crash()
+
+    asyncio.run(run())
+
+
+async def _three_jobs(daemon: Any) -> None:
+    await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+    await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+    await daemon.submit([_spec(gpus=2, max_runtime=600)], BOB)
+    await asyncio.sleep(0.1)
+
+
+def test_a_daemon_says_when_waiting_jobs_start_and_what_they_wait_for(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        found = await daemon.predictions(ROOT)
+        assert found["draws"] >= 10 and found["score"] is None
+        one, two, three = (found["jobs"][job_id] for job_id in "123")
+        assert one["start_s"] is None and one["end_s"]["high"] <= site.now + 601
+        assert two["start_s"]["low"] <= two["start_s"]["median"] <= two["start_s"]["high"] <= site.now + 601
+        assert two["reason"] == "waits for job 1 to end"
+        assert three["start_s"]["median"] >= two["start_s"]["median"]
+        json.dumps(found)
+        view = daemon.job("2", ANN)
+        assert view.expected_start_s == two["start_s"]["median"]
+        assert b"trine_forecast_draws" in daemon.metrics()
+
+    _with_site(tmp_path, check)
+
+
+def test_users_see_predictions_of_their_own_jobs_only(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        assert set((await daemon.predictions(ANN))["jobs"]) == {"1", "2"}
+        assert set((await daemon.predictions(BOB))["jobs"]) == {"3"}
+        assert set((await daemon.whatif(["hold 2"], BOB))["jobs"]) == {"3"}
+
+    _with_site(tmp_path, check)
+
+
+def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        found = await daemon.whatif(["add 1x4"], ROOT)
+        assert found["jobs"]["2"]["change_s"]["median"] < 0 and found["gain"] >= 1 and found["lose"] == 0
+        held = await daemon.whatif(["hold 2"], ROOT)
+        assert held["jobs"]["2"]["after"] is None and held["jobs"]["3"]["change_s"]["median"] <= 0
+        more = await daemon.whatif(["submit 4 300", "priority 3 5"], ROOT)
+        assert "4" in more["jobs"] and more["jobs"]["4"]["before"] is None
+        assert daemon.job("2", ANN).state == "waiting" and len(daemon.nodes()) == 1
+        for wrong in ("frobnicate 3", "policy nosuch", "add 2", "cancel 77", "lose node9", "priority 2"):
+            with pytest.raises(Refused, match="expected"):
+                await daemon.whatif([wrong], ROOT)
+
+    _with_site(tmp_path, check)
