@@ -113,17 +113,6 @@ def _gavel(policy: str, times: int = 1, **values: Any) -> Measured | str:
     return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
 
 
-def _pairs() -> Measured:
-    """Gavel's continuous workload at 4 jobs/h, more than 108 GPUs can serve one by one, jobs 4,000 to 5,000 measured."""
-    preset = load_preset("gavel-continuous-multiple")
-    values = preset.settings | {"compat": "none", "space_sharing": True, "workload.jobs_per_h": 4}
-    files = {"workload": preset.workload, "throughputs": preset.throughputs}
-    s = run(
-        Scenario(preset.cluster, preset.policy, preset.placement, values=values, **files), keep_segments=False
-    ).summary
-    return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
-
-
 def _settled_rounds() -> Measured:
     found = share_rounds.settled_rounds()
     detail = f"median; with placing {found.round_ms:.0f} ms, slowest {found.slowest_ms:.0f} ms, {found.changes} changes"
@@ -216,7 +205,6 @@ _ALL = (
         30.0,
         lambda: _gavel("max-min-fairness", space_sharing=True),
     ),
-    Case("gavel-pairs", "Gavel, 4 jobs/h, 36:36:36, max-min in pairs", 60.0, _pairs),
     Case("share-round", "a max-min round, 5,000 jobs, 10,176 GPUs", 100, _settled_rounds, unit="ms"),
     Case("trine-10k", "a trine round, 5,000 jobs, 10,176 GPUs", 250, lambda: _trine_rounds(10_176, 5_000), unit="ms"),
     Case("trine-10k-first", "its first round", 1000, lambda: _trine_rounds(10_176, 5_000, first=True), unit="ms"),
