@@ -5,9 +5,14 @@ BIN := $(VENV)/bin
 OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
+KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trine
+KUBE = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.executor.kubernetes_cluster
+ON_KUBE = $(BIN)/python examples/run_workload.py --engine kubernetes \
+	--up "--placement packed-sticky --set engine.python=$(CURDIR)/$(BIN)/python --set engine.exchange_s=0.2"
 ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
 
-.PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo bench lint types imports docs notebooks pictures wheel clean
+.PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo
+.PHONY: bench lint types imports docs notebooks pictures wheel clean
 
 # A scheduler on this machine's GPUs (virtual ones if there are none) runs the example workload; KEEP=1 stays up.
 run: $(VENV)/.ready
@@ -18,7 +23,7 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not ray and not browser"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray and not browser"
 
 # The dashboard in a real Chromium; the tests skip, and say how to get it, where there is none.
 browser: $(VENV)/.ready-dev
@@ -43,6 +48,19 @@ slurm: $(VENV)/.ready-dev
 slurm-demo: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
 	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
+
+# The tests against a real kube-apiserver with played kubelets; they skip, and name the next target, where there is none.
+kubernetes: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n 2 -m kubernetes -rs
+
+# Built once from Debian's source package, in nine minutes, and kept outside the checkout.
+kube-apiserver:
+	tests/executor/kube_apiserver.sh $(KUBE_CACHE)
+
+# The example workload on that; then a gang that is preempted and goes on on other nodes. Pods run as local processes.
+kubernetes-demo: $(VENV)/.ready-dev
+	$(KUBE) 2x2 -- $(ON_KUBE) --state $(STATE)-kubernetes
+	$(KUBE) 4x2 -- $(ON_KUBE) --state $(STATE)-kubernetes-gang --files examples/workload_gang
 
 # The tests against a real Ray, which they start in a network namespace; they skip where there is no right to make one.
 # Ray is not needed by trine itself and large, so it stands apart.

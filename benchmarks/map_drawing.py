@@ -52,11 +52,8 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        options = {
-            "executable_path": shutil.which("chromium"),
-            "args": ["--no-sandbox", "--enable-precise-memory-info"],
-        }
-        browser = playwright.chromium.launch(**options)
+        arguments = ["--no-sandbox", "--enable-precise-memory-info"]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         print(f"{'':<16}{'draw (s)':>10}{'again (s)':>10}{'heap (MB)':>10}")
         for name in WAYS:
             print(f"{name:<16}" + "".join(f"{value:>10.3f}" for value in measured(browser, name)))

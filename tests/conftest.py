@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.executor.kubernetes_cluster import KubernetesCluster
     from tests.executor.ray_cluster import RayCluster
     from tests.executor.slurm_cluster import SlurmCluster
 
@@ -40,6 +41,15 @@ def slurm() -> Iterator[SlurmCluster]:
     from tests.executor.slurm_cluster import slurm_cluster
 
     with slurm_cluster(4, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[KubernetesCluster]:
+    """A real kube-apiserver with four played nodes of two GPUs each, in two racks."""
+    from tests.executor.kubernetes_cluster import kubernetes_cluster
+
+    with kubernetes_cluster(4, 2) as cluster:
         yield cluster
 
 

@@ -92,6 +92,8 @@ class Engine(Protocol):
     """What a test must know about an executor beyond its interface."""
 
     shares_gpus: bool
+    exact_gpus: bool
+    """Ranks see the GPUs that were chosen by their index on the node; else numbered from 0."""
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         """Whatever it needs for a test; skips the test where that cannot be had."""
@@ -110,6 +112,7 @@ class Engine(Protocol):
 
 class LocalEngine:
     shares_gpus = True
+    exact_gpus = True
 
     def __init__(self, cgroups: bool) -> None:
         self.cgroups = cgroups

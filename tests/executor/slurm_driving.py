@@ -27,6 +27,7 @@ class SlurmDriving:
     """As ``tests.executor.driving.Engine``."""
 
     shares_gpus = False
+    exact_gpus = True
 
     def __init__(self, times: Times = TIMES, timeout_s: float = 10.0) -> None:
         self.times, self.timeout_s = times, timeout_s
@@ -60,6 +61,10 @@ class SlurmDriving:
 
     def leftovers(self, state: Path) -> list[int]:
         return marked_processes(state)
+
+    def left_behind(self) -> list[str]:
+        """Jobs that wait or run in Slurm."""
+        return self.cluster.jobs()
 
     def tidy(self) -> None:
         """Nothing of a test is left in Slurm, and every node takes jobs again."""

@@ -184,6 +184,8 @@ class FakeWorld:
 class FakeExecutor(Executor):
     """What a daemon holds of the world; dies with it."""
 
+    relay = None
+
     def __init__(self, world: FakeWorld) -> None:
         self.world = world
         self._queue: list[Event] = []

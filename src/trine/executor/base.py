@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 CHECKPOINTED_EXIT = 85
 """A rank that leaves with this code has saved its work and wants to go on later."""
@@ -70,6 +70,8 @@ class Capabilities:
     """Two jobs that name each other may hold the same GPUs."""
     separates_users: bool
     """A job runs with the rights of the user whose it is; else all jobs run under one account."""
+    uses_api: bool = False
+    """Attempts reach the daemon by its API alone, from other machines: see ``AttemptRelay``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,17 @@ class JobStorage(Protocol):
         """Remove all that is left of a job that has ended; may take long. OSError if it cannot be removed."""
 
 
+class AttemptRelay(Protocol):
+    """What the daemon's API does for attempts that share no file system with it. Safe to call from any thread; calls
+    may block. ``None``: the token is of no attempt that is on record, or what was sent makes no sense."""
+
+    def exchange(self, token: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """News of one part of an attempt, both ways."""
+
+    def agree(self, token: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """After which step all ranks of an attempt leave."""
+
+
 class Executor(Protocol):
     """Runs leases somewhere. Safe to call from any thread; calls return at once, outcomes come as events.
 
@@ -273,6 +286,10 @@ class Executor(Protocol):
 
     @property
     def storage(self) -> JobStorage: ...
+
+    @property
+    def relay(self) -> AttemptRelay | None:
+        """For the paths of the API that attempts call; ``None``: none of them does."""
 
     def inventory(self) -> list[NodeInfo] | Unreachable: ...
 

@@ -18,6 +18,7 @@ from trine.executor.base import Capabilities, Executor, NodeInfo, Unreachable
 
 _MODULES = {
     "local": "trine.executor.local.executor",
+    "kubernetes": "trine.executor.kubernetes.engine",
     "ray": "trine.executor.ray.engine",
     "slurm": "trine.executor.slurm.engine",
 }

@@ -16,6 +16,8 @@ from typing import Protocol
 NEVER = 1 << 62
 AHEAD_S = 0.5
 """How far ahead, in seconds of work, a rank says where it will look next."""
+AHEAD_API_S = 2.0
+"""The same where every look is a call of the daemon's API."""
 DECISION_S = 5.0
 """How long a rank waits for a decision that another one has begun to take, at most."""
 
@@ -115,6 +117,32 @@ class ByFiles:
     def _await_decision(self, done: int) -> None:
         stop_at = self._decision.await_whole(self._clock, self._sleep)
         self._stop_at = self.due = done if stop_at is None else stop_at
+
+
+class ByApi:
+    """Agreement through the daemon, for ranks whose nodes share no files: each says up to which step it will go, and
+    asks again before it goes on. The daemon hears one after the other, so the largest of those steps is past for none.
+
+    Calls cost more than files, so horizons are wider; a stop comes that much later.
+    """
+
+    def __init__(self, ask: Callable[[int, int, int, bool], int | None], rank: int) -> None:
+        self._ask, self._rank = ask, rank
+        self._stop_at: int | None = None
+        self._ahead = 1
+        self._told = False
+        self.due = 0
+
+    def leave(self, done: int, asked: bool, steps_per_s: float) -> bool:
+        if self._stop_at is None and (done >= self.due or (asked and not self._told)):
+            self._ahead = max(1, min(int(steps_per_s * AHEAD_API_S), 2 * self._ahead))
+            try:
+                self._stop_at = self._ask(self._rank, done, self._ahead, asked)
+            except OSError:  # the daemon is away: as without files, each rank leaves when it is asked
+                self._stop_at = done if asked else None
+            self._told = asked
+            self.due = done + self._ahead if self._stop_at is None else self._stop_at
+        return self._stop_at is not None and done >= self._stop_at
 
 
 class _Number:

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-from trine.sdk.agreement import NEVER, Alone, ByFiles, StopAgreement
+from trine.sdk.agreement import NEVER, Alone, ByApi, ByFiles, StopAgreement
+from trine.sdk.attempt_api import AttemptApi
 from trine.sdk.lease import LOOK_S, LeaseWatch, StopReason
 from trine.sdk.progress import Progress
 
@@ -50,6 +51,8 @@ class JobEnvironment(NamedTuple):
     checkpoint_dir: Path = Path("checkpoints")
     lease_s: float | None = None
     """Seconds that the lease holds from the start of the job; the lease file knows better."""
+    api: tuple[str, str, str] | None = None
+    """Address of the daemon, token of the attempt and certificates, where the ranks' nodes share no files."""
 
     @classmethod
     def read(
@@ -65,6 +68,7 @@ class JobEnvironment(NamedTuple):
             progress_dir=_folder(variables, "TRINE_PROGRESS_DIR"),
             checkpoint_dir=_folder(variables, "TRINE_CHECKPOINT_DIR") or Path("checkpoints"),
             lease_s=_lease_s(variables, unix_clock),
+            api=_api(variables),
         )
 
 
@@ -87,6 +91,13 @@ def _lease_s(variables: Mapping[str, str], unix_clock: Callable[[], float]) -> f
     deadline_s = _seconds(variables, "TRINE_LEASE_DEADLINE", "Unix seconds")
     left_s = 0.0 if deadline_s is None else deadline_s - unix_clock()
     return left_s if left_s > 0 else None
+
+
+def _api(variables: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """Only for ranks on several nodes: those of one node share its files."""
+    token, url = variables.get("TRINE_ATTEMPT_TOKEN", ""), variables.get("TRINE_API", "")
+    on_one_node = _whole(variables, "LOCAL_WORLD_SIZE", 1) >= _whole(variables, "WORLD_SIZE", 1)
+    return None if on_one_node or not (token and url) else (url, token, variables.get("TRINE_API_CA", ""))
 
 
 def _seconds(variables: Mapping[str, str], name: str, expected: str) -> float | None:
@@ -175,12 +186,14 @@ class Session:
         """Why the job should leave, as ``should_stop()`` last answered the script."""
         lease = env.run_dir / "lease.json" if env.run_dir else None
         self._lease = LeaseWatch(lease, env.attempt, env.lease_s, clock)
-        self._shared = self._by_files()
+        self._shared = self._agreement()
         self._last = (self.due_s, 0)
         self._steps_per_s = 0.0
 
-    def _by_files(self) -> StopAgreement:
+    def _agreement(self) -> StopAgreement:
         env = self.environment
+        if env.inside and env.api is not None:
+            return ByApi(AttemptApi(*env.api).agree, env.rank)
         if not env.inside or env.world_size == 1 or env.progress_dir is None:
             return Alone()
         return ByFiles(env.progress_dir, env.attempt, env.rank, self.clock)

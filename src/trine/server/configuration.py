@@ -27,6 +27,7 @@ from trine.inputs.yaml_reader import read_mapping
 from trine.profile.profile_matching import load_any
 from trine.server import records as rec
 from trine.server.access import Access, access_of
+from trine.server.api.serve import is_loopback
 from trine.server.auth import UserToken, user_name, user_tokens
 from trine.server.build import Model
 from trine.server.controller import Controller
@@ -144,6 +145,7 @@ def prepare(options: Options) -> Prepared:
     nodes = find_nodes(engine, description.stated, options)
     cluster = description.cluster(nodes)
     capabilities = engine.capabilities(nodes)
+    _check_encrypted(options, capabilities)
     runs_as_user = capabilities.separates_users
     access, webhook = read_configuration(options.config, runs_as_user)
     if runs_as_user:
@@ -245,6 +247,13 @@ def _check_options(options: Options) -> None:
             where = " and ".join(map(str, options.tls))
             found = f"no usable certificate and key ({error})"
             raise InputError(where, found, "PEM files that belong together") from None
+
+
+def _check_encrypted(options: Options, capabilities: Capabilities) -> None:
+    """Where jobs on other machines call the API, their tokens and variables travel over the network."""
+    if capabilities.uses_api and options.tls is None and not is_loopback(options.host):
+        expected = "--tls-cert and --tls-key: jobs of this engine call the API from other machines"
+        raise InputError("--host", f"{options.host} without TLS", expected)
 
 
 def _with_scores(cluster: Cluster, path: str) -> Cluster:

@@ -204,7 +204,8 @@ async def _serve(
     ]
     try:
         browsers = Browsers(Sessions(auth.holder, options.state / SESSIONS_FILE), _own_names(options))
-        app = build_app(scheduler, auth, limits, structlog.get_logger("api"), options.log_requests, browsers)
+        log = structlog.get_logger("api")
+        app = build_app(scheduler, auth, limits, log, options.log_requests, browsers, executor.relay)
         await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
     finally:
         for task in aside:

@@ -25,6 +25,7 @@ from trine.executor.attempt.state_dir import StateDir
 from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import (
     AttemptExited,
+    AttemptRelay,
     Event,
     Handle,
     JobLease,
@@ -125,6 +126,11 @@ class AttemptExecutor(ABC, Generic[AttemptT]):
     def _trouble(self) -> str:
         """Why the engine starts nothing now, in a sentence; empty: it can."""
         return ""
+
+    @property
+    def relay(self) -> AttemptRelay | None:
+        """To be replaced by engines whose nodes share no file system with the daemon."""
+        return None
 
     # -- what callers ask ---------------------------------------------------------------------------------------------
 

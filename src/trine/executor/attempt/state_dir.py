@@ -130,15 +130,16 @@ def _discard(aside: Path) -> None:
             path.rmdir()
 
 
-def own_id(state_dir: Path, name: str) -> str:
-    """What tells this state directory from others that use the same engine; made once, kept in the file ``name``."""
+def own_id(state_dir: Path, name: str, size: int = 6) -> str:
+    """What tells this state directory from others that use the same engine: ``size`` random bytes in hexadecimal
+    digits, made once, kept in the file ``name``."""
     path = state_dir / name
     try:
         found = path.read_text().strip()
     except FileNotFoundError:
         found = ""
     if not found:
-        found = secrets.token_hex(6)
+        found = secrets.token_hex(size)
         write_private(path, found)
     return found
 

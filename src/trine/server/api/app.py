@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import trine
+from trine.executor.base import AttemptRelay
 from trine.inputs.job_spec import JobSpec
 from trine.server.api import submit
 from trine.server.api.answers import known_query
+from trine.server.api.attempts import attempt_paths
 from trine.server.api.board import BoardRoutes
 from trine.server.api.browser import Browsers
 from trine.server.api.errors import ApiError, ErrorView, documented, error_response, refusal
@@ -52,8 +54,10 @@ def build_app(
     log: RequestLog | None = None,
     log_requests: bool = True,
     browsers: Browsers | None = None,
+    relay: AttemptRelay | None = None,
 ) -> FastAPI:
-    """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request.
+    """The API of ``service``; ``log`` gets failures and, if ``log_requests``, every request of a user. ``relay``: what
+    attempts reach, see ``attempts``.
 
     ``browsers`` holds the logins of browsers; without it they end with this process.
     ``app.state.watches.close()`` ends calls that last, before a shutdown.
@@ -75,8 +79,16 @@ def build_app(
     app.router.routes.extend([*page_routes(), *app_routes(), *sessions.page_routes()])
     add_error_shapes(app)
     shortcuts = {("POST", "/v1/jobs"): submission.answer}
+    attempts = attempt_paths(relay)
     app.add_middleware(
-        Gate, auth=auth, limits=limits, log=log, log_requests=log_requests, shortcuts=shortcuts, browsers=browsers
+        Gate,
+        auth=auth,
+        limits=limits,
+        log=log,
+        log_requests=log_requests,
+        shortcuts=shortcuts,
+        attempts=attempts,
+        browsers=browsers,
     )
     _describe(app)
     return app

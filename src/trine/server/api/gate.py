@@ -62,9 +62,12 @@ class Gate:
         shortcuts: Shortcuts,
         browsers: Browsers,
         log_requests: bool = True,
+        attempts: Shortcuts | None = None,
     ) -> None:
         self._app, self._auth, self._limits, self._log, self._shortcuts = app, auth, limits, log, shortcuts
         self._log_requests, self._browsers = log_requests, browsers
+        self._attempts = attempts or {}
+        """Handlers that check the token (``scope["token"]``) themselves: it is that of an attempt, not of a user."""
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +90,10 @@ class Gate:
             self._note(scope, answer.status, time.perf_counter() - started_s)
 
     async def _pass(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if is_page(scope["path"]):
+        attempt = self._attempts.get((scope["method"], scope["path"]))
+        if attempt is not None:
+            scope["token"] = _token(scope)
+        elif is_page(scope["path"]):
             self._browsers.check_host(scope)
         elif scope["path"] != _PROBE:
             scope["caller"] = self._caller(scope)
@@ -101,7 +107,7 @@ class Gate:
                 await _discard(scope, receive, self._limits)
             raise
         scope["body"] = body
-        shortcut = self._shortcuts.get((scope["method"], scope["path"]))
+        shortcut = attempt or self._shortcuts.get((scope["method"], scope["path"]))
         if shortcut is None:
             await self._app(scope, _replay(body, receive), answer)
         else:
@@ -109,13 +115,9 @@ class Gate:
             await response(scope, receive, answer)
 
     def _caller(self, scope: Scope) -> Caller:
-        header = _header(scope, b"authorization")
-        if not header and session_cookie(scope):
+        if not _header(scope, b"authorization") and session_cookie(scope):
             return self._browsers.caller(scope)
-        scheme, _, token = header.partition(b" ")
-        if scheme.lower() != b"bearer" or not 0 < len(token) <= LONGEST_TOKEN:
-            raise ApiError("unauthorized", "This call needs the header 'Authorization: Bearer TOKEN'.", "Authorization")
-        caller = self._auth.caller(token.strip().decode("latin-1"))
+        caller = self._auth.caller(_token(scope))
         if caller is None:
             raise ApiError("unauthorized", "The token is not known to this daemon.", "Authorization")
         return caller
@@ -135,7 +137,7 @@ class Gate:
         await answer.instead(ApiError("internal", message), scope, receive)
 
     def _note(self, scope: Scope, status: int, took_s: float) -> None:
-        if self._log is None or not self._log_requests or is_open(scope["path"]):
+        if self._log is None or not self._log_requests or is_open(scope["path"]) or "token" in scope:
             return
         caller = scope.get("caller")
         user = caller.user if caller else ""
@@ -240,6 +242,13 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
         return left.pop() if left else await receive()
 
     return replay
+
+
+def _token(scope: Scope) -> str:
+    scheme, _, token = _header(scope, b"authorization").partition(b" ")
+    if scheme.lower() != b"bearer" or not 0 < len(token) <= LONGEST_TOKEN:
+        raise ApiError("unauthorized", "This call needs the header 'Authorization: Bearer TOKEN'.", "Authorization")
+    return token.strip().decode("latin-1")
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""The daemon dies at every record of a scenario whose jobs run on a real Slurm, and is started again: every job ends
-once and well, no attempt runs twice, nothing is left behind in Slurm."""
+"""The daemon dies at every record of a scenario whose jobs run on a real cluster, and is started again: every job ends
+once and well, no attempt runs twice, nothing is left behind there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.driving import TRAINER, job_log, marked_processes
-from tests.executor.slurm_cluster import SlurmCluster
+from tests.executor.driving import TRAINER, Engine, job_log, until
+from tests.executor.kubernetes_driving import KubernetesDriving
 from tests.executor.slurm_driving import SlurmDriving
 from tests.server.site import OWNER, MortalStore, Site, spec
 from trine.inputs.job_spec import JobSpec
 from trine.server.clock import JournalClock
 
-pytestmark = pytest.mark.slurm
 _DEADLINE_S = 60.0
+ENGINES = [
+    pytest.param(SlurmDriving(), id="slurm", marks=pytest.mark.slurm),
+    pytest.param(KubernetesDriving(), id="kubernetes", marks=pytest.mark.kubernetes),
+]
 
 
 def job(home: Path, gpus: int, nodes: int, steps: int, **values: object) -> JobSpec:
@@ -52,7 +55,7 @@ async def scenario(site: Site) -> None:
     await until_done(site, 2)
 
 
-async def one_life(home: Path, driving: SlurmDriving, dies_at: int | None, after_commit: bool) -> int:
+async def one_life(home: Path, driving: Engine, dies_at: int | None, after_commit: bool) -> int:
     """How many records it wrote until it died, or to the end."""
     site = Site(home, gpus="v100=4x2", policy="srtf", time=JournalClock())
     store = MortalStore.open(home / "journal.db")
@@ -78,27 +81,29 @@ async def one_life(home: Path, driving: SlurmDriving, dies_at: int | None, after
     return written
 
 
-def check_attempts(home: Path) -> None:
+def check_attempts(home: Path, driving: Engine) -> None:
     for job_id in ("1", "2"):
         lines = [json.loads(line) for line in job_log(home, job_id, 0).splitlines() if line.startswith("{")]
         attempts = [line["attempt"] for line in lines if "start" in line]
         assert len(set(attempts)) == len(attempts), "an attempt ran twice"
         assert [line for line in lines if "done" in line][1:] == [], "the job was done twice"
-    assert marked_processes(home) == []
+    assert driving.leftovers(home) == []
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_killed_at_every_record_with_slurm_running(slurm: SlurmCluster, tmp_path: Path, half: int) -> None:
+@pytest.mark.parametrize("driving", ENGINES)
+def test_killed_at_every_record_with_jobs_running(
+    driving: SlurmDriving | KubernetesDriving, request: pytest.FixtureRequest, tmp_path: Path, half: int
+) -> None:
     """Every other record, in two halves that can run side by side; half of them die before it is on disk."""
-    driving = SlurmDriving()
-    driving.use(slurm)
+    driving.prepare(request)
 
     def live(name: str, dies_at: int | None, after_commit: bool) -> int:
         home = tmp_path / name
         home.mkdir()
         written = asyncio.run(one_life(home, driving, dies_at, after_commit))
-        check_attempts(home)
-        slurm.wait_for(lambda: not slurm.jobs(), "nothing left in Slurm")
+        check_attempts(home, driving)
+        until(lambda: not driving.left_behind(), "nothing left in the cluster")
         return written
 
     records = live("undisturbed", None, False)

@@ -1,0 +1,206 @@
+"""The settings of the engine ``kubernetes`` and how it is opened: what is wrong with them, or with the cluster behind
+them, is found here, before anything is started. How jobs run there is in ``executor``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trine.core.cluster import Cluster
+from trine.core.errors import InputError
+from trine.core.params import param
+from trine.executor.attempt.remote import EngineUnreachable
+from trine.executor.attempt.state_dir import own_id
+from trine.executor.base import Capabilities, NodeInfo, Unreachable
+from trine.executor.kubernetes.api import WHERE, ApiRefused, KubernetesApi, load_configuration
+from trine.executor.kubernetes.executor import KubernetesExecutor, Times
+from trine.executor.kubernetes.inventory import NodeRules, read_nodes
+from trine.executor.kubernetes.pods import PodSettings
+
+ID_FILE, KEY_FILE = "kubernetes-id", "kubernetes-key"
+"""In the state directory: what its pods are labelled with, and what the tokens of its attempts are made by."""
+_KEY_BYTES = 32
+_OLDEST = (1, 20)
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
+_PASSING_S = 10.0
+"""How long calls may be forbidden: a server that was just started does not know its roles yet."""
+
+
+@dataclass
+class KubernetesEngine:
+    """Jobs as pods on the nodes of a Kubernetes cluster, placed by trine."""
+
+    name: ClassVar[str] = "kubernetes"
+    kubeconfig: str = param("", "path of a kubeconfig; empty: KUBECONFIG, or the service account inside a pod")
+    context: str = param("", "the context of the kubeconfig; empty: its current one")
+    namespace: str = param("", "the namespace of the pods; empty: that of the context, or trine")
+    image: str = param("trine:latest", "the image of the pods: Python 3.11 or newer with trine, and what jobs need")
+    python: str = param("python3", "Python in the image")
+    service_account: str = param("", "the service account of the pods; empty: the default one, without its token")
+    node_selector: str = param("", "labels of the nodes that are scheduled, such as pool=training")
+    gpu_resource: str = param("nvidia.com/gpu", "the resource that counts GPUs")
+    rack_label: str = param("topology.kubernetes.io/rack", "the label of nodes that names their rack; else the zone")
+    type_label: str = param("nvidia.com/gpu.product", "the label of nodes that names the type of their GPUs")
+    tolerations: tuple[str, ...] = param(("nvidia.com/gpu",), "keys of taints that pods tolerate")
+    claim: str = param("", "the PersistentVolumeClaim of the state directory, for checkpoints of jobs that name none")
+    cpus_per_gpu: float | None = param(None, "cores per GPU; by default no limit", minimum=0.001)
+    memory_per_gpu_mib: int | None = param(None, "memory per GPU in MiB; by default no limit", minimum=1)
+    api_url: str = param("", "the daemon's API as pods reach it; empty: as programs on the daemon's machine do")
+    api_ca: str = param("", "path of the certificate that the daemon's API is checked by; empty: those of the image")
+    cordon: bool = param(True, "cordon nodes in Kubernetes, too, when they are drained here")
+    look_s: float = param(0.25, "seconds between two looks at what running jobs report", minimum=0.01)
+    exchange_s: float = param(1.0, "seconds between two exchanges of a pod with the daemon", minimum=0.05)
+    timeout_s: float = param(
+        10.0, "seconds that the API server may take to answer before it counts as away", minimum=0.1
+    )
+    pending_s: float = param(120.0, "seconds that a pod may take to start before its job is placed anew", minimum=0.1)
+    silent_s: float = param(40.0, "seconds without a heartbeat after which a node counts as down", minimum=1.0)
+    resync_s: float = param(
+        300.0, "seconds between two lists of all objects; between them changes are watched", minimum=1.0
+    )
+    described: Cluster | None = None
+    """What was asked for last: nodes that it does not name stay out when they join."""
+
+    def find_nodes(self, described: Cluster | None) -> list[NodeInfo] | Unreachable:
+        self.described = described
+        self._check_settings()
+        api = self._connect()
+        try:
+            self._check_version(api)
+            self._check_namespace(api)
+            query = {"labelSelector": self.node_selector} if self.node_selector else {}
+            objects = self._patiently(lambda: api.get("/api/v1/nodes", **query))["items"]
+        except EngineUnreachable as error:
+            return Unreachable(str(error))
+        finally:
+            api.close()
+        nodes = read_nodes(objects, self.rules)
+        if not nodes:
+            chosen = f"with the labels {self.node_selector} " if self.node_selector else ""
+            found = f"none of {len(objects)} nodes {chosen}has {self.gpu_resource}"
+            raise InputError(WHERE, found, "nodes with GPUs (engine.gpu_resource, engine.node_selector)")
+        return nodes
+
+    def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:  # noqa: ARG002 - alike everywhere
+        # Kubelets choose which of a node's GPUs a pod gets; it runs under the account of its image.
+        return Capabilities(exact_gpus=False, shares_gpus=False, separates_users=False, uses_api=True)
+
+    def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> KubernetesExecutor:
+        self._check_settings()
+        state_dir.mkdir(parents=True, exist_ok=True)
+        state_id, key = own_id(state_dir, ID_FILE), bytes.fromhex(own_id(state_dir, KEY_FILE, _KEY_BYTES))
+        return KubernetesExecutor(
+            state_dir,
+            nodes,
+            self._connect(),
+            state_id,
+            key,
+            self.pods,
+            self.rules,
+            self.times,
+            node_selector=self.node_selector,
+            may_cordon=self.cordon,
+        )
+
+    @property
+    def rules(self) -> NodeRules:
+        return NodeRules(self.gpu_resource, self.rack_label, self.type_label, self.tolerations, self.described)
+
+    @property
+    def times(self) -> Times:
+        return Times(
+            look_s=self.look_s,
+            exchange_s=self.exchange_s,
+            pending_s=self.pending_s,
+            silent_s=self.silent_s,
+            resync_s=self.resync_s,
+        )
+
+    @property
+    def pods(self) -> PodSettings:
+        """What all pods have in common."""
+        return PodSettings(
+            self._namespace(),
+            image=self.image,
+            python=self.python,
+            gpu_resource=self.gpu_resource,
+            service_account=self.service_account,
+            tolerations=self.tolerations,
+            claim=self.claim,
+            cpus_per_gpu=self.cpus_per_gpu,
+            memory_per_gpu_mib=self.memory_per_gpu_mib,
+            api_url=self.api_url,
+            api_ca=_read_certificate(self.api_ca),
+        )
+
+    def _connect(self) -> KubernetesApi:
+        return KubernetesApi(load_configuration(self.kubeconfig, self.context)[0], self.timeout_s)
+
+    def _namespace(self) -> str:
+        return self.namespace or load_configuration(self.kubeconfig, self.context)[1] or "trine"
+
+    def _check_settings(self) -> None:
+        if self.api_url and not self.api_url.startswith("https://") and not _is_loopback(self.api_url):
+            expected = "an https:// address: tokens of jobs go there"
+            raise InputError("--set engine.api_url", f"found {self.api_url!r}", expected)
+        _read_certificate(self.api_ca)
+
+    def _check_version(self, api: KubernetesApi) -> None:
+        """Older servers drop what they do not know without a word."""
+        text = str(self._patiently(lambda: api.get("/version")).get("gitVersion", ""))
+        match = _VERSION.match(text)
+        if match is None or (int(match[1]), int(match[2])) < _OLDEST:
+            oldest = ".".join(map(str, _OLDEST))
+            raise InputError(WHERE, f"the API server is of version {text or 'unknown'}", f"version {oldest} or newer")
+
+    def _check_namespace(self, api: KubernetesApi) -> None:
+        """That pods can be listed there says nothing of whether the namespace exists: one is made that is not kept."""
+        namespace = self._namespace()
+        body = {
+            "metadata": {"generateName": "trine-check-"},
+            "spec": {"schedulerName": "trine", "containers": [{"name": "check", "image": self.image}]},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        try:
+            self._patiently(lambda: api.create(path, body))
+        except ApiRefused as refusal:
+            if refusal.status == _NOT_FOUND:
+                expected = "engine.namespace, a namespace that exists"
+                raise InputError(WHERE, f"there is no namespace {namespace!r}", expected) from None
+            raise InputError(WHERE, f"Kubernetes takes no pods: {refusal}", "pods that may be made there") from None
+
+    def _patiently(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a call; ``InputError`` that names the credential or the right that is missing."""
+        until_s = time.monotonic() + _PASSING_S
+        while True:
+            try:
+                return call()
+            except ApiRefused as refusal:
+                if refusal.status == _UNAUTHORIZED:
+                    expected = "a credential that is valid and has not expired"
+                    raise InputError(WHERE, "the API server does not accept the credential", expected) from None
+                if refusal.status != _FORBIDDEN:
+                    raise
+                if time.monotonic() > until_s:
+                    expected = "the rights of deploy/kubernetes/rbac.yaml"
+                    raise InputError(WHERE, f"a right is missing: {refusal}", expected) from None
+            time.sleep(0.5)
+
+
+def _read_certificate(path: str) -> str:
+    try:
+        return Path(path).read_text() if path else ""
+    except OSError as error:
+        raise InputError("--set engine.api_ca", f"{path}: {error.strerror}", "a certificate in PEM") from None
+
+
+def _is_loopback(url: str) -> bool:
+    return url.startswith(("http://127.", "http://localhost", "http://[::1]"))
+
+
+ENGINE = KubernetesEngine
