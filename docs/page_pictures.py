@@ -39,7 +39,7 @@ def main() -> None:
         raise TrineError("docs/page_pictures.py needs chromium (apt-get install chromium)")
     mixed, compared = mixed_run(), comparison()
     photograph(compare_page(compared), "report.png", DESKTOP, keep=("Results", "pair", "Where job time went"))
-    photograph(run_page(mixed), "gantt.png", DESKTOP, keep=("Utilisation by type", "Gantt chart"))
+    photograph(run_page(mixed), "gantt.png", DESKTOP, keep=("Utilization by type", "Gantt chart"))
     photograph(run_page(mixed), "phone.png", PHONE, keep=("of job time is", "Gantt chart"), dark=True)
     (IMAGES / "shares-to-rounds.svg").write_text(rounds_svg(shares_run()), encoding="utf-8")
 

@@ -78,7 +78,7 @@ def test_the_table_marks_the_best_of_each_column() -> None:
     assert [line[:3] for line in lines] == [("fifo", "packed", "3"), ("las", "packed", "3"), ("srtf", "pal", "3")]
     assert [line[jct].endswith(" *") for line in lines] == [False, False, True]
     assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]( \*)?", line[jct]) for line in lines), "one unit, in the header"
-    assert not any(line[header.index("utilisation (%)")].endswith("*") for line in lines), "equal values have no best"
+    assert not any(line[header.index("utilization (%)")].endswith("*") for line in lines), "equal values have no best"
 
 
 def test_a_run_in_which_nothing_finished_is_never_the_best() -> None:

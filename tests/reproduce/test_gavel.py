@@ -196,7 +196,7 @@ def test_plots_are_what_plotly_understands() -> None:
 def test_the_page_holds_tables_plots_and_notes(tmp_path: Path) -> None:
     write_page(drawn(), tmp_path / "page")
     text = (tmp_path / "page/report.html").read_text()
-    for word in ("OUTSIDE its band", "A note.", "Bars", "Lines", "1 of 2 figures"):
+    for word in ("OUT OF TOLERANCE", "A note.", "Bars", "Lines", "1 of 2 figures"):
         assert word in text
     assert "<them>" not in text
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from tests.sim.tiny import one_node, simulate
+from trine.assembly.settings import TraceSettings
 from trine.core.job import Job
-from trine.sim.arrivals import repeat
+from trine.sim.arrivals import read_jobs, repeat
 
 
 def untracked(name: str, submit_s: float, gpus: int, steps: float) -> Job:
@@ -62,3 +64,16 @@ def test_a_seed_repeats_its_arrivals() -> None:
     trace = [Job("a", 0, 1, 10)]
     one, again, other = (list(islice(repeat(trace, 2.0, seed), 20)) for seed in (1, 1, 2))
     assert one == again != other
+
+
+def test_a_trace_is_read_again_when_a_file_beside_it_changes(tmp_path: Path) -> None:
+    """The job table of a PAI trace says when jobs were submitted, and by whom."""
+    trace, beside = tmp_path / "pai_task_table.csv", tmp_path / "pai_job_table.csv"
+    trace.write_text("j1,worker,1.0,Terminated,100.0,700.0,600.0,29.3,100.0,V100\n")
+    found = []
+    for table in (None, "j1,i1,ann,Terminated,80.0,700.0\n", "j1,i1,barbara,Terminated,50.0,700.0\n"):
+        if table is not None:
+            beside.write_text(table)
+        (job,), _ = read_jobs(str(trace), "", TraceSettings(), 0)
+        found.append((job.user, job.submit_s))
+    assert found == [("", 100.0), ("ann", 80.0), ("barbara", 50.0)]

@@ -219,9 +219,9 @@ class Summary:
         metadata=_metric(
             "GPU-seconds held by any job over those of the cluster during the makespan",
             "share",
-            title="Utilisation",
-            column="utilisation",
-            card="utilisation",
+            title="Utilization",
+            column="utilization",
+            card="utilization",
             line=("utilization", ""),
             more_is_better=True,
         )

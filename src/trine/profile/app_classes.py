@@ -24,13 +24,13 @@ SEED = 0
 _STARTS = 10
 _MIXED = 2.0
 """Measured spreads within a class that differ by more than this factor are worth a caution."""
-_FEATURES = {"compute_util": "compute utilisation", "memory_util": "memory utilisation", "power_w": "power"}
+_FEATURES = {"compute_util": "compute utilization", "memory_util": "memory utilization", "power_w": "power"}
 _BUSY, _LIGHT = 0.7, 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class AppFeatures:
-    """One application on one GPU; utilisations are shares of the time, 0 to 1."""
+    """One application on one GPU; utilizations are shares of the time, 0 to 1."""
 
     name: str
     compute_util: float
@@ -329,5 +329,5 @@ def _sensitivity(c: AppClass) -> str:
     if c.spread is None:
         if c.compute_util is None:
             return "not known, the class was made by hand"
-        return "not measured, placed by compute utilisation (and the measured class nearest in it)"
+        return "not measured, placed by compute utilization (and the measured class nearest in it)"
     return f"GPUs differ by {c.spread:.2%} (robust standard deviation, measured with {', '.join(c.measured)})"

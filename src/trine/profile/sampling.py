@@ -18,7 +18,7 @@ from trine.profile.nvml import GpuSample, Nvml, NvmlGpu, visible_gpus
 Source = Literal["gpu", "cpu"]
 
 ACTIVE_UTIL = 0.05
-"""A GPU whose utilisation never reaches this is taken not to be the job's."""
+"""A GPU whose utilization never reaches this is taken not to be the job's."""
 
 
 @dataclass(frozen=True, slots=True)

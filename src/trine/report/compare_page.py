@@ -299,7 +299,7 @@ def _types(comparison: Comparison) -> str:
     header = [Cell("policy, placement", False), *(Cell(f"{t} (%)") for t in found[0][1])]
     rows = [[Cell(name, False), *(Cell(f"{100 * u.share:.1f}") for u in use.values())] for name, use in found]
     caption = f"GPU time held over that of the cluster. One run each.{_limit_sentence(comparison, MAX_VIEWS)}"
-    return page.section("Utilisation by GPU type", page.table(header, rows), caption=caption)
+    return page.section("Utilization by GPU type", page.table(header, rows), caption=caption)
 
 
 def _views(comparison: Comparison) -> str:

@@ -124,7 +124,7 @@ def clock_axis(span: tuple[float, float], unit: TimeUnit, **more: Any) -> dict[s
 
 
 def load_figure(load: series.ClusterLoad) -> Figure:
-    """Utilisation above, running and waiting jobs below, on one clock."""
+    """Utilization above, running and waiting jobs below, on one clock."""
     span, unit = load.span, time_unit(load.span[1] - load.span[0])
     percent = series.Steps(load.busy.at_s, 100 * load.busy.values)
     data = [

@@ -121,13 +121,13 @@ def _types(result: RunResult) -> str:
     if len(result.cluster.types) < 2 or not result.segments:
         return ""
     use = series.use_by_type(result)
-    header = [Cell("type", number=False), Cell("GPUs"), Cell("GPU time held (hours)"), Cell("utilisation (%)")]
+    header = [Cell("type", number=False), Cell("GPUs"), Cell("GPU time held (hours)"), Cell("utilization (%)")]
     rows = [
         [Cell(t, number=False), Cell(f"{u.gpus:,}"), Cell(f"{u.held_gpu_s / 3600:,.1f}"), Cell(f"{100 * u.share:.1f}")]
         for t, u in use.items()
     ]
     most, least = max(use, key=lambda t: use[t].share), min(use, key=lambda t: use[t].share)
-    title = f"Utilisation by type: {share(use[most].share)} of {most}, {share(use[least].share)} of {least}"
+    title = f"Utilization by type: {share(use[most].share)} of {most}, {share(use[least].share)} of {least}"
     return page.section(title, page.table(header, rows), caption="GPU time held by jobs over that of the cluster.")
 
 

@@ -1,7 +1,7 @@
 """A figure beside its published and reference values, and whether it lies in the stated band.
 
 The functions here judge one figure each. They read it from outcomes of runs; where such a run failed, the check says so
-and counts as outside its band, so that one failure does not lose the other figures.
+and counts as out of tolerance, so that one failure does not lose the other figures.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check(
     *,
     counted: bool = True,
 ) -> Check:
-    """``measure`` gives our figure as text and whether it lies in its band. A failed run always counts."""
+    """``measure`` gives our figure as text and whether it lies within tolerance. A failed run always counts."""
     try:
         ours, held = measure()
     except RunFailed as failure:

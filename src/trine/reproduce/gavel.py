@@ -35,7 +35,7 @@ NOTES = (
     "Gangs with Poisson arrivals, priorities and deadlines: the paper shows curves, and of its numbers only 'up to 3.5 "
     "times' is at hand, so directions are shown and the hours are ours alone.",
     "The bill of the physical traces counts the GPUs of every job at the published spot prices; it is judged where the "
-    "average JCT lies in its band.",
+    "average JCT lies within tolerance.",
     "The published makespan of fifo (182.3 h) came neither from the public version of the authors' code, which gives "
     "660.8 h, nor from fifo that knows speeds.",
     "Ideal carries out the shares as a fluid: a job is spread over all types it has a share of, and nobody takes what "

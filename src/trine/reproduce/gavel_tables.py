@@ -158,5 +158,5 @@ class Bill(Experiment[GavelData]):
         expected, band = figures["cost_usd"][name], band_of(name) if name in DETERMINED else LP_BAND
         if found.failure or abs(found.jct_h / figures["jct_h"][name] - 1) <= band:
             return within(self.name, what, lambda: found.cost, expected, band, digits=2)
-        words = "not judged: the average JCT lies outside its band"
+        words = "not judged: the average JCT is out of tolerance"
         return Check(self.name, what, with_change(found.cost, expected, 2), f"{expected:.2f}", band=words)

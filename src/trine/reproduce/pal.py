@@ -204,7 +204,7 @@ class LoadOn256(Experiment[PalData]):
 NOTES = (
     "Reference: in A1, workload 1 is a run of the authors' code; workloads 2 to 8, A2 and A3 are those of an "
     "independent model of it, which gives the same start and finish of every job wherever both were run.",
-    "The abstract says 28 % more utilisation, which does not come out. It is shown, not judged: no reference run has "
+    "The abstract says 28 % more utilization, which does not come out. It is shown, not judged: no reference run has "
     "it.",
     "The published decline of the gain with the locality penalty (A2) does not come out of the reference either; "
     "there, as here, only the order pal >= pm-first for penalties of 1.5 and more holds.",

@@ -15,9 +15,9 @@ from trine.reproduce.checks import Check
 
 NAMED_MISSES, NAMED_MISSES_UNGROUPED = 8, 3
 """Figures outside their bands that the last sentence names."""
-OUTSIDE = "OUTSIDE its band"
+OUTSIDE = "OUT OF TOLERANCE"
 MARKS = {
-    (True, True): "in its band",
+    (True, True): "within tolerance",
     (False, True): OUTSIDE,
     (True, False): "as expected",
     (False, False): "not as expected",

@@ -19,6 +19,7 @@ from trine.engine import explain
 from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.trace import ImportOptions, load
+from trine.trace.formats import companions
 from trine.trace.generate import generate, goes_on
 from trine.trace.models import drawn_sentence
 
@@ -28,7 +29,7 @@ MOST_ARRIVALS = 8
 
 def read_jobs(path: str, fmt: str, settings: TraceSettings, seed: int) -> tuple[list[Job], list[str]]:
     """The jobs of a trace file, and what a reader should know about them."""
-    return _load_trace(path, fmt, _import_options(settings, seed), _stamp(path))
+    return _load_trace(path, fmt, _import_options(settings, seed), _stamps(path))
 
 
 def generate_jobs(
@@ -83,17 +84,25 @@ def _import_options(settings: TraceSettings, seed: int) -> ImportOptions:
     )
 
 
-def _stamp(path: str) -> tuple[int, int]:
+_Stamps = tuple[tuple[int, int], ...]
+
+
+def _stamps(path: str) -> _Stamps:
+    """Change when the trace does, or a file beside it that is read with it."""
+    return tuple(_stamp(file) for file in (Path(path), *companions(path)))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
     """Changes when the file does; nothing for what is not there (the reader will say so)."""
     try:
-        status = Path(path).stat()
+        status = path.stat()
     except OSError:
         return 0, 0
     return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=4)
-def _load_trace(path: str, fmt: str, options: ImportOptions, stamp: tuple[int, int]) -> tuple[list[Job], list[str]]:  # noqa: ARG001
+def _load_trace(path: str, fmt: str, options: ImportOptions, stamps: _Stamps) -> tuple[list[Job], list[str]]:  # noqa: ARG001
     """Sweeps read the same trace many times: keep the last few; a file that has changed since is read again."""
     trace = load(path, fmt or None, options)
     if not trace.jobs:

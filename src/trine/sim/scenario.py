@@ -5,9 +5,11 @@ From files to a result: settings, cluster, jobs, chips, performance model, engin
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -125,7 +127,8 @@ def run(
     jobs = in_window(jobs, settings.run.window)
     started = time.process_time()
     simulated = _world(scenario, settings, jobs, perf, keep_segments, progress, log)
-    simulated.run()
+    with _older_objects_left_alone():
+        simulated.run()
     recorder = simulated.recorder
     cpu_s = time.process_time() - started
     fair_s, round_s = fair_completion_s([life.job for life in recorder.lives], perf), settings.run.round_s
@@ -152,6 +155,19 @@ def run(
     loads = [] if links is None else links.samples
     shown = replace(cluster, scores={name: tuple(table.slowdown(name)) for name in table.classes})
     return RunResult(summary, records, recorder.segments, shown, in_effect, all_notes, timers, times, loads)
+
+
+@contextmanager
+def _older_objects_left_alone() -> Iterator[None]:
+    """The garbage collector passes over all that is there already, modules above all, and looks at new objects only.
+
+    A simulation makes many objects that stay, which would have it walk through everything again and again.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def jobs_and_model(scenario: Scenario) -> tuple[list[Job], PerfModel]:
@@ -491,7 +507,7 @@ def _records(path: str, app_class: str) -> tuple[MeasurementRecord, ...]:
 
 
 def _capped(table: VariabilityTable, cap: float, notes: list[str]) -> tuple[VariabilityTable, list[str]]:
-    """GPUs slower than ``cap`` count as median ones: what is left when the outliers are mended."""
-    mended = {c: [1.0 if v > cap else v for v in table.slowdown(c)] for c in table.classes}
+    """GPUs slower than ``cap`` count as median ones: what is left when outliers are replaced."""
+    replaced = {c: [1.0 if v > cap else v for v in table.slowdown(c)] for c in table.classes}
     count = sum(v > cap for c in table.classes for v in table.slowdown(c))
-    return VariabilityTable(table.gpu_count, mended), [*notes, f"{count} slowdowns above {cap:g} were set to 1."]
+    return VariabilityTable(table.gpu_count, replaced), [*notes, f"{count} slowdowns above {cap:g} were set to 1."]

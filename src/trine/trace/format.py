@@ -110,6 +110,8 @@ class Format(ABC):
     absolute_clock: ClassVar[bool] = False
     rules: ClassVar[dict[str, str]] = {}
     """Sentences for the codes that this format alone uses: ``{"censored": "were still running ..."}``."""
+    companions: ClassVar[tuple[str, ...]] = ()
+    """Names of files that are read, too, where they lie beside the trace."""
 
     @abstractmethod
     def draft(self, row: Row) -> Draft:

@@ -52,6 +52,7 @@ class Pai(Format):
         f"{','.join(TASK)}\na077,PyTorchWorker,8.0,Failed,320.0,920.0,600.0,29.3,100.0,V100\n",
     )
     identity = "none"
+    companions = JOB_TABLES
     rules = {FURTHER_TASK: "a further task of a job that is counted already"}
 
     def detects(self, sample: FirstLine) -> bool:
