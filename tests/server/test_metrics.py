@@ -37,6 +37,9 @@ def test_every_metric_of_the_table_is_there_with_its_meaning(tmp_path: Path) -> 
     async def script() -> None:
         site = Site(tmp_path, policy="srtf")
         daemon = await small_run(site)
+        daemon.forecasts.last = {"made_at_s": site.now - 5, "draws": 40, "jobs": {}}
+        daemon.forecasts.scores.starts.add(0.0, 60.0, 120.0, 90.0)
+        daemon.forecasts.scores.ends.add(0.0, 60.0, 120.0, 90.0)
         found = families(daemon)
         named = {name: found.get(name) or found.get(name.removesuffix("_total")) for name in TABLE}
         assert [name for name, family in named.items() if family is None] == []

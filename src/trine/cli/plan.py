@@ -32,9 +32,10 @@ def plan(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the least capacity that meets a target on a trace or a workload.
+    """Find the least capacity that meets a target.
 
-    Without --prices the fewest GPUs are sought. Jobs must all fit: a cluster on which one can never run does not count.
+    It is to hold on a trace or on a generated workload. Without --prices the fewest GPUs are sought. Jobs must all
+    fit: a cluster on which one can never run does not count.
     """
     from trine.assembly.settings import parse_pairs
     from trine.core.prices import Prices as PriceTable

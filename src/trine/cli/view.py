@@ -19,7 +19,10 @@ def view(
     port: Annotated[int, typer.Option(help="Port of the loopback address to listen on; 0 takes a free one.")] = 0,
     print_only: Annotated[bool, typer.Option("--print", help="Print the address and a code, open nothing.")] = False,
 ) -> None:
-    """Show recorded runs in a browser: the cluster, the queue and every job at any time of the run. Ctrl-C ends it."""
+    """Show recorded runs in a browser, one or two side by side.
+
+    The cluster, the queue and every job at any time of the run. Ctrl-C ends it.
+    """
     import asyncio
     import signal
 

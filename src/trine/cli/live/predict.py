@@ -27,7 +27,7 @@ Changes = Annotated[
 
 @verb
 def predict(jobs: Jobs = None, state: State = None, output: Output = Form.TABLE) -> None:
-    """Say when jobs will start and end: median, 80 % interval, and what they wait for."""
+    """Say when jobs will start and end, with intervals."""
     with connected(state) as client:
         found = client.predictions()
     if jobs:
@@ -81,7 +81,10 @@ def whatif(
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Say who would gain and who would lose by a change, and by how much, before anything happens."""
+    """Say who would gain and who would lose by a change.
+
+    By how much, and before anything happens; --apply makes the change where the daemon can.
+    """
     from trine.planning.changes import APPLICABLE, words_of
 
     cannot = [change for change in changes if words_of(change)[0] not in APPLICABLE]
