@@ -81,6 +81,7 @@ README = Page(
         ),
         Line("trine reproduce", not_run="takes an hour and needs the public data; tests/reproduce runs its parts"),
         Line("trine policies;", "max-min-fairness"),
+        Line("trine view", interrupt_at="/ui"),
     ),
 )
 
@@ -244,6 +245,12 @@ SECURITY = Page(
 # -- simulating and measuring ----------------------------------------------------------------------------------------
 
 
+def _predictions_before(shell: Shell) -> None:
+    shell.up("trine up --gpus 4x8 --event-driven")
+    said = shell.type("for each in $(seq 20); do trine submit --gpus 4 -- sleep 300; done")
+    assert said.code == 0, said
+
+
 def _shown(name: str, begins: str) -> str:
     """What the page shows as printed by a command, but for blanks at the end of a line."""
     [text] = [text for text in blocks(ROOT / name) if text.startswith(begins)]
@@ -319,6 +326,32 @@ PAGES_RUN: dict[str, Page] = {
             Line("make kube-apiserver", not_run="the same"),
         )
     ),
+    "docs/ray.md": Page(
+        lines=(
+            Line("pip install", not_run="Ray; tests/executor starts one where it may"),
+            Line("trine up --engine ray", not_run="the same"),
+            Line("trine sim compare", not_run="the same"),
+            Line("make ray-demo", not_run="the same"),
+        )
+    ),
+    "docs/predictions.md": Page(
+        files=("trace.csv",),
+        before=_predictions_before,
+        after=lambda shell: shell.type("trine cancel --all"),
+        lines=(
+            Line("trine predict", "^17 "),
+            Line("trine whatif", r"\bgain"),
+            Line("trine plan", r"k80=2x4: wait_p95"),
+            Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts"),
+        ),
+    ),
+    "docs/dashboard.md": Page(
+        lines=(
+            Line("trine sim run", instead=("--cluster", "--set workload.jobs=20 --cluster")),
+            Line("trine view", interrupt_at="/ui"),
+            Line("trine dashboard", "/ui"),
+        )
+    ),
     "docs/throughputs.md": Page(
         files=("simulation_throughputs.json",),
         lines=(
@@ -353,6 +386,7 @@ PRINTED_OR_DATA = (
     ("docs/allocate.md", " job "),
     ("docs/engines.md", "slurm.conf:"),
     ("docs/notebook.md", "policy: unknown"),
+    ("docs/ray.md", "ray start"),
     ("docs/throughputs.md", "model,gpus,"),
     ("docs/throughputs.md", "time_s,"),
 )

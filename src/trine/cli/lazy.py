@@ -46,7 +46,7 @@ VERBS = {
     "nodes": ("live.nodes:nodes", "List GPUs: their jobs, how fast they are, what is odd."),
     "drain": ("live.nodes:drain", "Start nothing more on nodes, or on single GPUs."),
     "undrain": ("live.nodes:undrain", "Let jobs start on nodes, or on single GPUs, again."),
-    "dashboard": ("live.dashboard:dashboard", "Open the daemon's pages in a browser, logged in."),
+    "dashboard": ("live.dashboard:dashboard", "Open the dashboard in a browser, logged in."),
     "replay": ("live.replay:replay", "Decide a recorded run again, simulate it, and compare."),
     "completion": ("completion:completion", "Print a script that completes trine's commands in a shell."),
     "gc": ("live.gc:gc", "Remove logs, directories and records that are kept no longer."),

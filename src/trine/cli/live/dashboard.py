@@ -17,7 +17,10 @@ def dashboard(
     print_only: Annotated[bool, typer.Option("--print", help="Print the address and a code, open nothing.")] = False,
     state: State = None,
 ) -> None:
-    """Open the dashboard in a browser, logged in; where there is none, print its address and a code to log in."""
+    """Open the dashboard in a browser, logged in.
+
+    Where there is no browser, print its address and a code to log in with.
+    """
     from trine.cli.browser import how_to_log_in, open_logged_in
 
     with connected(state) as client:
