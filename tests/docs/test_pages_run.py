@@ -251,6 +251,11 @@ def _predictions_before(shell: Shell) -> None:
     assert said.code == 0, said
 
 
+def _predictions_after(shell: Shell) -> None:
+    assert "drained" in shell.type("trine nodes node3").out  # by `--apply`
+    assert shell.type("trine cancel --all").code == 0
+
+
 def _shown(name: str, begins: str) -> str:
     """What the page shows as printed by a command, but for blanks at the end of a line."""
     [text] = [text for text in blocks(ROOT / name) if text.startswith(begins)]
@@ -337,7 +342,7 @@ PAGES_RUN: dict[str, Page] = {
     "docs/predictions.md": Page(
         files=("trace.csv",),
         before=_predictions_before,
-        after=lambda shell: shell.type("trine cancel --all"),
+        after=_predictions_after,
         lines=(
             Line("trine predict", "^17 "),
             Line("trine whatif", r"\bgain"),
