@@ -75,7 +75,7 @@ def test_work_that_shrinks_is_an_error_and_changes_nothing() -> None:
     world.start_all()
     world.submit(Job("c", 21, 1, 10))
     world.tick(21)
-    with pytest.raises(EngineError, match=r"work shrank from 5\.0 to 4\.0 steps.*told to stop"):
+    with pytest.raises(EngineError, match=r"work shrank from 5\.0 to 4\.0 steps.*stopping"):
         world.confirm_stop("a", done=4.0)
     assert world.state("a") == "STOPPING"
     assert world.confirm_stop("a", done=5.0) == ["start c 0"]

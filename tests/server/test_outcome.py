@@ -65,7 +65,7 @@ def test_pauses_grow_and_have_an_end() -> None:
     ("rc", "step", "said", "lost_s"),
     [
         (137, None, "did not leave within its grace of 30 s and was killed. It restarts from step 0; 15 min", 900.0),
-        (143, None, "ended at once when it was told to stop, without saving. It restarts from step 0; 15 min", 900.0),
+        (143, None, "ended at once on SIGTERM, without saving. It restarts from step 0; 15 min", 900.0),
         (85, None, "", 0.0),
         (85, 40.0, "It resumes from step 40.", 0.0),
         (137, 40.0, "was killed. It restarts from step 40; 30 s of work are lost.", 30.0),

@@ -234,7 +234,7 @@ class Engine(Rounds):
             return []
         self.book_service(now, job_index)
         self.table.state[job_index] = State.STOPPING
-        self.tell(now, job_index, "told to stop")
+        self.tell(now, job_index, "stopping")
         return [Stop(job_index, self.table.epoch[job_index], False, why)]
 
     def _drop_assignment(self, job_index: int) -> None:

@@ -217,7 +217,7 @@ class Rounds(EngineState):
             moves = job_index in going_on
             self.book_service(now, job_index)
             self.table.state[job_index] = State.STOPPING
-            self.tell(now, job_index, "told to move" if moves else "told to stop")
+            self.tell(now, job_index, "moving" if moves else "stopping")
             why = Why.MOVED if moves else Why.PREEMPTED
             for_job, gain_s = plan.stopped_for.get(job_index, -1), plan.gains_s.get(job_index, 0.0)
             trade = plan.trades.get(job_index) or self._trade_by_policy(job_index, going_on.get(job_index))

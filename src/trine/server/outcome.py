@@ -113,7 +113,7 @@ def _stopped(job: LiveJob, record: ExitReported, lost_s: float) -> str:
     if record.rc == KILLED_RC:
         how = f"It did not leave within its grace of {job.spec.checkpoint.grace_s:g} s and was killed."
     elif record.rc == TERMINATED_RC:
-        how = "It ended at once when it was told to stop, without saving."
+        how = "It ended at once on SIGTERM, without saving."
     if lost_s > 0:
         lost = f"; {duration(lost_s)} of work are lost" if lost_s >= SHORTEST_LOSS_SHOWN_S else ""
         how += f" It restarts from step {step:g}{lost}."

@@ -375,7 +375,7 @@ class LiveState:
         job.run_from_s = at_s
         job.migrations += order.moves
         job.preemptions += order.why == "preempted"
-        job.tell(at_s, "told to move" if order.moves else "told to stop", order.sentence)
+        job.tell(at_s, "moving" if order.moves else "stopping", order.sentence)
 
     def _start(self, at_s: float, order: rec.StartOrder) -> None:
         job = self.live[order.job]

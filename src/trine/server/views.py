@@ -32,6 +32,8 @@ _ENDED = {
     "cancelled": "was cancelled",
     "timed out": "was stopped at the end of its max_runtime",
 }
+_STOPS = ("stopping", "moving", "told to stop", "told to move")
+"""Lines of a story that say why a job stops; the last two are those of older journals."""
 _ALL_BANDWIDTH = 0.995
 """From this share on what others take of a job's links is not worth a sentence."""
 _PLACE = {Tier.NODE: "inside one node", Tier.RACK: "across nodes of one rack", Tier.NETWORK: "across racks"}
@@ -116,7 +118,7 @@ def reason_of(controller: Controller, job: LiveJob) -> Reason:
         change = f"It takes part in decisions again after: trine release {job.id}"
         return Reason(Why.SET_ASIDE, f"job {job.id} is set aside. {job.aside}", change=change)
     if job.state == "stopping":
-        stop = next((line for line in reversed(job.story) if line.what.startswith("told to")), None)
+        stop = next((line for line in reversed(job.story) if line.what in _STOPS), None)
         return Reason(Why.PREEMPTED, f"job {job.id} saves its work and stops. {stop.sentence if stop else ''}".rstrip())
     if job.holds_gpus:
         started = next((line for line in reversed(job.story) if line.what == "started"), None)

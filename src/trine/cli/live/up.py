@@ -40,7 +40,7 @@ TlsCert = Annotated[Path | None, typer.Option(help="Certificate of the API, to s
 TlsKey = Annotated[Path | None, typer.Option(help="Key of the certificate.")]
 LeaseS = Annotated[
     float | None,
-    typer.Option("--lease", help="Seconds without a daemon after which jobs are told to stop, and ended."),
+    typer.Option("--lease", help="Seconds without a daemon after which jobs get SIGTERM, and are ended."),
 ]
 JobUser = Annotated[str, typer.Option("--job-user", help="Started as root: run the owner's own jobs as this user.")]
 ShareBetweenUsers = Annotated[

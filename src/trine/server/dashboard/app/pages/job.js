@@ -10,7 +10,7 @@ import { post } from "../session.js";
 import { elapsed, part } from "./queue.js";
 
 const ASK_EVERY_MS = 1000;
-const GOES_ON = /^(started|running|told to|shares|has its GPUs|time limit|set aside)|asked by/; // lines of a story that end no attempt
+const GOES_ON = /^(started|running|stopping|moving|told to|shares|has its GPUs|time limit|set aside)|asked by/; // lines of a story that end no attempt
 
 export class JobPage {
   constructor(root, board, { argument }) {
