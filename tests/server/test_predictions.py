@@ -80,9 +80,25 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         assert daemon.job("2", ANN).state == "waiting" and len(daemon.nodes()) == 1
         with pytest.raises(Refused, match="expected"):
             await daemon.whatif(["policy nosuch"], ROOT)
-        request = daemon.forecasts._request()
+        request = daemon.forecasts._request()()
         for wrong in ("frobnicate 3", "add 2", "cancel 77", "lose node9", "priority 2", "submit x", "quota ann=2", ""):
             with pytest.raises(InputError, match="expected"):
                 changed(live_state(request), request.model, [wrong], request.now_s)
+
+    _with_site(tmp_path, check)
+
+
+def test_a_host_that_can_start_no_process_is_a_refusal_and_not_the_end_of_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(*_: Any, **__: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        with monkeypatch.context() as host, pytest.raises(Refused, match="Too many open files"):
+            host.setattr(asyncio, "create_subprocess_exec", none)
+            await daemon.predictions(ROOT)
+        assert (await daemon.predictions(ROOT))["draws"] >= 10
 
     _with_site(tmp_path, check)

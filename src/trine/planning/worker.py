@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
 import time
@@ -66,6 +67,7 @@ def _with_all(found: Forecast, state: LiveState) -> Forecast:
 
 
 def main() -> None:
+    os.nice(10)  # rounds and jobs come first
     request = pickle.load(sys.stdin.buffer)  # from the daemon that started this process
     try:
         found = answer(request)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -128,7 +127,7 @@ class Predictions:
     async def make(self) -> dict[str, Any]:
         """Predictions of now."""
         async with self._one:
-            made = await self._ask(self._request())
+            made = await self._ask()
             self.scores.settle(self._state().jobs)
             self.scores.note(made)
             self.last = made
@@ -145,7 +144,7 @@ class Predictions:
     async def compare(self, changes: Sequence[str]) -> dict[str, Any]:
         """What the changes would do, before anything happens."""
         async with self._one:
-            return await self._ask(self._request(tuple(changes)))
+            return await self._ask(tuple(changes))
 
     def of_job(self, job_id: str) -> dict[str, Any] | None:
         """What was last predicted of a job, if anything was."""
@@ -163,23 +162,24 @@ class Predictions:
                 found[f"trine_forecast_{kind}_error_seconds"] = score.median_error_s
         return found
 
-    def _request(self, changes: tuple[str, ...] = ()) -> ForecastRequest:
+    def _request(self, changes: tuple[str, ...] = ()) -> Callable[[], ForecastRequest]:
+        """Captures the state of now; what it returns takes long with many jobs, and is called beside the event loop."""
         state = self._state()
+        taken, model, now_s = capture(state), self._model(), self._now()
         ended = [_ended(job) for job in list(state.jobs.values())[-_ENDED_USED - len(state.live) :] if not job.live]
-        return ForecastRequest(capture(state).text(), ended, self._model(), self._now(), changes=changes)
+        return lambda: ForecastRequest(taken.text(), ended, model, now_s, changes=changes)
 
-    async def _ask(self, request: ForecastRequest) -> dict[str, Any]:
+    async def _ask(self, changes: tuple[str, ...] = ()) -> dict[str, Any]:
         """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal."""
-        asked = await asyncio.to_thread(pickle.dumps, request)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            FORECASTER,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            preexec_fn=_step_back,
-        )
+        request = self._request(changes)
+        asked = await asyncio.to_thread(lambda: pickle.dumps(request()))
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", FORECASTER, stdin=pipe, stdout=pipe, stderr=pipe
+            )
+        except OSError as error:  # no memory or no descriptors: later, perhaps
+            raise self._failed(f"no forecast: {error.strerror}") from None
         try:
             out, err = await asyncio.wait_for(process.communicate(asked), _PATIENCE_S)
         except TimeoutError:
@@ -200,10 +200,6 @@ class Predictions:
     def _failed(self, sentence: str) -> Refused:
         self.problem = sentence
         return Refused("unavailable", sentence)
-
-
-def _step_back() -> None:
-    os.nice(10)
 
 
 def _ended(job: LiveJob) -> EndedJob:
