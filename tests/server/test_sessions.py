@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from trine.server.interface import Caller
-from trine.server.sessions import CODE_S, IDLE_S, LONGEST_S, MAX_GUESSES, MAX_SESSIONS, Login, Sessions, digest
+from trine.server.sessions import (
+    CODE_S,
+    IDLE_S,
+    LONGEST_S,
+    MAX_GUESSES,
+    MAX_OF_ONE_TOKEN,
+    MAX_SESSIONS,
+    Login,
+    Sessions,
+    digest,
+)
 
 TOKEN = "a" * 64
 ADA = Caller("ada")
@@ -103,9 +113,30 @@ def test_guessing_voids_the_codes(sessions: Sessions) -> None:
     assert sessions.login(code) is None
 
 
+def test_who_logs_in_too_often_loses_their_own_sessions(tokens: Tokens, clock: Clock) -> None:
+    tokens[digest("b" * 64)] = Caller("bob")
+    sessions = Sessions(tokens.get, None, clock)
+    of_bob, first = begun(sessions, "b" * 64), begun(sessions)
+    for _ in range(MAX_OF_ONE_TOKEN):
+        last = begun(sessions)
+    assert sessions.caller(first.cookie, first.proof) is None
+    assert sessions.caller(last.cookie, last.proof) == ADA
+    assert sessions.caller(of_bob.cookie, of_bob.proof) == Caller("bob")
+
+
 def test_the_number_of_sessions_is_bounded(tokens: Tokens, clock: Clock) -> None:
+    secrets = [f"{number:064d}" for number in range(MAX_SESSIONS // MAX_OF_ONE_TOKEN + 1)]
+    tokens.update({digest(secret): Caller(secret) for secret in secrets})
     sessions = Sessions(tokens.get, None, clock)
     first = begun(sessions)
-    for _ in range(MAX_SESSIONS):
-        begun(sessions)
+    for secret in secrets:
+        for _ in range(MAX_OF_ONE_TOKEN):
+            begun(sessions, secret)
     assert sessions.caller(first.cookie, first.proof) is None
+
+
+def test_a_full_disk_costs_no_request(tokens: Tokens, clock: Clock, tmp_path: Path) -> None:
+    sessions = Sessions(tokens.get, tmp_path / "missing" / "sessions.json", clock)
+    made = begun(sessions)
+    clock.now += IDLE_S / 2
+    assert sessions.caller(made.cookie, made.proof) == ADA

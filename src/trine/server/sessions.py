@@ -7,6 +7,7 @@ be told to whoever else listens there. Only digests are kept. Who may do what is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -27,6 +28,8 @@ CODE_S = 300.0
 _KEPT_EVERY_S = 600.0
 """How much of the time since the last request a restart may forget."""
 MAX_SESSIONS, MAX_CODES, MAX_GUESSES = 2_000, 100, 50
+MAX_OF_ONE_TOKEN = 20
+"""Whoever logs in again and again loses the oldest of their own sessions, and nobody else's."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """No letters that look like digits: codes are typed."""
 _CODE_LETTERS = 12
@@ -70,7 +73,7 @@ class Sessions:
         if token is None or self._holder(token) is None:
             return None
         now = self._clock()
-        self._forget_old(now)
+        self._make_room(token, now)
         made = Login(secrets.token_hex(32), secrets.token_hex(16), now + LONGEST_S)
         self._sessions[digest(made.cookie)] = _Session(digest(made.proof), token, made.ends_s, now)
         self._keep()
@@ -129,14 +132,18 @@ class Sessions:
             self._codes.clear()
         return None
 
-    def _forget_old(self, now: float) -> None:
+    def _make_room(self, token: str, now: float) -> None:
         self._sessions = {key: each for key, each in self._sessions.items() if not _is_over(each, now)}
-        while len(self._sessions) >= MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        own = [key for key, each in self._sessions.items() if each.token == token]
+        oldest = own[:1] if len(own) >= MAX_OF_ONE_TOKEN else list(self._sessions)[:1]
+        if len(own) >= MAX_OF_ONE_TOKEN or len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[oldest[0]]
 
     def _keep(self) -> None:
         self._kept_s = self._clock()
-        if self._path is not None:
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError):  # a full disk costs a login after the next restart, and no request now
             write_private(self._path, json.dumps({key: asdict(each) for key, each in self._sessions.items()}))
 
 
