@@ -28,7 +28,11 @@ export function number(value) {
   return Number.isInteger(value) ? String(value) : value.toPrecision(3).replace(/\.?0+$/, "");
 }
 
-export const percent = (part) => (part === null || !Number.isFinite(part) ? "" : `${(part * 100).toFixed(part < 0.0995 ? 1 : 0)} %`);
+export const percent = (part) => {
+  if (part === null || !Number.isFinite(part)) return "";
+  const nearly = part < 1 && part > 0.99; // what is not whole is not said to be
+  return `${(nearly ? Math.floor(part * 1000) / 10 : part * 100).toFixed(part < 0.0995 || nearly ? 1 : 0)} %`;
+};
 
 /** "1 GPU", "4 GPUs". */
 export const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
