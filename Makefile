@@ -23,7 +23,7 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray and not browser"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray and not browser" --durations 30
 
 # The dashboard in a real Chromium; the tests skip, and say how to get it, where there is none.
 browser: $(VENV)/.ready-dev

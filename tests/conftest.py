@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,14 @@ def _existing(path: Path) -> Path:
     if not path.is_dir():
         pytest.skip(f"public data not found at {path} (set TRINE_SHARED to the folder that holds data/ and reference/)")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _interrupts_as_before() -> Iterator[None]:
+    """The command, where a test calls it in this process, answers Ctrl-C in its own way; the next test need not."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
