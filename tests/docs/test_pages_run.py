@@ -345,6 +345,7 @@ PAGES_RUN: dict[str, Page] = {
         after=_predictions_after,
         lines=(
             Line("trine predict", "^17 "),
+            Line("trine whatif 'policy", r"\bgain", instead=("las", "fifo")),
             Line("trine whatif", r"\bgain"),
             Line("trine plan", r"k80=2x4: wait_p95"),
             Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts"),

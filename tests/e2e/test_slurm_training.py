@@ -58,7 +58,7 @@ for step, _ in trine.sdk.steps(100, save=save, agree=agree):
     loss.backward()
     optimizer.step()
     print(json.dumps([step, loss.item()]), flush=True)
-    time.sleep(0.05)
+    time.sleep(0.15)
 dist.destroy_process_group()
 """
 
