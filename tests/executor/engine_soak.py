@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.executor.cluster_command import Cluster
 from tests.executor.driving import marked_processes
 from trine.client import Client
 from trine.client.errors import DaemonError
@@ -181,6 +182,18 @@ class EngineSoak(ABC):
 
 Soaking = Callable[[int, int, int, float, Path], tuple[dict[str, int], Counter[str]]]
 """Seed, jobs, faults, the seconds in which all must have ended, and where to: ends by state and faults by kind."""
+
+
+def soak_on(
+    cluster: Cluster, soak: EngineSoak, jobs: int, faults: int, limit_s: float
+) -> tuple[dict[str, int], Counter[str]]:
+    """Ends by state and faults by kind; the cluster is started for it and stopped after it."""
+    try:
+        cluster.start()
+        return soak.run(jobs, faults, limit_s), soak.faults
+    finally:
+        soak.close()
+        cluster.stop()
 
 
 def run_soak(

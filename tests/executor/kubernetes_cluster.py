@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.executor.cluster_command import keep_up
 from tests.executor.played_kubelet import PlayedKubelets
 from tests.executor.slurm_cluster import free_ports
 from trine.executor.attempt.remote import EngineRefused, EngineUnreachable
@@ -265,26 +266,5 @@ def kubernetes_cluster(nodes: int = 4, gpus: int = 2) -> Iterator[KubernetesClus
         cluster.stop()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """``NODESxGPUS [-- COMMAND...]``: a cluster for as long as the command runs, or until interrupted."""
-    if why := missing():
-        print(why, file=sys.stderr)
-        return 2
-    nodes, _, gpus = arguments[0].partition("x")
-    cluster = KubernetesCluster(int(nodes), int(gpus))
-    try:
-        cluster.start()
-        if "--" in arguments:
-            command = list(arguments[list(arguments).index("--") + 1 :])
-            return subprocess.run(command, env=cluster.environ, check=False).returncode
-        print(f"export KUBECONFIG={cluster.kubeconfig}", flush=True)
-        with suppress(KeyboardInterrupt):
-            signal.pause()
-    finally:
-        cluster.stop()
-    return 0
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":  # NODESxGPUS [-- COMMAND...]
+    sys.exit(keep_up(missing(), lambda nodes, gpus, _: KubernetesCluster(nodes, gpus), ("KUBECONFIG",)))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.executor.engine_soak import EngineSoak, run_soak
+from tests.executor.engine_soak import EngineSoak, run_soak, soak_on
 from tests.executor.kubernetes_cluster import NAMESPACE, KubernetesCluster, missing
 from trine.executor.attempt.remote import EngineRefused, EngineUnreachable
 
@@ -115,13 +115,7 @@ class KubernetesSoak(EngineSoak):
 def soak(seed: int, jobs: int, faults: int, limit_s: float, home: Path) -> tuple[dict[str, int], Counter[str]]:
     """Ends by state and faults by kind."""
     cluster = KubernetesCluster(8, 2)
-    soak = KubernetesSoak(seed, home, cluster)
-    try:
-        cluster.start()
-        return soak.run(jobs, faults, limit_s), soak.faults
-    finally:
-        soak.close()
-        cluster.stop()
+    return soak_on(cluster, KubernetesSoak(seed, home, cluster), jobs, faults, limit_s)
 
 
 if __name__ == "__main__":

@@ -12,17 +12,17 @@ import secrets
 import shlex
 import shutil
 import signal
-import string
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.executor.cluster_command import keep_up
 from trine.executor.attempt.processes import descendants, marked, send
 
 HOW_TO_GET = "make ray installs it"
@@ -159,7 +159,14 @@ class RayCluster:
         """For programs that shall find this cluster and no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY")}
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token)}
-        return {**kept, **token, "RAY_ADDRESS": self.address, "RAY_USAGE_STATS_ENABLED": "0", **self._variables}
+        return {
+            **kept,
+            **token,
+            "RAY_ADDRESS": self.address,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_PYTHON": str(self.python),
+            **self._variables,
+        }
 
     def run(self, *command: str) -> str:
         """What a command inside the namespace writes."""
@@ -247,30 +254,6 @@ def ray_cluster(nodes: int = 4, gpus: int = 2, *, variables: Sequence[str] = ())
         cluster.stop()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """``NODESxGPUS [-- COMMAND...]``: a cluster for as long as the command runs, or until interrupted. ``$RAY_PYTHON``
-    and the like in the command are what they are for this cluster."""
-    if why := missing():
-        print(why, file=sys.stderr)
-        return 2
-    nodes, _, gpus = arguments[0].partition("x")
-    command = arguments[2:]
-    cluster = RayCluster(int(nodes), int(gpus))
-    try:
-        cluster.start()
-        environ = {**cluster.environ, "RAY_PYTHON": str(cluster.python)}
-        if command:
-            words = [string.Template(word).safe_substitute(environ) for word in command]
-            return subprocess.run(words, env=environ, check=False).returncode
-        for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_PYTHON"):
-            print(f"export {name}={environ[name]}", flush=True)
-        with suppress(KeyboardInterrupt):
-            signal.pause()
-    finally:
-        cluster.stop()
-    return 0
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":  # NODESxGPUS [-- COMMAND...]
+    shown = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_PYTHON")
+    sys.exit(keep_up(missing(), lambda nodes, gpus, _: RayCluster(nodes, gpus), shown))

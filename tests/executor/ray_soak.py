@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.executor.engine_soak import EngineSoak, run_soak
+from tests.executor.engine_soak import EngineSoak, run_soak, soak_on
 from tests.executor.ray_cluster import RayCluster, missing
 from tests.executor.ray_driving import ray_engine, ray_settings
 from trine.executor.ray.connection import RayRefused, RayUnreachable
@@ -114,13 +114,7 @@ class RaySoak(EngineSoak):
 def soak(seed: int, jobs: int, faults: int, limit_s: float, home: Path) -> tuple[dict[str, int], Counter[str]]:
     """Ends by state and faults by kind."""
     cluster = RayCluster(4, 2, variables=_QUICK)
-    soak = RaySoak(seed, home, cluster)
-    try:
-        cluster.start()
-        return soak.run(jobs, faults, limit_s), soak.faults
-    finally:
-        soak.close()
-        cluster.stop()
+    return soak_on(cluster, RaySoak(seed, home, cluster), jobs, faults, limit_s)
 
 
 if __name__ == "__main__":

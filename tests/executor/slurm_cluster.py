@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.executor.cluster_command import keep_up
 from trine.executor.attempt.processes import descendants
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
@@ -341,26 +342,7 @@ def _open_files(pid: int) -> set[str]:
     return found
 
 
-def main(arguments: Sequence[str]) -> int:
-    """``NODESxGPUS [untyped] [-- COMMAND...]``: a cluster for as long as the command runs, or until interrupted."""
-    if why := missing():
-        print(why, file=sys.stderr)
-        return 2
-    before, _, command = " ".join(arguments).partition(" -- ")
-    nodes, _, gpus = before.split()[0].partition("x")
-    cluster = SlurmCluster(int(nodes), int(gpus), typed="untyped" not in before.split())
-    try:
-        cluster.start()
-        if command:
-            return subprocess.run(command, shell=True, env=cluster.environ, check=False).returncode
-        print(f"export SLURM_CONF={cluster.conf}", flush=True)
-        with suppress(KeyboardInterrupt):
-            signal.pause()
-    finally:
-        cluster.stop()
-    return 0
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":  # NODESxGPUS [untyped] [-- COMMAND...]
+    sys.exit(
+        keep_up(missing(), lambda n, gpus, words: SlurmCluster(n, gpus, typed="untyped" not in words), ("SLURM_CONF",))
+    )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.executor.engine_soak import EngineSoak, run_soak
+from tests.executor.engine_soak import EngineSoak, run_soak, soak_on
 from tests.executor.slurm_cluster import SlurmCluster, missing
 
 
@@ -91,13 +91,7 @@ class SlurmSoak(EngineSoak):
 def soak(seed: int, jobs: int, faults: int, limit_s: float, home: Path) -> tuple[dict[str, int], Counter[str]]:
     """Ends by state and faults by kind."""
     cluster = SlurmCluster(8, 2)
-    soak = SlurmSoak(seed, home, cluster)
-    try:
-        cluster.start()
-        return soak.run(jobs, faults, limit_s), soak.faults
-    finally:
-        soak.close()
-        cluster.stop()
+    return soak_on(cluster, SlurmSoak(seed, home, cluster), jobs, faults, limit_s)
 
 
 if __name__ == "__main__":
