@@ -155,11 +155,11 @@ def test_the_last_sentence_says_what_held_and_what_did_not() -> None:
     found = drawn()
     assert not found.held
     assert found.sentence() == (
-        "1 of 2 figures lie in their bands, all of them in A; outside: B: that, 2, expected 1 (1 %)."
+        "1 of 2 figures are within tolerance, all of them in A; outside: B: that, 2, expected 1 (1 %)."
     )
     good = replace(found, parts=[Part(found.checks[:1])])
     assert good.held
-    assert good.sentence() == "1 of 1 figures lie in their bands, all of them in A; none lies outside."
+    assert good.sentence() == "1 of 1 figures are within tolerance, all of them in A; none is out of it."
 
 
 def test_directions_are_shown_and_not_counted() -> None:
@@ -170,7 +170,7 @@ def test_directions_are_shown_and_not_counted() -> None:
     found = replace(drawn(), parts=[Part([Check("A", "this", "1", held=True), up, down])])
     assert found.held, "a direction does not make the command fail"
     assert found.sentence() == (
-        "1 of 1 figures lie in their bands, all of them in A; none lies outside. "
+        "1 of 1 figures are within tolerance, all of them in A; none is out of it. "
         "Not counted: 1 of 2 directions and times are as expected; not: C: down, 0.9 (at least 1)."
     )
 

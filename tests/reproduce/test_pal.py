@@ -65,7 +65,7 @@ def test_a_figure_outside_its_band_is_named_in_the_last_sentence(tmp_path: Path)
     panel = Panel("A2: gain (%) by load", "Load", "Gain (%)", [("pal", [1.0, 2.0], [3.0, 4.0])])
     found = Reproduction("Paper", [Part([good, bad], [panel])], ["A note."], grouped=False)
     assert not found.held
-    assert found.sentence() == "1 of 2 figures lie in their bands; outside: A2 that: 2.0, expected 1.0 (0.1 points)."
+    assert found.sentence() == "1 of 2 figures are within tolerance; outside: A2 that: 2.0, expected 1.0 (0.1 points)."
     write_page(found, tmp_path / "page")
     assert "OUT OF TOLERANCE" in (tmp_path / "page/report.html").read_text()
 

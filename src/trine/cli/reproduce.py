@@ -14,7 +14,7 @@ app = typer.Typer(help="Run the experiments of a paper again and compare.", no_a
 
 MARKS: dict[tuple[bool | None, bool], str] = {
     (True, True): "ok",
-    (False, True): "OUTSIDE",
+    (False, True): "OUT",
     (True, False): "(ok)",
     (False, False): "(no)",
 }

@@ -180,7 +180,7 @@ class Reproduction:
         outside = [f"{c.experiment}: {c.what}, {_expected(c)}" for c in missed[:NAMED_MISSES]]
         if len(missed) > NAMED_MISSES:
             outside.append(f"and {len(missed) - NAMED_MISSES} more")
-        bands = f"{summed}; outside: {'; '.join(outside)}." if missed else f"{summed}; none lies outside."
+        bands = f"{summed}; outside: {'; '.join(outside)}." if missed else f"{summed}; none is out of it."
         return f"{bands}{self.expected()}"
 
     def expected(self) -> str:
@@ -193,17 +193,17 @@ class Reproduction:
         return f" Not counted: {count} directions and times are as expected{named}."
 
     def held_where(self) -> str:
-        """How many figures lie in their bands, and in which experiments all."""
+        """How many figures are within tolerance, and in which experiments all."""
         broken = {c.experiment for c in self.missed}
         whole = [name for name in dict.fromkeys(c.experiment for c in self.judged) if name not in broken]
         return self._count() + (f", all of them in {', '.join(whole)}" if whole else "")
 
     def _count(self) -> str:
-        return f"{len(self.judged) - len(self.missed)} of {len(self.judged)} figures lie in their bands"
+        return f"{len(self.judged) - len(self.missed)} of {len(self.judged)} figures are within tolerance"
 
     def _ungrouped(self) -> str:
         if self.held:
-            return f"All {len(self.judged)} figures that can be held against a reference lie in their bands."
+            return f"All {len(self.judged)} figures that can be held against a reference are within tolerance."
         named = [f"{c.experiment} {c.what}: {_expected(c)}" for c in self.missed[:NAMED_MISSES_UNGROUPED]]
         return f"{self._count()}; outside: {'; '.join(named)}."
 
@@ -238,7 +238,7 @@ def write_page(found: Reproduction, out_dir: Path) -> None:
 
 
 def _page(found: Reproduction) -> str:
-    outside = [page.section("Outside their bands", _table(found.missed, named=True))] if found.missed else []
+    outside = [page.section("Out of tolerance", _table(found.missed, named=True))] if found.missed else []
     parts = [section for number, part in enumerate(found.parts) for section in _sections(number, part)]
     lead = f"{found.held_where()}.{found.expected()}"
     return page.page(f"{found.paper}, run again", lead, [*outside, page.notes(found.notes), *parts])
