@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 
 NAMESPACE = "trine"
 _GONE = "REMOVED"
+_REACH_S = 10.0
 _AWAY = ("gcs", "unavailable", "timed out", "deadline exceeded", "connection refused", "failed to connect")
 """Words of Ray's errors that say nothing about what was asked: the head cannot be reached now."""
 
@@ -199,6 +201,17 @@ def described(error: BaseException) -> dict[str, str]:
     return {"error": kind, "said": lines[-1 if kind == "refused" and len(lines) > 1 else 0][:300]}
 
 
+def check_listening(address: str) -> None:
+    """``ConnectionError`` where nobody listens at HOST:PORT: Ray itself would try for two minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except OSError as error:
+        raise ConnectionError(f"nobody answers at {address}: {error.strerror or error}") from None
+
+
 def main() -> int:
     """Serve until standard input ends."""
     answers = os.dup(1)
@@ -208,6 +221,7 @@ def main() -> int:
     try:
         import ray
 
+        check_listening(where["address"])
         ray.init(address=where["address"] or "auto", namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
         driver.answer(0, result={"ray": ray.__version__})
     except BaseException as error:
