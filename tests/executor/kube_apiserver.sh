@@ -12,10 +12,11 @@ work=$target/build
 mkdir -p "$work/lists/partial"
 cd "$work"
 
-# The sources' list of its own, so that nothing under /etc changes.
-cat >sources.list <<LIST
-deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
-LIST
+# Sources come from where this machine gets its packages, by a list of its own, so that nothing under /etc changes.
+archive_url=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Component: main' 'Codename: bookworm' 'Label: Debian' |
+  sort -u | head -n 1)
+[ -n "$archive_url" ] || { echo "kube-apiserver cannot be built: no package list of Debian 12 here (apt-get update)" >&2; exit 2; }
+echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive_url bookworm main" >sources.list
 apt() {
   apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$work/lists" \
     -o APT::Sandbox::User=root "$@"
