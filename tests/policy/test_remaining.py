@@ -54,6 +54,48 @@ def test_running_jobs_count_as_survivors() -> None:
 def test_the_record_gives_the_same_estimates() -> None:
     one = learned([120.0, 5000.0, 5100.0, 90_000.0])
     other = WorkDistribution()
-    other.ended = one.ended
+    other.restore(one.ended)
     other.fit(np.zeros(0))
     assert left(other, 0.0, 4000.0, 80_000.0) == left(one, 0.0, 4000.0, 80_000.0)
+
+
+def of_two_users(short: int, long: int) -> WorkDistribution:
+    """One user's jobs take five minutes, the other's ten hours; all are of one GPU."""
+    found = WorkDistribution()
+    for user, count, work_s in (("ann", short, 300.0), ("bob", long, 36_000.0)):
+        for _ in range(count):
+            found.add(work_s, found.row_of(("gpus 1", f"user {user}")))
+    found.fit(np.zeros(0))
+    return found
+
+
+def left_of(found: WorkDistribution, *job_set: str) -> float:
+    return float(found.left_s(np.zeros(1), np.array([found.row_of(job_set)]))[0])
+
+
+def test_a_user_whose_jobs_were_short_is_expected_to_submit_short_ones() -> None:
+    found = of_two_users(200, 200)
+    assert left_of(found, "gpus 1", "user ann") < 450
+    assert left_of(found, "gpus 1", "user bob") > 10_000
+
+
+def test_a_set_of_which_little_is_known_is_taken_for_like_the_larger_one() -> None:
+    found = of_two_users(200, 200)
+    assert left_of(found, "gpus 1", "user new") == left_of(found, "gpus 1")
+    one_job, all_jobs = left_of(of_two_users(400, 1), "gpus 1", "user bob"), left_of(of_two_users(400, 1))
+    assert one_job == pytest.approx(all_jobs, rel=0.5)
+
+
+def test_what_one_user_submits_makes_the_table_no_longer_than_its_limit() -> None:
+    found = WorkDistribution()
+    rows = {found.row_of((f"gpus {i}",)) for i in range(5000)}
+    assert len(rows) <= 1000
+    assert found.row_of(("gpus 4999", "user ann")) == 0, "a set that has no room counts as the one around it"
+
+
+def test_the_record_keeps_the_sets() -> None:
+    one, other = of_two_users(50, 50), WorkDistribution()
+    other.restore(one.ended)
+    other.fit(np.zeros(0))
+    for user in ("ann", "bob"):
+        assert left_of(other, "gpus 1", f"user {user}") == left_of(one, "gpus 1", f"user {user}")

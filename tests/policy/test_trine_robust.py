@@ -69,6 +69,29 @@ def test_free_restarts_do_not_make_jobs_wander(durations: str) -> None:
     assert free.summary.jct_mean_s <= costly.summary.jct_mean_s * 1.01
 
 
+def test_where_none_waits_the_fast_gpu_goes_to_the_job_that_gains_most() -> None:
+    """A job close to its end would take it by urgency, although the other type serves it nearly as well."""
+    table = ThroughputTable({("even", 1): {"fast": 1.0, "slow": 0.95}, ("uneven", 1): {"fast": 1.0, "slow": 0.3}})
+    one_of_each = Cluster((Node("f", 1, "fast"), Node("s", 1, "slow")))
+    jobs = [job("short", 1, 6_000.0, model="even"), job("long", 1, 60_000.0, model="uneven")]
+    found = trine(jobs, one_of_each, throughputs=table)
+    assert found.finish("long") < 60_000 + 2 * ROUND_S
+    assert found.finish("short") < 6_000 / 0.95 + 2 * ROUND_S
+
+
+def test_users_whose_jobs_were_short_are_served_first_though_no_job_says_how_long_it_takes() -> None:
+    """Both users submit as many jobs, at the same moments, to a cluster that is too small for both at once."""
+    jobs = [
+        job(f"{user}{i}", 1, run_s, 1250.0 * i, user=user)
+        for i in range(120)
+        for user, run_s in (("long", 9_000.0), ("short", 3_000.0))
+    ]
+    by_user, alike = (
+        trine(jobs, Cluster.uniform(1, 8), durations="learned", history=history) for history in ("user", "all")
+    )
+    assert by_user.summary.jct_mean_s < 0.97 * alike.summary.jct_mean_s
+
+
 @pytest.mark.parametrize("every_s", [100.0, 150.0], ids=["more than fits", "three quarters of the GPUs"])
 def test_a_wide_job_is_not_starved_by_a_stream_of_short_narrow_ones(every_s: float) -> None:
     """Short jobs keep coming; the guard gives the gang what an equal share of the cluster would have given it."""

@@ -6,6 +6,7 @@ expected work per expected completion over all look-aheads, so that 1 / estimate
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,10 @@ _BINS_PER_OCTAVE = 4
 _FIRST_EDGE_S = 30.0
 _OCTAVES = 21
 """From 30 seconds to two years."""
+JobSet = tuple[str, ...]
+"""A set of jobs by what they have in common, from what most share to what few do; (): all jobs."""
+_MOST_SETS = 1000
+"""Jobs of further sets count as their larger set: what one user submits must not slow the rounds of all."""
 
 
 def work_bins() -> Floats:
@@ -38,64 +43,94 @@ class WorkDistribution:
     Jobs that still run count as censored: they are known to have passed the bins that they have passed. A Pareto prior
     (expected rest = age + ``prior_scale_s``) counts as ``prior_weight`` jobs in every bin, so that the first decisions
     of an empty cluster are those of a heavy-tailed workload and later ones those of its history.
+
+    Jobs may belong to nested sets (all, those of one gang size, of these those of one user ...), each known by a row of
+    this table. The hazards of a set have those of the larger one as prior, with the same weight: a set of few jobs is
+    taken for like the others, one of many speaks for itself.
     """
 
     prior_scale_s: float = 1800.0
     prior_weight: float = 10.0
     edges: Floats = field(default_factory=work_bins)
+    _rows: dict[JobSet, int] = field(default_factory=lambda: {(): 0}, init=False, repr=False)
+    """The set of all jobs is row 0; a larger set always comes before those within it."""
+    _parents: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
     _ended: Floats = field(init=False, repr=False)
-    """Finished jobs by the bin in which they ended."""
+    """Finished jobs by set (row) and by the bin in which they ended."""
     _left: Floats = field(init=False, repr=False)
-    """Seconds of work left, by bin of work done."""
+    """Seconds of work left, by set and by bin of work done."""
 
     def __post_init__(self) -> None:
-        self._ended = np.zeros(len(self.edges))
+        self._ended = np.zeros((1, len(self.edges)))
         self.fit(np.zeros(0))
+
+    def row_of(self, job_set: JobSet) -> int:
+        """The row of a set, which is made if it is new and there is room for it; else that of the set around it."""
+        row = self._rows.get(job_set)
+        if row is not None:
+            return row
+        parent = self.row_of(job_set[:-1])
+        if len(self._parents) >= _MOST_SETS:
+            return parent
+        self._rows[job_set] = row = len(self._parents)
+        self._parents.append(parent)
+        self._ended = np.vstack((self._ended, np.zeros(len(self.edges))))
+        self._left = np.vstack((self._left, self._left[parent]))
+        return row
 
     def bins_of(self, work_s: Floats) -> Ints:
         """The bin of each amount of work."""
         found: Ints = np.searchsorted(self.edges, work_s, side="right") - 1
         return found
 
-    def add(self, work_s: float) -> None:
-        """A job ended after this much work; counts from the next ``fit`` on."""
-        self._ended[np.searchsorted(self.edges, work_s, side="right") - 1] += 1.0
+    def add(self, work_s: float, row: int = 0) -> None:
+        """A job of this set ended after this much work; counts from the next ``fit`` on."""
+        self._ended[row, np.searchsorted(self.edges, work_s, side="right") - 1] += 1.0
 
     @property
-    def ended(self) -> list[float]:
-        """Finished jobs by bin, for the record."""
-        found: list[float] = self._ended.tolist()
-        return found
+    def ended(self) -> dict[JobSet, list[float]]:
+        """Finished jobs by set and bin, for the record."""
+        return {job_set: self._ended[row].tolist() for job_set, row in self._rows.items()}
 
-    @ended.setter
-    def ended(self, counts: list[float]) -> None:
-        self._ended[: len(counts)] = counts[: len(self._ended)]
+    def restore(self, ended: Mapping[JobSet, list[float]]) -> None:
+        """Go on from what was on record."""
+        for job_set, counts in ended.items():
+            row = self.row_of(job_set)
+            self._ended[row, : len(counts)] += counts[: len(self.edges)]
 
-    def fit(self, running_s: Floats) -> None:
+    def fit(self, running_s: Floats, rows: Ints | None = None) -> None:
         """Compute the estimates anew; ``running_s`` is the work done so far of the jobs that have not ended."""
-        edges, prior = self.edges, pareto_hazard(self.edges, self.prior_scale_s)
-        passed = np.bincount(self.bins_of(running_s), minlength=len(edges)).astype(np.float64)
+        edges, count = self.edges, len(self.edges)
+        flat = self.bins_of(running_s) + (0 if rows is None else rows * count)
+        passed = np.bincount(flat, minlength=self._ended.size).astype(np.float64).reshape(self._ended.shape)
+        ended = self._ended.copy()
+        for row in range(len(self._parents) - 1, 0, -1):  # a set counts what the sets within it count
+            ended[self._parents[row]] += ended[row]
+            passed[self._parents[row]] += passed[row]
         # A bin is survived by the jobs that ended in a later one and by those that are in a later one now.
-        beyond = np.cumsum((self._ended + passed)[::-1])[::-1] - (self._ended + passed)
-        at_risk = self._ended + beyond + self.prior_weight
-        hazard = np.clip((self._ended + self.prior_weight * prior) / at_risk, 1e-6, 1.0)
-        self._left = _least_work_per_end(hazard, np.append(np.diff(edges), edges[-1]))
+        both = ended + passed
+        beyond = np.cumsum(both[:, ::-1], axis=1)[:, ::-1] - both
+        hazard = np.empty(ended.shape)
+        for row, parent in enumerate(self._parents):
+            prior = hazard[parent] if row else pareto_hazard(edges, self.prior_scale_s)
+            hazard[row] = (ended[row] + self.prior_weight * prior) / (ended[row] + beyond[row] + self.prior_weight)
+        self._left = _least_work_per_end(np.clip(hazard, 1e-6, 1.0), np.append(np.diff(edges), edges[count - 1]))
 
-    def left_s(self, done_s: Floats) -> Floats:
+    def left_s(self, done_s: Floats, rows: Ints | None = None) -> Floats:
         """Seconds of work left of jobs that have done ``done_s`` of it."""
-        left: Floats = self._left[self.bins_of(done_s)]
+        left: Floats = self._left[0 if rows is None else rows, self.bins_of(done_s)]
         return left
 
 
 def _least_work_per_end(hazard: Floats, width_s: Floats) -> Floats:
-    """For each bin b: the minimum over k of E[work in bins b..k] / P(end in b..k), given that b was reached.
+    """For each row and bin b: the minimum over k of E[work in bins b..k] / P(end in b..k), given that b was reached.
 
     A job that ends in a bin has, on average, done half of it.
     """
-    count = len(hazard)
-    left = np.empty(count)
-    for b in range(count):
-        survive = np.concatenate(([1.0], np.cumprod(1.0 - hazard[b:])))
-        work = np.cumsum(survive[:-1] * width_s[b:] * (1.0 - hazard[b:] / 2.0))
-        left[b] = float((work / (1.0 - survive[1:])).min())
+    left = np.empty(hazard.shape)
+    for b in range(hazard.shape[1]):
+        survive = np.cumprod(1.0 - hazard[:, b:], axis=1)
+        reached = np.hstack((np.ones((len(hazard), 1)), survive[:, :-1]))
+        work = np.cumsum(reached * width_s[b:] * (1.0 - hazard[:, b:] / 2.0), axis=1)
+        left[:, b] = (work / (1.0 - survive)).min(axis=1)
     return left

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from trine.core.job import Job
 from trine.core.params import param
 from trine.core.reason import Trade
 from trine.core.sums import rows_times
@@ -18,7 +19,7 @@ from trine.perf.model import PerfModel
 from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
 from trine.policy.guard import FairShareGuard
 from trine.policy.prices import TypePrices, assign_types
-from trine.policy.remaining import WorkDistribution
+from trine.policy.remaining import JobSet, WorkDistribution
 from trine.policy.view import Flags, Floats, Ints, View
 
 _FIT_EVERY = 20
@@ -26,6 +27,10 @@ _FIT_EVERY = 20
 _HOLDS_S = (60.0, 3600.0)
 """For how long a choice of type is expected to hold, at least and at most: a restart is weighed against it."""
 _LEAST_LEFT_S = 1.0
+_FULL_MARGIN_S = 30.0
+"""Restarts that take so long get the whole of the margin in favour of staying; where they are free, there is none."""
+_HISTORIES = ("all", "gpus", "user", "model")
+"""What jobs must have in common to be taken for alike; each of these includes those before it."""
 _LATE = 8.0
 """Most that a deadline raises the weight of a job."""
 
@@ -93,6 +98,22 @@ class JobFigures:
         return self.rows[:, -1]
 
 
+class Bids(NamedTuple):
+    """What jobs offered in a round, and at which prices."""
+
+    job_indices: Ints
+    offers: Floats
+    """Of each job (row) for a GPU of each type (column)."""
+    gangs: Ints
+    prices: Floats
+    """Per GPU, by type."""
+
+    @classmethod
+    def none(cls) -> Bids:
+        indices = np.zeros(0, dtype=np.int64)
+        return cls(indices, np.zeros((0, 0)), indices, np.zeros(0))
+
+
 @dataclass
 class Trine(Policy):
     """Maximises the sum of weight x speed over all jobs, round by round: weight = remaining time ** -alpha x guard.
@@ -116,20 +137,33 @@ class Trine(Policy):
         "remaining work as jobs state it (learned for those that do not), or learned for all from jobs that ended",
         ("known", "learned"),
     )
-    hysteresis: float = param(0.2, "a running job counts as this much faster where it runs", minimum=0, maximum=10)
+    history: str = param(
+        "user",
+        "jobs whose run times are taken for alike: all, those of as many GPUs, of these those of the same user, of "
+        "these those of the same model",
+        _HISTORIES,
+    )
+    hysteresis: float = param(
+        0.2,
+        "a running job counts as this much faster where it runs, if a restart takes 30 s or more",
+        minimum=0,
+        maximum=10,
+    )
     make_room: bool = param(True, "narrow jobs are stopped where a wider one would otherwise be split or slow")
     relocate: bool = param(True, "running jobs move to better GPUs if that gains twice what the move costs")
     calibrate: bool = param(True, "predicted speeds are put right by measured ones: by model and type, and by chip")
     use_prices: bool = param(True, "prices decide which job gets which type; false: each takes its fastest with room")
     _work: WorkDistribution = field(default_factory=WorkDistribution, init=False, repr=False)
+    _sets: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    """Row of the set of jobs alike in the distribution of work, by job index."""
     _prices: TypePrices = field(default_factory=TypePrices, init=False, repr=False)
+    _type_prices: TypePrices = field(default_factory=TypePrices, init=False, repr=False)
+    """Prices among jobs that all run; see ``_types_alone``."""
     _guard: FairShareGuard = field(init=False, repr=False)
     _rounds: int = field(default=0, init=False, repr=False)
     _figures: JobFigures = field(default_factory=JobFigures, init=False, repr=False)
-    _bids: tuple[Ints, Floats] = field(default=(np.zeros(0, dtype=np.int64), np.zeros((0, 0))), init=False, repr=False)
-    """Job indices of the last round, and what each offered for a GPU of each type."""
-    _gangs: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False, repr=False)
-    """GPUs of those jobs."""
+    _bids: Bids = field(default_factory=Bids.none, init=False, repr=False)
+    """Of the last round, for explanations."""
 
     def __post_init__(self) -> None:
         self._guard = FairShareGuard(self.guard)
@@ -146,7 +180,7 @@ class Trine(Policy):
         self._perf = perf
 
     def finished(self, ended: FinishedJob) -> None:
-        self._work.add(ended.work_s)
+        self._work.add(ended.work_s, self._work.row_of(self._set_of(ended.job)))
 
     def rank(self, view: View) -> Selection:
         figures = self._figures.of(view, self._perf)
@@ -157,8 +191,21 @@ class Trine(Policy):
         value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)
         price = self._prices.update(value, view.gpus, view.capacity) if self.use_prices else np.zeros(value.shape[1])
         types = assign_types(value, view.gpus, view.capacity, price)
-        self._bids, self._gangs = (view.job_indices, value / view.gpus[:, None]), view.gpus
+        if self.use_prices and self.alpha > 0 and (types >= 0).all():
+            value *= (left_s**self.alpha)[:, None]
+            price, types = self._types_alone(view, value)
+        self._bids = Bids(view.job_indices, value / view.gpus[:, None], view.gpus, price)
         return self._selection(view, types, weight, left_s)
+
+    def _types_alone(self, view: View, value: Floats) -> tuple[Floats, Ints]:
+        """Prices and types where all jobs run, by values without urgency.
+
+        Urgency says which jobs run first. Where none waits, only types are left to choose: a second saved is a second
+        for each job, however long it will run, so that the fast GPUs belong to those who gain most by them. With
+        urgency, jobs close to their end would take them from longer ones that need them.
+        """
+        price = self._type_prices.update(value, view.gpus, view.capacity)
+        return price, assign_types(value, view.gpus, view.capacity, price)
 
     # -- what a unit of speed is worth -----------------------------------------------------------------------------
 
@@ -172,9 +219,24 @@ class Trine(Policy):
         if not unknown.any():
             return left_s
         if self._rounds % _FIT_EVERY == 0:
-            self._work.fit(view.done_s)
+            self._work.fit(view.done_s, self._set_rows(view))
         self._rounds += 1
-        return np.where(unknown, self._work.left_s(view.done_s), left_s)
+        return np.where(unknown, self._work.left_s(view.done_s, self._set_rows(view)), left_s)
+
+    def _set_of(self, job: Job) -> JobSet:
+        """What is not known of a job makes no set of its own."""
+        common = (f"gpus {job.gpus}", job.user and f"user {job.user}", job.model and f"model {job.model}")
+        return tuple(filter(None, common[: _HISTORIES.index(self.history)]))
+
+    def _set_rows(self, view: View) -> Ints:
+        """Row of each job's set in the distribution of work."""
+        sets, job_indices = self._sets, view.job_indices.tolist()
+        if len(sets) > 2 * len(job_indices) + 1024:
+            sets.clear()  # of jobs that ended
+        for i in job_indices:
+            if i not in sets:
+                sets[i] = self._work.row_of(self._set_of(view.job_of(i)))
+        return np.fromiter((sets[i] for i in job_indices), dtype=np.int64, count=len(job_indices))
 
     def _weights(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
         """Weight of the job (its own, its priority, its deadline) x urgency x guard."""
@@ -198,7 +260,8 @@ class Trine(Policy):
         if len(running):
             holds_s = np.clip(left_s[running] / np.maximum(mean_speed[running], 1e-9), *_HOLDS_S)
             found[running] /= 1.0 + (figures.restart_s[running] / holds_s)[:, None]
-            found[running, view.type_index[running]] = view.speed[running] * (1.0 + self.hysteresis)
+            margin = self.hysteresis * np.minimum(1.0, figures.restart_s[running] / _FULL_MARGIN_S)
+            found[running, view.type_index[running]] = view.speed[running] * (1.0 + margin)
         return found
 
     def _selection(self, view: View, types: Ints, weight: Floats, left_s: Floats) -> Selection:
@@ -233,11 +296,11 @@ class Trine(Policy):
         return self._in_words(over, type_index, *others[:1])
 
     def trade(self, job_index: int, old_type: int, new_type: int) -> Trade | None:
-        over, price = self._offers_over_price(job_index), self._prices.by_type
+        over, price = self._offers_over_price(job_index), self._bids.prices
         if old_type not in over or not price[old_type] or (new_type >= 0 and new_type not in over):
             return None
-        at = int(np.searchsorted(self._bids[0], job_index))
-        offers, gpus, paid = self._bids[1][at], float(self._gangs[at]), float(price[old_type])
+        at = int(np.searchsorted(self._bids.job_indices, job_index))
+        offers, gpus, paid = self._bids.offers[at], float(self._bids.gangs[at]), float(price[old_type])
         if new_type < 0:
             return Trade(paid * gpus, float(offers[old_type]) * gpus, paid, self._in_words(over, old_type))
         surplus = (offers - price) * gpus
@@ -246,10 +309,11 @@ class Trine(Policy):
 
     def _offers_over_price(self, job_index: int) -> dict[int, float]:
         """Offer over price by type, of the types that the job can use; infinity where the type has room for all."""
-        at, price = int(np.searchsorted(self._bids[0], job_index)), self._prices.by_type
-        if at >= len(self._bids[0]) or self._bids[0][at] != job_index or len(price) != self._bids[1].shape[1]:
+        bids, price = self._bids, self._bids.prices
+        at = int(np.searchsorted(bids.job_indices, job_index))
+        if at >= len(bids.job_indices) or bids.job_indices[at] != job_index:
             return {}
-        offers = self._bids[1][at]
+        offers = bids.offers[at]
         usable = np.flatnonzero(offers > 0).tolist()
         return {t: float(offers[t] / price[t]) if price[t] > 0 else float("inf") for t in usable}
 
@@ -271,17 +335,22 @@ class Trine(Policy):
     def state(self, view: View) -> dict[str, Any]:
         owed = self._guard.owed(view.job_indices)
         return {
-            "work": self._work.ended,
+            "work": [[list(job_set), counts] for job_set, counts in self._work.ended.items()],
             "prices": self._prices.by_type.tolist(),
+            "type_prices": self._type_prices.by_type.tolist(),
             "rounds": self._rounds,
             "seen_s": self._guard.seen_s,
             "owed": {view.name(i): s for i, s in zip(view.job_indices.tolist(), owed.tolist(), strict=True)},
         }
 
     def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:  # noqa: ARG002 - work stays work
-        self._work.ended = kept["work"]
-        self._work.fit(view.done_s)
+        work = kept["work"]
+        if work and isinstance(work[0], float):  # as earlier versions wrote it: all jobs are one set
+            work = [[[], work]]
+        self._work.restore({tuple(job_set): counts for job_set, counts in work})
+        self._work.fit(view.done_s, self._set_rows(view))
         self._prices.by_type = np.array(kept["prices"], dtype=np.float64)
+        self._type_prices.by_type = np.array(kept.get("type_prices", []), dtype=np.float64)
         self._rounds = int(kept["rounds"])
         known = {view.name(i): i for i in view.job_indices.tolist()}
         owed = {known[name]: float(s) for name, s in kept["owed"].items() if name in known}

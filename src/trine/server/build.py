@@ -70,9 +70,13 @@ class Model:
         )
 
 
+RESTART_S = 30.0
+"""What a restart of a job is taken to cost where no setting says it: no real program starts for nothing."""
+
+
 def settings_of(state: LiveState) -> Settings:
     """The settings of the run; share policies count in rounds of the daemon."""
-    values = {**state.settings, "round_s": state.round_s}
+    values = {"restore_s": RESTART_S, **state.settings, "round_s": state.round_s}
     if state.fallback is None:
         return resolve(state.policy, state.placement, values)
     try:
