@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests of processes wait for a quarter of their time: half as many workers again as there are cores.
+WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
@@ -23,7 +25,7 @@ sim: $(VENV)/.ready
 	$(BIN)/trine sim compare --preset quickstart --out $(OUT) --overwrite
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not training and not slurm and not kubernetes and not ray and not browser" --durations 30
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not training and not slurm and not kubernetes and not ray and not browser" --durations 30
 
 # The dashboard in a real Chromium; the tests skip, and say how to get it, where there is none.
 browser: $(VENV)/.ready-dev

@@ -21,9 +21,9 @@ def test_a_job_whose_clock_is_an_hour_ahead_runs_once_and_ends(tmp_path: Path) -
     ahead = tmp_path / "ahead"
     ahead.mkdir()
     (ahead / "sitecustomize.py").write_text(AHEAD)
-    run = [sys.executable, str(EXAMPLES / "toy_sdk.py"), "--steps", "600", "--step-s", "0.01"]
+    run = [sys.executable, str(EXAMPLES / "toy_sdk.py"), "--steps", "300", "--step-s", "0.01"]
     spec = {"run": run, "workdir": str(EXAMPLES), "env": {"PYTHONPATH": str(ahead)}}
-    with daemon(tmp_path / "state", "--gpus", "1x1", "--round", "1", "--lease", "4") as site:
+    with daemon(tmp_path / "state", "--gpus", "1x1", "--round", "1", "--lease", "2") as site:
         client = site.up()
         [job_id] = client.submit(spec)
         ended = client.wait(job_id, 90)
@@ -35,7 +35,7 @@ def test_a_job_whose_clock_is_an_hour_ahead_runs_once_and_ends(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_job_still_leaves_when_no_daemon_renews_its_lease_and_resumes_later(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    run = [sys.executable, str(EXAMPLES / "toy_sdk.py"), "--steps", "1000", "--step-s", "0.01"]
+    run = [sys.executable, str(EXAMPLES / "toy_sdk.py"), "--steps", "600", "--step-s", "0.01"]
     with daemon(state, "--gpus", "1x1", "--round", "1", "--lease", "2") as site:
         client = site.up()
         [job_id] = client.submit({"run": run, "workdir": str(EXAMPLES)})

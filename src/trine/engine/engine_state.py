@@ -267,21 +267,18 @@ class EngineState:
     def view(self, now: float) -> View:
         """What a policy sees now."""
         table, active_jobs = self.table, self.active_jobs
-        free = [pool.total for pool in self.free.pools]
         aside = len(self.aside & self.assigned.keys()) if self.aside else 0
-        all_run = len(self.assigned) - aside == len(active_jobs)
-        view = View(
+        return View(
             now,
             active_jobs.job_indices,
             table,
-            free,
+            self.free.by_type,
             self.capacity,
             table.prioritised,
-            all_run,
+            len(self.assigned) - aside == active_jobs.count,
             self.remaining_time,
+            self.costs,
         )
-        view.costs = self.costs
-        return view
 
     def protected(self, now: float) -> dict[int, Gpus]:
         """Jobs that may not be stopped or moved now, with their GPUs; pairs are the policy's to dissolve."""

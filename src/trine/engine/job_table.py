@@ -112,13 +112,14 @@ class ActiveJobs:
         self._came: list[int] = []
         self._ended = False
         """Some of ``_job_indices`` have finished."""
-        self._count = 0
+        self.count = 0
+        """As ``len``, which costs a call."""
         self._away: set[int] = set()
         """Jobs that were taken out."""
         self._news: News | None = None
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def job_indices(self) -> Ints:
         """Ascending; the same object as long as no job comes or leaves."""
@@ -133,7 +134,7 @@ class ActiveJobs:
     def arrive(self, job_index: int) -> None:
         """The latest job."""
         self._came.append(job_index)
-        self._count += 1
+        self.count += 1
         if self._news is not None:
             self._news[0].append(job_index)
 
@@ -143,7 +144,7 @@ class ActiveJobs:
             self._away.remove(job_index)
             return
         self._ended = True
-        self._count -= 1
+        self.count -= 1
         if self._news is not None:
             self._news[1].append(job_index)
 
@@ -151,7 +152,7 @@ class ActiveJobs:
         """Until ``put_back`` or ``end``."""
         job_indices = self.job_indices()
         self._job_indices, self._news = job_indices[job_indices != job_index], None
-        self._count = len(self._job_indices)
+        self.count = len(self._job_indices)
         self._away.add(job_index)
 
     def put_back(self, job_index: int) -> None:
@@ -160,7 +161,7 @@ class ActiveJobs:
         at = int(np.searchsorted(job_indices, job_index))
         if at == len(job_indices) or job_indices[at] != job_index:
             self._job_indices = np.insert(job_indices, at, job_index)
-        self._news, self._count = None, len(self._job_indices)
+        self._news, self.count = None, len(self._job_indices)
         self._away.discard(job_index)
 
     def news(self) -> News | None:

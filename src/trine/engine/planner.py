@@ -31,28 +31,44 @@ class PlacementError(TrineError):
     """A placement that breaks its contract: a bug in its file."""
 
 
-@dataclass
 class Plan:
     """Which jobs lose their GPUs and which get which. A job in both moves."""
 
-    stops: list[int] = field(default_factory=list)
-    starts: list[tuple[int, Gpus]] = field(default_factory=list)
-    blocked_by: int = -1
-    """The job at which a strict order ended, or -1."""
-    refusals: dict[int, Reason] = field(default_factory=dict)
-    """What the placement itself said, for jobs it refused although there were enough GPUs."""
-    co_runners: dict[int, int] | None = None
-    """Jobs that share their GPUs after this round, both ways; ``None``: as before."""
-    stopped_for: dict[int, int] = field(default_factory=dict)
-    """Job index of the job that gets the GPUs, by job index of the one that is stopped, where that is known."""
-    gains_s: dict[int, float] = field(default_factory=dict)
-    """Seconds by which jobs that move for their own good are expected to end earlier, by job index."""
-    trades: dict[int, Trade] = field(default_factory=dict)
-    """What stops and moves were weighed by, by job index of the one that is stopped."""
-    provisional: bool = False
-    """Planning again later may give another plan although nothing happens, since jobs grow old enough to be stopped."""
-    wakes_s: float = inf
-    """When the first refusal would be decided otherwise although nothing happens."""
+    __slots__ = (
+        "blocked_by",
+        "co_runners",
+        "gains_s",
+        "provisional",
+        "refusals",
+        "starts",
+        "stopped_for",
+        "stops",
+        "trades",
+        "wakes_s",
+    )
+
+    def __init__(
+        self,
+    ) -> None:  # no dataclass: one is made per round, and fields with factories cost three times as much
+        self.stops: list[int] = []
+        self.starts: list[tuple[int, Gpus]] = []
+        self.blocked_by = -1
+        """The job at which a strict order ended, or -1."""
+        self.refusals: dict[int, Reason] = {}
+        """What the placement itself said, for jobs it refused although there were enough GPUs."""
+        self.co_runners: dict[int, int] | None = None
+        """Jobs that share their GPUs after this round, both ways; ``None``: as before."""
+        self.stopped_for: dict[int, int] = {}
+        """Job index of the job that gets the GPUs, by job index of the one that is stopped, where that is known."""
+        self.gains_s: dict[int, float] = {}
+        """Seconds by which jobs that move for their own good are expected to end earlier, by job index."""
+        self.trades: dict[int, Trade] = {}
+        """What stops and moves were weighed by, by job index of the one that is stopped."""
+        self.provisional = False
+        """Planning again later may give another plan although nothing happens, since jobs grow old enough to be
+        stopped."""
+        self.wakes_s = inf
+        """When the first refusal would be decided otherwise although nothing happens."""
 
     def waits(self, job_index: int) -> bool:
         """The job was refused GPUs that it could have: it waits by choice, and no other job stops for it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trine.core.cached import cached_property
 from trine.core.job import Job
 from trine.policy.view import Flags
 
@@ -18,8 +19,13 @@ class Quotas:
     by_group: Mapping[str, int] = field(default_factory=dict)
     by_user: Mapping[str, int] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
+    @cached_property
+    def limiting(self) -> bool:
+        """There are quotas at all."""
         return bool(self.by_group or self.by_user)
+
+    def __bool__(self) -> bool:
+        return self.limiting
 
     def kept(self, jobs: Sequence[Job], job_indices: Sequence[int], running: Flags, leaving: Iterable[int]) -> Flags:
         """Which jobs exceed no quota if served in the order of ``job_indices``; those that run do not.

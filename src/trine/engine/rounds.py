@@ -17,7 +17,7 @@ from trine.engine.job_table import State
 from trine.engine.planner import Gpus, Moves, Plan, Planner
 from trine.engine.ranking_planner import RankingPlanner
 from trine.engine.relocation import Relocations
-from trine.engine.selection_planner import SelectionRound, runs_as_selected
+from trine.engine.selection_planner import SelectionRound, changed_jobs, runs_as_selected
 from trine.engine.speed_calibration import SpeedCalibration
 from trine.engine.value_planner import ValueRound
 from trine.perf.model import PerfModel
@@ -70,6 +70,7 @@ class Rounds(EngineState):
         self._timed = type(placement.chooses).wakes_s is not Placement.wakes_s
         self._tells_starts = getattr(placement.started, "__func__", None) is not Placement.started
         self._learns = type(policy).finished is not Policy.finished
+        self._trades = type(policy).trade is not Policy.trade
         # What comes with trine is tested to keep its contract.
         self._from_file = not type(policy).__module__.startswith("trine.")
 
@@ -95,7 +96,7 @@ class Rounds(EngineState):
 
         ``fill`` gives out only GPUs that no job has: no job is stopped or moved.
         """
-        if not len(self.active_jobs):
+        if not self.active_jobs.count:
             self.settled = True
             return []
         # 1. View: what the policy may know, at this moment.
@@ -103,7 +104,10 @@ class Rounds(EngineState):
             self.settle_speeds(now)
         if self._calibration is not None and not fill:
             self._calibration.learn()
-        view = self._view_of_round(now)
+        view = self.view(now)
+        view.news = self.active_jobs.news()
+        if self.quotas.limiting:
+            view.within_quotas = self.within_quotas
         # 2. Rank: an order of jobs, or exactly the jobs that run.
         chosen = self.policy.rank(view)
         if self._from_file:
@@ -111,51 +115,37 @@ class Rounds(EngineState):
         # 3. Quotas, and 4. plan on the index of free GPUs: nothing has been stopped yet.
         # Rounds are many and jobs that may not be stopped few: the common case goes straight to the plan.
         protected = self.protected(now) if self.table.min_run_s or self.aside else None
-        plan = self._plan_around(now, chosen, fill, protected) if protected else self._plan(now, chosen, fill)
-        self._note(now, plan, view)
-        self._settle(plan, fill, protected)
+        if protected:
+            plan = self._plan_around(now, chosen, fill, protected)
+        elif isinstance(chosen, Selection):
+            plan = self._realise(now, chosen, fill)
+        else:
+            plan = self._serve(now, chosen, fill)
+        self._note(now, plan, view, fill, protected)
         if not plan.stops and not plan.starts and plan.co_runners is None:
             return []
         # 5. Hand over: GPUs pass from job to job once their owners have left, and 6. decisions.
         stops, elsewhere = self._stop_decisions(now, plan), self.adopt_pairs(plan)
         return stops + self._start_decisions(now, plan) + self.claim_again(now, elsewhere)
 
-    def _view_of_round(self, now: float) -> View:
-        view = self.view(now)
-        view.news = self.active_jobs.news()
-        if self.quotas:
-            view.within_quotas = self.within_quotas
-        return view
-
-    def _note(self, now: float, plan: Plan, view: View) -> None:
-        """What explanations and timers need of this round."""
-        last = self.last_round
-        if view.over_quota:
-            last.over_quota |= view.over_quota
-        last.blocked_by, last.refusals, last.jobs = plan.blocked_by, plan.refusals, len(self.table)
-        last.at_s, last.refusals_end_s = now, plan.wakes_s
-
-    def _settle(self, plan: Plan, fill: bool, protected: Mapping[int, Gpus] | None) -> None:
-        """Whether deciding again would change nothing.
+    def _note(self, now: float, plan: Plan, view: View, fill: bool, protected: Mapping[int, Gpus] | None) -> None:
+        """What explanations and timers need of this round, and whether deciding again would change nothing.
 
         After filling, a whole round may still stop or move jobs; protection ends by itself as time passes.
         """
+        last = self.last_round
+        if view.over_quota:
+            last.over_quota |= view.over_quota
+        last.blocked_by, last.refusals, last.jobs = plan.blocked_by, plan.refusals, len(self.table.jobs)
+        last.at_s, last.refusals_end_s = now, plan.wakes_s
         passing = plan.provisional
         if protected:
             passing = passing or any(job_index not in self.aside for job_index in protected)
         # Whether a selection changes with time depends on the shares of the moment: asked anew every round.
-        selected = self.last_round.selected
-        repeats = self._selection_stays and not self.policy.changes_with_time if selected else self._repeats
+        repeats = self._selection_stays and not self.policy.changes_with_time if last.selected else self._repeats
         self.settled = not fill and not passing and (repeats or (not plan.stops and not plan.starts))
         if passing or plan.wakes_s < math.inf:
             self._planner.forget()
-
-    def _plan(
-        self, now: float, chosen: Ranking | Selection, fill: bool, protected: Mapping[int, Gpus] | None = None
-    ) -> Plan:
-        if isinstance(chosen, Selection):
-            return self._realise(now, chosen, fill)
-        return self._serve(now, chosen, fill, protected)
 
     def _plan_around(self, now: float, chosen: Ranking | Selection, fill: bool, protected: dict[int, Gpus]) -> Plan:
         """The plan for all jobs but those that are protected, whose GPUs count as taken."""
@@ -164,8 +154,8 @@ class Rounds(EngineState):
             del self.assigned[job_index]
         try:
             if isinstance(chosen, Selection):
-                chosen = chosen.without(protected)
-            return self._plan(now, chosen, fill, protected)
+                return self._realise(now, chosen.without(protected), fill)
+            return self._serve(now, chosen, fill, protected)
         finally:
             self.assigned.update(protected)
 
@@ -175,7 +165,7 @@ class Rounds(EngineState):
         if protected:
             others = ~np.isin(job_indices, list(protected))
             job_indices, ranking = job_indices[others], ranking.among(others)
-        if self.quotas:
+        if self.quotas.limiting:
             kept = self.within_quotas(job_indices.tolist())
             job_indices, ranking = job_indices[kept], ranking.among(kept)
         last = self.last_round
@@ -187,7 +177,7 @@ class Rounds(EngineState):
 
     def _realise(self, now: float, selection: Selection, fill: bool) -> Plan:
         """GPUs for exactly the jobs selected."""
-        if self.quotas:
+        if self.quotas.limiting:
             spare = () if selection.values is None else selection.values.order
             job_indices = list(dict.fromkeys([*selection.wanted, *spare]))
             allowed = {job_indices[at] for at in np.flatnonzero(self.within_quotas(job_indices)).tolist()}
@@ -195,12 +185,13 @@ class Rounds(EngineState):
         last = self.last_round
         last.selected, last.held_back, last.order = True, Why.NOT_DECIDED, selection.wanted
         self._planner.space_sharing = self.space_sharing
-        if not fill and selection.values is None and runs_as_selected(self._planner, selection):
+        changed = changed_jobs(self._planner, selection)
+        if not fill and selection.values is None and runs_as_selected(self._planner, selection, changed):
             return Plan()
         if selection.values is not None and self.placement.sticky:
             valued = ValueRound(self._planner, now, selection, selection.values, self._relocations)
             return valued.fill() if fill else valued.run()
-        realised = SelectionRound(self._planner, now, selection)
+        realised = SelectionRound(self._planner, now, selection, changed)
         return realised.fill() if fill else realised.run()
 
     # -- from the plan to decisions ------------------------------------------------------------------------------
@@ -220,7 +211,9 @@ class Rounds(EngineState):
             self.tell(now, job_index, "moving" if moves else "stopping")
             why = Why.MOVED if moves else Why.PREEMPTED
             for_job, gain_s = plan.stopped_for.get(job_index, -1), plan.gains_s.get(job_index, 0.0)
-            trade = plan.trades.get(job_index) or self._trade_by_policy(job_index, going_on.get(job_index))
+            trade = plan.trades.get(job_index)
+            if trade is None and self._trades:
+                trade = self._trade_by_policy(job_index, going_on.get(job_index))
             decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s, trade))
         return decisions
 
@@ -285,7 +278,7 @@ class Rounds(EngineState):
         """When deciding again changes something although nothing happens; infinity: never.
 
         With no job to decide about the policy is not asked: what it wakes for would stay due."""
-        if not len(self.active_jobs):
+        if not self.active_jobs.count:
             return math.inf
         wakes_s = self.policy.wakes_s
         if self._timed or self.last_round.refusals_end_s < math.inf:
@@ -295,7 +288,7 @@ class Rounds(EngineState):
     @property
     def placement_wakes_s(self) -> float:
         """The same for the placement alone: a job that it refused gets GPUs then, whether or not a round is due."""
-        if not len(self.active_jobs):
+        if not self.active_jobs.count:
             return math.inf
         own_s = self.placement.wakes_s if self._timed else math.inf
         # What was due when it was last asked was taken into account then, and would only stay due.

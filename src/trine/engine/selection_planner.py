@@ -35,11 +35,11 @@ class Unit(NamedTuple):
 class SelectionRound:
     """One round: what it takes to go from what runs to ``selection``."""
 
-    def __init__(self, planner: Planner, now: float, selection: Selection) -> None:
+    def __init__(self, planner: Planner, now: float, selection: Selection, changed: set[int] | None) -> None:
         self.planner, self.wanted, self.co_runners = planner, selection.wanted, selection.co_runners
         self.selection = selection
-        self.changed = _changed(planner, selection)
-        """The others run as selected; ``None`` where that is not known."""
+        self.changed = changed
+        """The others run as selected; ``None`` where that is not known: see ``changed_jobs``."""
         planner.now = now
         planner.forget()
         self.plan = Plan()
@@ -215,9 +215,20 @@ class SelectionRound:
         return type_index in self._types(unit) and all(suits_shape(planner, member, gpus) for member in joins)
 
     def _place(self, unit: Unit) -> bool:
+        if unit.co_runner >= 0:
+            return self._place_pair(unit)
+        planner, job_index = self.planner, unit.job_index
+        types = planner.types_for(job_index, unit.wanted)
+        gpus = planner.try_place(planner.table.jobs[job_index], types, self.plan, job_index)
+        if gpus is None:
+            return False
+        self.after[job_index] = gpus
+        return True
+
+    def _place_pair(self, unit: Unit) -> bool:
         jobs = self.planner.table.jobs
         # A shape binds both members: the one that asks for it chooses.
-        chooses = unit.co_runner if unit.co_runner >= 0 and jobs[unit.co_runner].shape is not None else unit.job_index
+        chooses = unit.co_runner if jobs[unit.co_runner].shape is not None else unit.job_index
         gpus = self.planner.try_place(jobs[chooses], self._types(unit), self.plan, chooses)
         if gpus is None:
             if chooses != unit.job_index and chooses in self.plan.refusals:
@@ -227,8 +238,9 @@ class SelectionRound:
         return True
 
     def _put(self, unit: Unit, gpus: Gpus) -> None:
-        for job_index in unit.members:
-            self.after[job_index] = gpus
+        self.after[unit.job_index] = gpus
+        if unit.co_runner >= 0:
+            self.after[unit.co_runner] = gpus
 
     def _stay(self, unit: Unit) -> None:
         """Nothing is stopped for a place that does not exist: members stay where they ran if no unit came there."""
@@ -275,15 +287,15 @@ class SelectionRound:
         return {u.job_index: u.co_runner for u in formed} | {u.co_runner: u.job_index for u in formed}
 
 
-def runs_as_selected(planner: Planner, selection: Selection) -> bool:
+def runs_as_selected(planner: Planner, selection: Selection, changed: set[int] | None) -> bool:
     """Nothing has to be done, as far as that is known without looking at every job; then it is realised."""
-    known = planner.placement.sticky and _changed(planner, selection) == set()
+    known = planner.placement.sticky and changed is not None and not changed
     if known:
         planner.realised = selection
     return known
 
 
-def _changed(planner: Planner, selection: Selection) -> set[int] | None:
+def changed_jobs(planner: Planner, selection: Selection) -> set[int] | None:
     """Jobs that may not run as selected yet, where no other job has to be looked at."""
     if planner.realised is selection:
         return set()

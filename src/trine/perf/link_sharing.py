@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import fsum, inf
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from trine.core.sums import Floats
+
 Id = TypeVar("Id", bound=Hashable)
+Capacities = Sequence[float] | Floats
+"""Bytes per second by link; as an array where it is used again and again."""
 
 
 class Flow(NamedTuple):
@@ -150,7 +157,7 @@ class DutyShare(NamedTuple):
 
 
 def duty(
-    flows: Mapping[Id, DutyFlow], capacity: Sequence[float], passes: int = 5, damping: float = 0.5
+    flows: Mapping[Id, DutyFlow], capacity: Capacities, passes: int = 5, damping: float = 0.5
 ) -> dict[Id, DutyShare]:
     """Shares of each flow: on each link capacity / (1 + duties of the others), the least over its links.
 
@@ -164,45 +171,74 @@ def duty(
 
 
 def duty_of_one(
-    one: Id, flows: Mapping[Id, DutyFlow], capacity: Sequence[float], passes: int = 5, damping: float = 0.5
+    one: Id, flows: Mapping[Id, DutyFlow], capacity: Capacities, passes: int = 5, damping: float = 0.5
 ) -> float:
     """The same bandwidth as by ``duty``, of one flow only: the last steps concern it and those on its links alone."""
     steps = _DutySteps(list(flows.values()), capacity, damping)
     for _ in range(passes - 2):
         steps.approach()
-    mine = set(flows[one].links)
-    beside = {i: not mine.isdisjoint(flow.links) for i, flow in flows.items()}
     if passes > 1:
-        steps.approach(list(beside.values()))
-    return steps.left()[list(flows).index(one)]
+        mine = set(flows[one].links)
+        steps.approach([at for at, flow in enumerate(flows.values()) if not mine.isdisjoint(flow.links)])
+    return steps.left_to(list(flows).index(one))
 
 
 class _DutySteps:
-    """Flows as columns, links by their position among those in use: the innermost loop of quotes under traffic."""
+    """Flows as columns, with an entry for each link that each crosses: the innermost loop of quotes under traffic.
 
-    def __init__(self, flows: Sequence[DutyFlow], capacity: Sequence[float], damping: float) -> None:
-        number: dict[int, int] = {}
-        self._links = [[number.setdefault(link, len(number)) for link in flow.links] for flow in flows]
+    Arrays, but every number is what plain loops over flows and then over their links give, to the last bit: sums are
+    taken in that order (``bincount`` adds one by one), and the duties themselves are not left to numpy.
+    """
+
+    def __init__(self, flows: Sequence[DutyFlow], capacity: Capacities, damping: float) -> None:
+        self._own_links = links = [flow.links for flow in flows]
+        lengths = np.array([len(each) for each in links], np.int64)
+        self._links = np.array(list(chain.from_iterable(links)), np.int64)
+        self._flow_of = np.repeat(np.arange(len(flows)), lengths)
+        self._used: list[int] = lengths.nonzero()[0].tolist()
+        """Flows that cross a link at all."""
+        self._firsts: NDArray[np.int64] = (np.cumsum(lengths) - lengths)[self._used]
+        self._capacity = np.asarray(capacity, np.float64)
+        self._capacity_of = self._capacity[self._links]
         self._duty_at = [flow.duty_at for flow in flows]
-        self._capacity = [capacity[link] for link in number]
         self._damping = damping
         self.duties = [flow.alone for flow in flows]
 
     def left(self) -> list[float]:
         """What the others leave each flow on its scarcest link, bytes per second."""
-        capacity, sums = self._capacity, [0.0] * len(self._capacity)
-        for links, own in zip(self._links, self.duties, strict=True):
-            for link in links:
-                sums[link] += own
-        return [
-            min([capacity[link] / (1.0 + sums[link] - own) for link in links]) if links else inf
-            for links, own in zip(self._links, self.duties, strict=True)
-        ]
+        left = [inf] * len(self.duties)
+        if not self._used:
+            return left
+        own, sums = self._own_and_sums()
+        offered = self._capacity_of / (1.0 + sums[self._links] - own)
+        least: list[float] = np.minimum.reduceat(offered, self._firsts).tolist()
+        if len(least) == len(left):
+            return least
+        for at, bandwidth in zip(self._used, least, strict=True):
+            left[at] = bandwidth
+        return left
 
-    def approach(self, only: Sequence[bool] | None = None) -> None:
-        """One damped step of all duties, or of some."""
-        part = self._damping
-        steps = zip(self.duties, self._duty_at, self.left(), only or [True] * len(self.duties), strict=True)
-        self.duties = [
-            own + part * (duty_at(bandwidth) - own) if moves else own for own, duty_at, bandwidth, moves in steps
-        ]
+    def left_to(self, one: int) -> float:
+        """The same of one flow."""
+        links = list(self._own_links[one])
+        if not links:
+            return inf
+        _, sums = self._own_and_sums()
+        return float(np.min(self._capacity[links] / (1.0 + sums[links] - self.duties[one])))
+
+    def _own_and_sums(self) -> tuple[Floats, Floats]:
+        """The duty of the flow at each crossing of a link, and by link the sum of those of all that cross it."""
+        own: Floats = np.array(self.duties)[self._flow_of]
+        # With weights ``bincount`` gives floats, which its types do not say.
+        return own, np.bincount(self._links, own, len(self._capacity)).astype(np.float64, copy=False)
+
+    def approach(self, only: Sequence[int] | None = None) -> None:
+        """One damped step of all duties, or of those at some positions."""
+        part, duties, duty_at, left = self._damping, self.duties, self._duty_at, self.left()
+        if only is None:
+            self.duties = [
+                own + part * (at(bandwidth) - own) for own, at, bandwidth in zip(duties, duty_at, left, strict=True)
+            ]
+            return
+        for i in only:
+            duties[i] += part * (duty_at[i](left[i]) - duties[i])

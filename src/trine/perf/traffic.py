@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from math import fsum, inf
 from typing import NamedTuple
 
+import numpy as np
+
 from trine.core.job import Job
 from trine.perf.collectives import p_norm
 from trine.perf.link_sharing import DutyFlow, DutyShare, Flow, LinkLoad, burst_bandwidth, duty, duty_of_one, max_min
@@ -46,8 +48,12 @@ class _Gang(NamedTuple):
         base, (fixed_s, sent_bytes) = self.placed.base, self.placed.cost
         compute_s, overlap = base.compute_s * self.placed.chip, base.traffic.overlap
 
+        root = 1.0 / overlap
+
         def duty_at(bandwidth: float) -> float:
             comm_s = fixed_s + sent_bytes / bandwidth
+            if 0.0 < comm_s <= compute_s and overlap != 1.0:  # ``p_norm``, without its call
+                return comm_s / float(compute_s * (1.0 + (comm_s / compute_s) ** overlap) ** root)
             return comm_s / p_norm(compute_s, comm_s, overlap)
 
         return DutyFlow(self.flow.links, duty_at, duty_at(self.placed.route.bandwidth))
@@ -63,11 +69,14 @@ class Traffic:
 
     def __init__(self, perf: PerfModel, network: Network) -> None:
         self._perf, self._network = perf, network
+        self._capacities = np.array(network.capacity, np.float64)
         self._gangs: dict[int, _Gang] = {}
         self._duty_flows: dict[int, DutyFlow] = {}
         self._on_link: dict[int, dict[int, None]] = {}
         """Jobs by link."""
         self._bandwidth: dict[int, float] = {}
+        self._connected: dict[int, list[int]] = {}
+        """Jobs that shared links connect to a link; the same list for all links of such a set."""
         self._duties: dict[int, float] = {}
         """Of jobs, as of the last ``settle``, where links are shared by duty."""
         self._rates: dict[int, float] = {}
@@ -173,12 +182,14 @@ class Traffic:
         return known
 
     def _shared_speed(self, job: Job, gpus: tuple[int, ...], gang: _Gang, without: int) -> Speed:
+        by_duty = self._perf.link_sharing == "duty"
+        near = self._near(gang.flow.links) if by_duty else []
         with self._instead_of(without, gang):
             if all(len(self._on_link[link]) == 1 for link in gang.flow.links):
                 return self._perf.speed(job, gpus)
-            if self._perf.link_sharing == "duty":
-                flows = self._connected_duties(gang.flow.links)
-                left = duty_of_one(_QUOTED, flows, self._network.capacity)
+            if by_duty:
+                flows = {index: self._duty_flows[index] for index in (_QUOTED, *near) if index != without}
+                left = duty_of_one(_QUOTED, flows, self._capacities)
                 return self._perf.speed(job, gpus, Neighbours(bandwidth=left))
             rates = self._average_rates(self._users(gang.flow.links))
             return self._perf.speed(job, gpus, Neighbours(bandwidth=self._burst(_QUOTED, rates, {})))
@@ -325,14 +336,30 @@ class Traffic:
             self._left_out[job_index] = {**self._duties, **{job: share.duty for job, share in shares.items()}}
         return self._left_out[job_index]
 
+    def _near(self, links: Iterable[int]) -> list[int]:
+        """Running jobs that shared links connect to ``links``, ascending; kept from quote to quote.
+
+        More than these does no harm: a flow counts for nothing where no link leads to it.
+        """
+        near = {id(known): known for link in links if (known := self._connected.get(link)) is not None}
+        for link in links:
+            if link not in self._connected and self._on_link.get(link):
+                known = list(self._connected_duties((link,)))
+                near[id(known)] = known
+                for reached in {other for job in known for other in self._gangs[job].flow.links}:
+                    self._connected[reached] = known
+        sets = list(near.values())
+        return sets[0] if len(sets) == 1 else sorted({job for known in sets for job in known})
+
     def _forget_quotes(self) -> None:
+        self._connected.clear()
         self._quoted.clear()
         self._left_out.clear()
         self._duty_sums.clear()
 
     def _by_duty(self, links: Iterable[int]) -> dict[int, DutyShare]:
         """Shares of all gangs that shared links connect to ``links``: there, every user slows every other."""
-        return duty(self._connected_duties(links), self._network.capacity)
+        return duty(self._connected_duties(links), self._capacities)
 
     def _connected_duties(self, links: Iterable[int]) -> dict[int, DutyFlow]:
         found, waiting, seen = set[int](), self._users(links), set(links)

@@ -110,7 +110,9 @@ class Chips:
 def _fewest_nodes(count: int, free: dict[int, Ranked]) -> list[tuple[int, Ranked]]:
     """Fullest nodes first, the last one as tight as possible: nodes with what the gang takes of them."""
     chosen: list[tuple[int, Ranked]] = []
-    nodes = sorted(free.items(), key=lambda item: (-len(item[1]), item[0]))
+    items, sizes = list(free.items()), list(map(len, free.values()))
+    # Nodes are in ascending order, which sorting keeps among equals.
+    nodes = [items[at] for at in sorted(range(len(items)), key=sizes.__getitem__, reverse=True)]
     for at, (node, gpus) in enumerate(nodes):
         if len(gpus) > count:
             enough = [item for item in nodes[at:] if len(item[1]) >= count]

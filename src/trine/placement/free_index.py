@@ -6,7 +6,7 @@ with exactly three free GPUs" is two machine-level operations at any cluster siz
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 from trine.core.cluster import Cluster
@@ -58,9 +58,9 @@ class FreePool:
     def _set(self, node: int, before: int, after: int) -> None:
         old, new = before.bit_count(), after.bit_count()
         self.free_on[node] = after
-        bit = 1 << node
-        self.nodes_with[old] ^= bit
-        self.nodes_with[new] ^= bit
+        bit, nodes_with = 1 << node, self.nodes_with
+        nodes_with[old] ^= bit
+        nodes_with[new] ^= bit
         self.total += new - old
         if self._free_by_rack:
             self._free_by_rack[self._rack_of[node]] += new - old
@@ -72,16 +72,20 @@ class FreePool:
     def _by_node(self, gpus: Sequence[int]) -> dict[int, int]:
         """Nodes of ``gpus``, each with the mask of its GPUs among them."""
         node_of, bit_of = self.node_of, self.bit_of
-        if len(gpus) == 1:
-            return {node_of[gpus[0]]: bit_of[gpus[0]]}
         masks: dict[int, int] = {}
         for g in gpus:
             node = node_of[g]
             masks[node] = masks.get(node, 0) | bit_of[g]
         return masks
 
-    def _touch(self, gpus: Sequence[int]) -> ItemsView[int, int]:
+    def _touch(self, gpus: Sequence[int]) -> Iterable[tuple[int, int]]:
         """The same, once the finer indices know that these nodes change."""
+        if len(gpus) == 1:  # most jobs, which need no dictionary
+            gpu = gpus[0]
+            node = self.node_of[gpu]
+            for touched in self.watchers:
+                touched.add(node)
+            return ((node, self.bit_of[gpu]),)
         masks = self._by_node(gpus)
         for touched in self.watchers:
             touched.update(masks)
@@ -93,20 +97,22 @@ class FreePool:
 
     def take(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as used; taking one twice is a bug."""
+        free_on, cordoned = self.free_on, self.cordoned
         for node, mask in self._touch(gpus):
-            free = self.free_on[node]
-            if self.cordoned:
-                mask &= ~self.cordoned.get(node, 0)
+            free = free_on[node]
+            if cordoned:
+                mask &= ~cordoned.get(node, 0)
             if free & mask != mask:
                 raise AssertionError(f"GPU taken twice on node {node}: free {free:b}, wanted {mask:b}")
             self._set(node, free, free ^ mask)
 
     def give(self, gpus: Sequence[int]) -> None:
         """Mark ``gpus`` as free again; giving one twice is a bug."""
+        free_on, cordoned = self.free_on, self.cordoned
         for node, mask in self._touch(gpus):
-            free = self.free_on[node]
-            if self.cordoned:
-                mask &= ~self.cordoned.get(node, 0)
+            free = free_on[node]
+            if cordoned:
+                mask &= ~cordoned.get(node, 0)
             if free & mask:
                 raise AssertionError(f"GPU freed twice on node {node}: free {free:b}, given {mask:b}")
             self._set(node, free, free | mask)
@@ -201,4 +207,8 @@ class FreeIndex:
 
     @property
     def total(self) -> int:
-        return sum(p.total for p in self.pools)
+        return sum(self.by_type())
+
+    def by_type(self) -> list[int]:
+        """Free GPUs by type."""
+        return [pool.total for pool in self.pools]

@@ -121,7 +121,7 @@ class JobValues:
         return replace(self, order=[i for i in self.order if i in job_indices])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as ``Ranking``
 class Selection:
     """The jobs that run now, and no others. Those that run as selected already stay put."""
 

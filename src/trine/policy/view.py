@@ -69,11 +69,12 @@ class View:
         now: float,
         job_indices: Ints | Callable[[], Ints],
         columns: JobColumns,
-        free: Sequence[int] | Ints,
+        free: Sequence[int] | Ints | Callable[[], Sequence[int]],
         capacity: Sequence[int] | Ints,
         prioritised: bool = True,
         all_run: bool = False,
         remaining_time: RemainingTime | None = None,
+        costs: StopCosts | None = None,
     ) -> None:
         self.now = now
         """The time of this round, seconds."""
@@ -83,6 +84,8 @@ class View:
         """False promises that all priorities are 0."""
         self.all_run = all_run
         """True promises that no job waits."""
+        if costs is not None:
+            self.costs = costs
         self._columns = columns
         self._free = free
         self.gpus_by_type: list[int] = capacity if isinstance(capacity, list) else list(map(int, capacity))
@@ -104,7 +107,7 @@ class View:
     @cached_property
     def free(self) -> Ints:
         """Free GPUs by GPU type, in the order of ``gpus_by_type``."""
-        return np.array(self._free, dtype=np.int64)
+        return np.array(self._free() if callable(self._free) else self._free, dtype=np.int64)
 
     @cached_property
     def capacity(self) -> Ints:

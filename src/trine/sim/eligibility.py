@@ -5,6 +5,8 @@ How a predecessor ended makes no difference here: simulated jobs do not fail.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trine.core.job import Job
 
 
@@ -12,11 +14,18 @@ class Eligibility:
     """Who waits for whom, by job number and job id."""
 
     def __init__(self) -> None:
+        self.used = False
+        """Some job waits for others, or did: until then nothing has to be kept."""
         self._present: set[str] = set()
         """Ids of jobs that were submitted and have not ended."""
         self._left: dict[int, int] = {}
         """How many jobs a job still waits for."""
         self._dependents: dict[str, list[int]] = {}
+
+    def begin(self, present: Iterable[Job]) -> None:
+        """The first job with predecessors arrives, while these are present; each that comes or ends is told now."""
+        self.used = True
+        self._present.update(job.id for job in present)
 
     def submitted(self, job_index: int, job: Job) -> bool:
         """A job arrives; whether it has to wait for others."""

@@ -101,6 +101,9 @@ class World:
         """Kept where a report is wanted."""
         if traffic is not None and recorder.keep_segments:
             self.link_loads = LinkLoads(traffic, len(engine.cluster.nodes), settings.round_s)
+        self._observed = self.link_loads is not None or settings.validate
+        self._only_rounds = not settings.fill or settings.event_driven
+        """Whole rounds are all that is decided: free GPUs are not given out in between."""
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     @property
@@ -153,25 +156,33 @@ class World:
                 self._tell_progress()
             # 3. The engine decides: a whole round, or between rounds only on free GPUs.
             if self._unasked or not self._sparing or self.now >= self._round_due_s:
-                self._carry_out(self.engine.handle(Tick(self.now) if self._at_round() else Fill(self.now)))
+                whole = self._only_rounds or self._at_round()
+                decisions = self.engine.handle(Tick(self.now) if whole else Fill(self.now))
+                if decisions or self.engine.rerated:
+                    self._carry_out(decisions)
                 self._unasked, self._round_due_s = False, self.now + self.settings.round_s
             # 4. Jobs slow each other anew once all of this moment stand: the order of starts must not show.
             if self.engine.neighbours.unsettled:
                 self.engine.settle_speeds(self.now)
             if self.engine.rerated or self._truth is not None:
                 self._rerate()
-            if self.link_loads:
-                self.link_loads.look(self.now)
             if self._slices:
                 self._slices.begin(self.now, self._running(), self.engine.co_runners)
-            if self.settings.validate:
-                check(self.engine)
+            if self._observed:
+                self._observe()
             # 5. On to the next moment.
             self.rounds += 1
             if self._until_started and not self._tracked_left:
                 return True
             self.now = self._next_time()
         return False
+
+    def _observe(self) -> None:
+        """What is wanted of every moment beyond its outcome."""
+        if self.link_loads:
+            self.link_loads.look(self.now)
+        if self.settings.validate:
+            check(self.engine)
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""
@@ -218,8 +229,6 @@ class World:
 
     def _at_round(self) -> bool:
         """A whole round is decided now; false only between rounds, where GPUs are merely given out."""
-        if not self.settings.fill or self.settings.event_driven:
-            return True
         rounds = self.now / self.settings.round_s
         return abs(rounds - round(rounds)) <= _GRID_SLACK
 
@@ -230,7 +239,9 @@ class World:
         while ends and (lives[ends[0][1]].leg != ends[0][2] or lives[ends[0][1]].run is None):
             heapq.heappop(ends)
         end_s = ends[0][0] if ends else math.inf
-        return min(end_s, self._next_job.submit_s) if self._next_job else end_s
+        if self._next_job is not None and self._next_job.submit_s < end_s:
+            return self._next_job.submit_s
+        return end_s
 
     def _on_grid(self, time_s: float) -> float:
         """The first decision time at or after ``time_s`` and after now."""
@@ -263,15 +274,21 @@ class World:
         lives, table = self.recorder.lives, self.engine.table
         while job is not None and job.submit_s <= until_s:
             self.engine.handle(Submitted(self.now, job))
-            self._unasked = self._unasked or job.gpus <= self.engine.free.total
+            if self._sparing and not self._unasked:
+                self._unasked = job.gpus <= self.engine.free.total
             job_index = len(lives)
-            if self._eligibility.submitted(job_index, job):
+            if (job.after or self._eligibility.used) and self._waits_for_others(job_index, job):
                 self.engine.handle(Held(self.now, job_index))
             ideal_s = float(table.ideal_s[job_index]) if self._truth is None else self._truth.perf.ideal_s(job)
             steps = job.steps if self._true_steps is None else self._true_steps(job)
             lives.append(Life(job, ideal_s, job_index, steps))
             job = next(self._arrivals, None)
         self._next_job = job
+
+    def _waits_for_others(self, job_index: int, job: Job) -> bool:
+        if not self._eligibility.used:
+            self._eligibility.begin(life.job for life in self.recorder.lives if life.finish_s < 0)
+        return self._eligibility.submitted(job_index, job)
 
     def _running(self) -> Iterator[RunningJob]:
         for job_index in self.engine.assigned:
@@ -300,7 +317,8 @@ class World:
         life.finish_s, life.dropped = end_s, True
         self.recorder.end_run(life, end_s, Why.CANCELLED)
         self._carry_out(self.engine.handle(Terminated(self.now, job_index)))
-        self._tell_dependents(life)
+        if self._eligibility.used:
+            self._tell_dependents(life)
         self._tracked_left -= life.job.tracked
 
     def _tell_dependents(self, life: Life) -> None:
@@ -325,8 +343,11 @@ class World:
             self._truth.end(job_index)
         if life.steps != life.job.steps:
             self.engine.handle(Progressed(self.now, job_index, life.steps, life.steps, 0.0))
-        self._carry_out(self.engine.handle(Finished(self.now, job_index)))
-        self._tell_dependents(life)
+        decisions = self.engine.handle(Finished(self.now, job_index))
+        if decisions or self.engine.rerated:
+            self._carry_out(decisions)
+        if self._eligibility.used:
+            self._tell_dependents(life)
         if life.job.tracked and not self._until_started:
             self._tracked_left -= 1
             if self._report:
@@ -334,8 +355,6 @@ class World:
 
     def _carry_out(self, decisions: list[Decision]) -> None:
         """Stops release GPUs at once here; starts that waited for them follow in the same moment."""
-        if not decisions and not self.engine.rerated:
-            return
         todo = deque(decisions)
         while todo:
             decision = todo.popleft()

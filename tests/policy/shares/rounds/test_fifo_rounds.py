@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.property.strategies import stable
 from trine.core.job import Job
 from trine.engine.job_table import JobTable
+from trine.policy.base import Selection
 from trine.policy.shares.base import Memory
 from trine.policy.shares.fifo import FifoShares
 from trine.policy.shares.problem import Problem
@@ -36,8 +37,15 @@ class Floor:
 
     def asked(self, rounds: FifoRounds, job_indices: list[int], anew: bool = False) -> dict[int, int]:
         view = self.view(job_indices)
-        rounds.follow(view)
-        return dict(rounds.select(view, anew).wanted)
+        rounds.advance(view, same_jobs=False, moved=False)
+        return dict(chosen(rounds, view, anew).wanted)
+
+
+def chosen(rounds: FifoRounds, view: View, anew: bool) -> Selection:
+    """``anew``: shares are reset first, so that all jobs choose again."""
+    if anew:
+        rounds.reset(view, 0.0, lambda: None)
+    return rounds.choose(view, anew)
 
 
 jobs = st.tuples(
@@ -98,8 +106,8 @@ def test_jobs_that_might_choose_otherwise_and_those_that_did_are_named(
         job_indices = [job_index for job_index in job_indices if data.draw(st.integers(0, 3))]
         job_indices += [floor.add(*data.draw(jobs)) for _ in range(data.draw(st.integers(0, 3)))]
         view, anew = floor.view(job_indices), data.draw(st.booleans())
-        same = not rounds.follow(view) and (same or not kept)
-        found = rounds.select(view, anew)
+        same = not rounds.advance(view, same_jobs=False, moved=False) and (same or not kept)
+        found = chosen(rounds, view, anew)
         assert found.changed is not None
         assert {job_index for job_index, _ in kept.items() ^ found.wanted.items()} <= set(found.changed)
         same, kept = same or anew, dict(found.wanted)

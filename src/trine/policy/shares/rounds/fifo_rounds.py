@@ -73,30 +73,25 @@ class FifoRounds:
         """What a job received does not count."""
 
     def advance(self, view: View, same_jobs: bool, moved: bool) -> bool:  # noqa: ARG002
-        """Take note of jobs that came and left; whether a reset is due."""
-        return self.follow(view)
-
-    def follow(self, view: View) -> bool:
-        """Jobs came or left; whether those that stayed might choose otherwise now.
+        """Take note of jobs that came and left; whether those that stayed might choose otherwise now.
 
         A new job chooses last, and a job that has the type best for it would choose the same again.
         """
         assignment = self._assignment
-        self._gone, new = assignment.follow(view)
-        back = bool(new) and new[0] < self._newest  # a job that was held, with its old place in the order
-        self._newest = max(self._newest, *new) if new else self._newest
-        return assignment.revision != view.revision or ((back or bool(self._gone)) and not assignment.all_on_fastest)
+        gone, new = assignment.follow(view)
+        self._gone, back = gone, False
+        if new:
+            back = new[0] < self._newest  # a job that was held, with its old place in the order
+            self._newest = max(self._newest, *new)
+        return assignment.revision != view.revision or ((back or bool(gone)) and not assignment.all_on_fastest)
 
     def reset(self, view: View, last_s: float, shares: Callable[[], object]) -> None:  # noqa: ARG002
         """All jobs choose again; no program is needed for that."""
         self._anew = True
 
     def choose(self, view: View, again: bool) -> Selection:  # noqa: ARG002
+        """After a reset all jobs choose; otherwise those with GPUs keep them and the others take what is left."""
         anew, self._anew = self._anew, False
-        return self.select(view, anew)
-
-    def select(self, view: View, anew: bool) -> Selection:
-        """``anew``: all jobs choose; otherwise those with GPUs keep them and the others take what is left."""
         assignment, before = self._assignment, self._assignment.type_of
         if not anew and view.gpus_by_type == assignment.capacity:
             filled = assignment.fill(strict=True)
@@ -130,4 +125,5 @@ class FifoRounds:
                 assignment.assign(job_index, type_index)
         if types.keys() != {view.name(job_index) for job_index in assignment.jobs}:
             return None, False
-        return self.select(view, False), False
+        self._anew = False
+        return self.choose(view, False), False

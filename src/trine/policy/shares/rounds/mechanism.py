@@ -163,11 +163,13 @@ class ShareRounds(Policy):
     @property
     def changes_with_time(self) -> bool:  # type: ignore[override]
         """Not while each round repeats the last until ``wakes_s``."""
-        return self._reset_s is None or not self._scheduled.foresees
+        rounds = self._rounds
+        return rounds is None or self._reset_s is None or not rounds.foresees
 
     @property
     def wakes_s(self) -> float:
-        change_s = min(self._scheduled.change_s, self._price_watch.next_s)
+        rounds = self._rounds or self._scheduled
+        change_s = min(rounds.change_s, self._price_watch.next_s)
         if not self._due or self._reset_s is None:
             return change_s
         return min(change_s, self._next_reset_s(self._reset_s))
@@ -191,11 +193,13 @@ class ShareRounds(Policy):
     # -- a round -------------------------------------------------------------------------------------------------
 
     def rank(self, view: View) -> Selection:
-        rounds = self._scheduled
+        rounds = self._rounds or self._scheduled
         # 1. What makes a reset due although no job came or left.
-        self._due |= self._price_watch.changed(view.now)
+        if view.now >= self._price_watch.look_s:
+            self._due |= self._price_watch.changed(view.now)
         # 2. A round in which nothing happened repeats the last one.
-        same_jobs = view.job_indices is self._job_indices if view.news is None else view.news == ([], [])
+        news = view.news
+        same_jobs = view.job_indices is self._job_indices if news is None else not news[0] and not news[1]
         moved = view.gpus_by_type != self._capacity
         if same_jobs and not moved and rounds.repeats(view.now) and not (self._due and self._may_reset(view.now)):
             return self._last
@@ -302,16 +306,18 @@ class PriceWatch:
         self._known: dict[str, float] | None = None
         """Price by type at the last look."""
         self.next_s = math.inf
+        """When prices change next, as far as was looked."""
+        self.look_s = -math.inf
         """When to look again."""
         if used:
             _check_prices(policy, cluster)
 
     def changed(self, now: float) -> bool:
         """A price is another than at the last look."""
-        if self._known is not None and now < self.next_s:
+        if now < self.look_s:
             return False
         before, self._known = self._known, self._prices.now(self._types, now)
-        self.next_s = self._prices.next_change_s(now)
+        self.next_s = self.look_s = self._prices.next_change_s(now)
         return before is not None and before != self._known
 
 

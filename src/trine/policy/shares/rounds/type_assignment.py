@@ -58,11 +58,11 @@ class TypeAssignment:
     def _follow_news(self, view: View, came: list[int], left: list[int]) -> tuple[set[int], list[int]]:
         """As ``follow``, from what the engine says has changed."""
         jobs = self.jobs
-        gone = jobs.keys() & left
+        gone = jobs.keys() & left if left else set()
         for job_index in gone:
             self.release(job_index)
             del jobs[job_index]
-        new = [job_index for job_index in came if job_index not in left] if left else came
+        new = [job_index for job_index in came if job_index not in left] if left and came else came
         for job_index in new:
             jobs[job_index] = view.of(job_index)
         return gone, new
