@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trine.policy.shares.solver import linear
-from trine.policy.shares.solver.class_pairs import PairSolver, split
+from trine.policy.shares.solver.class_pairs import PairSolver
+from trine.policy.shares.solver.pair_split import split
 from trine.policy.shares.solver.polytope import Index, LevelProblem, Polytope, UnservableError
 
 

@@ -214,27 +214,3 @@ class PairSolver:
         duals, prices = np.maximum(optimum.duals[:n], 0.0), np.maximum(-optimum.duals[2 * n :], 0.0)
         gap = relative_gap(value, bound)
         return Solution(x, value, bound, gap, duals, prices, "classes+highs", y, iterations=optimum.iterations)
-
-
-def split(solution: Solution, classes: Polytope, member_of: Index, smallest: float = 1e-12) -> tuple[Index, Array]:
-    """Pairs of jobs, the lower first, and their time by type: the time of two classes spread evenly over all pairs of
-    their jobs. Pairs with less than ``smallest`` are left out.
-
-    ``member_of`` is the class of every job. Even is what the published formula gives when equal jobs are equal.
-    """
-    members = [np.flatnonzero(member_of == row) for row in range(len(classes.gang))]
-    jobs, shares = [np.zeros((0, 2), dtype=np.intp)], [np.zeros((0, classes.n_types))]
-    time_of = classes.pair_time(solution)
-    for pair in np.flatnonzero(time_of.sum(axis=1) > smallest).tolist():
-        (first, second), time = classes.pairs[pair].tolist(), time_of[pair]
-        one, two = _all_pairs(members[first], members[second], same=first == second)
-        jobs.append(np.stack((np.minimum(one, two), np.maximum(one, two)), axis=1))
-        shares.append(np.tile(time / len(one), (len(one), 1)))
-    return np.concatenate(jobs), np.concatenate(shares)
-
-
-def _all_pairs(one: Index, two: Index, same: bool) -> tuple[Index, Index]:
-    if same:
-        first, second = np.triu_indices(len(one), 1)
-        return one[first], one[second]
-    return np.repeat(one, len(two)), np.tile(two, len(one))
