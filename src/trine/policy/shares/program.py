@@ -173,8 +173,8 @@ class _DemandClasses:
         polytope = _class_polytope(problem, table, first)
         solver: class_pairs.PairSolver | None = memory.warm.get("classes")
         if solver is None or not _same(solver.classes, polytope):
-            kept = None if solver is None else solver.session
-            solver = memory.warm["classes"] = class_pairs.PairSolver(polytope, kept)
+            names = _class_names(polytope, demand[first])
+            solver = memory.warm["classes"] = class_pairs.PairSolver(polytope, names, solver)
         return cls(first, place[found.member_of], found.size[order].astype(np.float64), solver, problem.ids, memory)
 
     def allocation(self, found: Solution) -> Allocation:
@@ -211,6 +211,18 @@ def _class_polytope(problem: Problem, table: ClassPairs, first: Ints) -> Polytop
     rates = np.where(swapped[:, None, None], rates[:, ::-1], rates) * problem.fits[first[one]][:, None, :]
     gang = problem.gang[first].astype(np.float64)
     return Polytope(problem.rates[first], gang, problem.capacity, np.stack([one, other], axis=1), rates)
+
+
+def _class_names(classes: Polytope, demand: Floats) -> list[tuple[bytes, int]]:
+    """What classes are called from call to call: their numbers, and which of several with the same numbers it is."""
+    numbers = np.column_stack((classes.rates, classes.gang, demand))
+    count: dict[bytes, int] = {}
+    names = []
+    for row in numbers:
+        key = row.tobytes()
+        count[key] = count.get(key, 0) + 1
+        names.append((key, count[key]))
+    return names
 
 
 def _same(one: Polytope, other: Polytope) -> bool:
