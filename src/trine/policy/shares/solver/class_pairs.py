@@ -103,8 +103,12 @@ class PairSolver:
         self._layout = _Layout.of(classes)
         members = classes.pairs[self._layout.pair_at]
         self._members = (members[:, 0], members[:, 1])
-        self.session = HighsSession(presolve="off", solver="simplex") if before is None else before.session
-        self._names = _Names() if before is None else before._names
+        self.session: HighsSession
+        self._names: _Names
+        if before is None:
+            self.session, self._names = HighsSession(presolve="off", solver="simplex"), _Names()
+        else:
+            self.session, self._names = before.session, before._names
         self._columns_by_name, self._rows_by_name = self._numbered(range(len(classes.gang)) if names is None else names)
 
     def _numbered(self, names: Sequence[Hashable]) -> tuple[Index, Index]:

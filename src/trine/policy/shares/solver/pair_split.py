@@ -1,4 +1,4 @@
-"""The time of two classes together, handed to pairs of their jobs: as few pairs as can be, and those of last time first.
+"""The time of two classes together, handed to pairs of their jobs: as few pairs as can be, those of last time first.
 
 What a job makes depends on how long it runs next to each class, not on which jobs of that class those are. So any pairs
 that give every job of a class the same time in all are as good as the solution itself. All pairs of jobs would grow as
