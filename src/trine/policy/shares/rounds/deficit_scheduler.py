@@ -86,12 +86,18 @@ class DeficitScheduler:
     stuck = False
 
     def __init__(
-        self, rates: JobRateCache, order: list[int], stay_s: float, round_s: float, upgrades: bool = True
+        self,
+        rates: JobRateCache,
+        order: list[int],
+        stay_s: float,
+        round_s: float,
+        upgrades: bool = True,
+        many: int = MANY,
     ) -> None:
         """``order``: types in the order in which they are filled. ``upgrades``: jobs move to faster GPUs that are
-        free."""
+        free. ``many``: from so many units with part of their time on, their accounts are kept as arrays."""
         self._rates, self._order, self._stay_s, self._round_s = rates, order, stay_s, round_s
-        self._upgrades = upgrades
+        self._upgrades, self._many = upgrades, many
         self._types = len(order)
         self._rank = [order.index(type_index) for type_index in range(self._types)]
         self.assignment = TypeAssignment()
@@ -159,7 +165,7 @@ class DeficitScheduler:
         self._full_time = [account for account in with_share if 1.0 in account.share]
         self._part_time = [account for account in with_share if 1.0 not in account.share]
         self._full_time_waits = True
-        self._arrays = UnitArrays(self._part_time, self._rank) if len(self._part_time) >= MANY else None
+        self._arrays = UnitArrays(self._part_time, self._rank) if len(self._part_time) >= self._many else None
 
     def _dissolve(self, unit: Unit) -> None:
         """A job whose co-runner left takes over the account and the GPUs of the pair."""
