@@ -46,23 +46,19 @@ class UnitArrays:
 
     def __init__(self, accounts: Sequence[Account], rank: list[int]) -> None:
         """``rank``: the place of each type in the order in which types are filled."""
-        self._accounts = accounts
-        entries = sorted([(rank[j], account.unit, at, j) for at, account in enumerate(accounts) for j in account.types])
-        self.account_of = [accounts[at] for _, _, at, _ in entries]
-        self.type_of = [j for _, _, _, j in entries]
-        self._type = np.array(self.type_of, np.int64)
-        self._share = np.array([a.share[j] for a, j in zip(self.account_of, self.type_of, strict=True)], np.float64)
-        self._deficit_s = np.array(
-            [a.deficit_s[j] for a, j in zip(self.account_of, self.type_of, strict=True)], np.float64
-        )
-        members = np.array([unit for _, unit, _, _ in entries], np.int64).reshape(-1, 2)
-        jobs, numbered = np.unique(members, return_inverse=True)
-        self._members = numbered.reshape(-1, 2)
-        self._jobs = len(jobs)
-        self._alone = members[:, 1] < 0
-        self._entitled = [
-            at for at, (a, j) in enumerate(zip(self.account_of, self.type_of, strict=True)) if a.entitled == j
-        ]
+        at = np.repeat(np.arange(len(accounts)), [len(account.types) for account in accounts])
+        kind = np.array([j for account in accounts for j in account.types], np.int64)
+        units = np.array([account.unit for account in accounts], np.int64).reshape(-1, 2)
+        order = np.lexsort((units[at, 1], units[at, 0], np.array(rank)[kind]))
+        at, self._type = at[order], kind[order]
+        self.account_of, self.type_of = [accounts[i] for i in at.tolist()], self._type.tolist()
+        self._share = np.array([account.share for account in accounts]).reshape(-1, len(rank))[at, self._type]
+        self._deficit_s = np.array([account.deficit_s for account in accounts]).reshape(-1, len(rank))[at, self._type]
+        jobs, numbered = np.unique(units, return_inverse=True)
+        self._members, self._jobs = numbered.reshape(-1, 2)[at], len(jobs)
+        self._alone = units[at, 1] < 0
+        entitled = np.array([account.entitled for account in accounts], np.int64)
+        self._entitled: list[int] = np.flatnonzero(entitled[at] == self._type).tolist()
         self._elsewhere = [a for a in accounts if a.entitled >= 0 and a.entitled not in a.types]
         """Units with GPUs of a type that they have no share of any more."""
 
