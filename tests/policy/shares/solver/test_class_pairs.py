@@ -82,7 +82,7 @@ def _made(kinds: Polytope, member: Index, answer: Solution, jobs: Index, shares:
     """Steps per second of every job, alone and next to the jobs it shares GPUs with."""
     every = _every_pair(kinds, member)
     row = {(int(a), int(b)): k for k, (a, b) in enumerate(every.pairs)}
-    made = (kinds.rates[member] * answer.x[member]).sum(axis=1)
+    made: np.ndarray = (kinds.rates[member] * answer.x[member]).sum(axis=1)
     for pair, share in zip(jobs.tolist(), shares, strict=True):
         made[pair] += (every.pair_rates[row[tuple(pair)]] * share).sum(axis=1)
     return made
