@@ -1,4 +1,4 @@
-"""Share policies on Gavel's continuous workload of gangs: 5,500 jobs, 36 GPUs each of three types, rounds of 360 s."""
+"""Share policies on Gavel's continuous workload of gangs: 36 GPUs each of three types, rounds of 360 s."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trine.core.result import Summary
+from trine.inputs.preset import load_preset
 from trine.sim.scenario import Scenario, run
 
 JOBS = 5_500
@@ -27,3 +28,18 @@ def continuous(data: Path, policy: str, **values: Any) -> Summary:
             "v100=36x1,p100=36x1,k80=36x1", policy, trace=str(trace), throughputs=str(data / SPEEDS), values=told
         )
         return run(scenario, keep_segments=False).summary
+
+
+def overloaded(data: Path) -> Summary:
+    """Max-min in pairs at 4 jobs/h, more than the cluster can serve: jobs pile up until the measured ones are done."""
+    preset = load_preset("gavel-continuous-multiple")
+    told = preset.settings | {"compat": "none", "space_sharing": True, "workload.jobs_per_h": 4}
+    scenario = Scenario(
+        preset.cluster,
+        preset.policy,
+        preset.placement,
+        workload=preset.workload,
+        throughputs=str(data / SPEEDS),
+        values=told,
+    )
+    return run(scenario, keep_segments=False).summary

@@ -109,6 +109,10 @@ class PerfModel:
         default_factory=dict, init=False, repr=False
     )
 
+    _shared: dict[tuple[str, str, float | None, str, tuple[int, ...], float | None], Speed] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
     def __post_init__(self) -> None:
         self._by_tier = self.penalty.by_tier()
         self._by_class = {name: self.penalty.by_tier(name) for name in self.penalty.by_class}
@@ -245,7 +249,21 @@ class PerfModel:
     # -- pairs ---------------------------------------------------------------------------------------------------
 
     def _shared_speed(self, job: Job, gpus: Sequence[int], neighbours: Neighbours) -> Speed:
-        """Chip and network slow a job next to another as they slow it alone."""
+        """Chip and network slow a job next to another as they slow it alone.
+
+        Remembered: when co-runners change, the speeds before and after are asked for several times.
+        """
+        co_runner, bandwidth = neighbours
+        assert co_runner is not None
+        key = (job.model, job.app_class, job.step_s, co_runner.model, tuple(gpus), bandwidth)
+        known = self._shared.get(key)
+        if known is None:
+            if len(self._shared) >= _KEPT_PLACES:
+                self._shared.clear()
+            known = self._shared[key] = self._compute_shared(job, gpus, neighbours)
+        return known
+
+    def _compute_shared(self, job: Job, gpus: Sequence[int], neighbours: Neighbours) -> Speed:
         alone = self.speed(job, gpus, Neighbours(None, neighbours.bandwidth))
         assert neighbours.co_runner is not None
         rate = self.rate_next_to(job, neighbours.co_runner, self._type_of_node[self.cluster.node_of[gpus[0]]])
@@ -268,6 +286,7 @@ class PerfModel:
     def forget_pairs(self) -> None:
         """Read rates of pairs from the table again: estimates change with every observation."""
         self._next_to.clear()
+        self._shared.clear()
 
     def can_share(self, one: Job, other: Job, type_index: int) -> bool:
         """Both make progress on the same GPUs of the type."""

@@ -41,6 +41,9 @@ class Memory:
     """GPU type a job keeps (AlloX, FIFO that does not know speeds)."""
     co_runners: dict[str, str] = field(default_factory=dict)
     """The job that shares the GPUs of a job, both ways (Gandiva)."""
+    shared: list[tuple[str, str]] = field(default_factory=list)
+    """Jobs that had time together in the last answer, where the program has classes of jobs: of many pairs that are
+    equally good, those stay."""
     isolated: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     """Steps left, isolated seconds so far and isolated steps/s at the last call (finish-time fairness)."""
     warm: dict[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from trine.core.sums import columns_times, dot, rows_times
 from trine.policy.shares.allocation import Allocation, Note, allocation, exact
 from trine.policy.shares.base import Memory
 from trine.policy.shares.problem import WHERE, ClassPairs, Problem
-from trine.policy.shares.solver import class_pairs, finish_time, linear, max_min, presolve, water_filling
+from trine.policy.shares.solver import class_pairs, finish_time, linear, max_min, pair_split, presolve, water_filling
 from trine.policy.shares.solver.linear import Extra, Worth
 from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem, Polytope, Solution
 from trine.policy.shares.solver.weights import WeightRule
@@ -161,6 +161,8 @@ class _DemandClasses:
     member_of: Ints
     size: Floats
     solver: class_pairs.PairSolver
+    ids: tuple[str, ...]
+    memory: Memory
 
     @classmethod
     def of(cls, problem: Problem, table: ClassPairs, demand: Floats, memory: Memory) -> _DemandClasses:
@@ -171,13 +173,13 @@ class _DemandClasses:
         polytope = _class_polytope(problem, table, first)
         solver: class_pairs.PairSolver | None = memory.warm.get("classes")
         if solver is None or not _same(solver.classes, polytope):
-            kept = None if solver is None else solver.session
-            solver = memory.warm["classes"] = class_pairs.PairSolver(polytope, kept)
-        return cls(first, place[found.member_of], found.size[order].astype(np.float64), solver)
+            names = _class_names(polytope, demand[first])
+            solver = memory.warm["classes"] = class_pairs.PairSolver(polytope, names, solver)
+        return cls(first, place[found.member_of], found.size[order].astype(np.float64), solver, problem.ids, memory)
 
     def allocation(self, found: Solution) -> Allocation:
         polytope = self.solver.classes
-        pair_jobs, pair_shares = class_pairs.split(found, polytope, self.member_of)
+        pair_jobs, pair_shares = self._pairs_of_jobs(found)
         return Allocation(
             shares=np.clip(found.x[self.member_of], 0.0, 1.0),
             pair_jobs=pair_jobs,
@@ -190,6 +192,14 @@ class _DemandClasses:
             prices=found.prices,
         )
 
+    def _pairs_of_jobs(self, found: Solution) -> tuple[Ints, Floats]:
+        """Pairs of jobs and their time; jobs that shared GPUs before go on together where that is as good."""
+        place = {name: at for at, name in enumerate(self.ids)}
+        before = [(place[a], place[b]) for a, b in self.memory.shared if a in place and b in place]
+        jobs, shares = pair_split.split(found, self.solver.classes, self.member_of, before)
+        self.memory.shared = [(self.ids[a], self.ids[b]) for a, b in jobs.tolist()]
+        return jobs, shares
+
 
 def _class_polytope(problem: Problem, table: ClassPairs, first: Ints) -> Polytope:
     """One row for each of the jobs ``first``, and every two rows whose classes may share GPUs, once."""
@@ -201,6 +211,18 @@ def _class_polytope(problem: Problem, table: ClassPairs, first: Ints) -> Polytop
     rates = np.where(swapped[:, None, None], rates[:, ::-1], rates) * problem.fits[first[one]][:, None, :]
     gang = problem.gang[first].astype(np.float64)
     return Polytope(problem.rates[first], gang, problem.capacity, np.stack([one, other], axis=1), rates)
+
+
+def _class_names(classes: Polytope, demand: Floats) -> list[tuple[bytes, int]]:
+    """What classes are called from call to call: their numbers, and which of several with the same numbers it is."""
+    numbers = np.column_stack((classes.rates, classes.gang, demand))
+    count: dict[bytes, int] = {}
+    names = []
+    for row in numbers:
+        key = row.tobytes()
+        count[key] = count.get(key, 0) + 1
+        names.append((key, count[key]))
+    return names
 
 
 def _same(one: Polytope, other: Polytope) -> bool:

@@ -14,7 +14,7 @@ from tests.property.strategies import stable
 from trine.core.job import Job
 from trine.engine.job_table import JobTable
 from trine.policy.base import Selection
-from trine.policy.shares.rounds.deficit_scheduler import AT_LEAST, SLACK, DeficitScheduler
+from trine.policy.shares.rounds.deficit_scheduler import AT_LEAST, MANY, SLACK, DeficitScheduler
 from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.view import View
 
@@ -25,12 +25,14 @@ FAST, SLOW = 0, 1
 class Floor:
     """Jobs on two types of GPUs; the fast one is twice as fast for all."""
 
-    def __init__(self, gpus: list[int], gangs: list[int], stay_rounds: float = 0.0, upgrades: bool = True) -> None:
+    def __init__(
+        self, gpus: list[int], gangs: list[int], stay_rounds: float = 0.0, upgrades: bool = True, many: int = MANY
+    ) -> None:
         self.table, self.gpus, self.now = JobTable(), gpus, 0.0
         for number, gang in enumerate(gangs):
             self.table.add(Job(str(number), 0.0, gang, 1e9), 1e9, (FAST, SLOW), (1.0, 2.0))
         self.job_indices = list(range(len(gangs)))
-        self.scheduler = DeficitScheduler(JobRateCache(2), [FAST, SLOW], stay_rounds * ROUND_S, ROUND_S, upgrades)
+        self.scheduler = DeficitScheduler(JobRateCache(2), [FAST, SLOW], stay_rounds * ROUND_S, ROUND_S, upgrades, many)
 
     @property
     def view(self) -> View:
@@ -191,3 +193,32 @@ def test_the_change_foreseen_is_the_first_of_all(jobs: int, gpus: int, stay_roun
         floor.choose()
         wait_s = first_change_s(floor.scheduler, stay_rounds * ROUND_S) + SLACK * stay_rounds * ROUND_S
         assert floor.scheduler.change_s == pytest.approx(floor.now + max(wait_s, AT_LEAST * ROUND_S), rel=1e-9)
+
+
+def lagging(jobs: int, gpus: list[int], stay_rounds: float, many: int, rng: random.Random) -> list[object]:
+    """What is selected and foreseen round by round, for gangs and pairs with shares of both types that add up."""
+    gangs = [rng.choice((1, 1, 2)) for _ in range(jobs)]
+    floor, found = Floor(gpus, gangs, stay_rounds, many=many), list[object]()
+    for _ in range(3):
+        alone = [[rng.random() if rng.random() < 0.6 else 0.0 for _ in gpus] for _ in floor.job_indices]
+        equal = [(a, b) for a in floor.job_indices for b in floor.job_indices if a < b and gangs[a] == gangs[b]]
+        pairs = {pair: [rng.random(), 0.0] for pair in rng.sample(equal, min(len(equal), jobs // 2))}
+        scale = 0.5 * min(gpus) / (2 * jobs)
+        floor.grant(
+            [[scale * s for s in share] for share in alone],
+            {pair: [scale * s for s in share] for pair, share in pairs.items()},
+        )
+        for _ in range(6):
+            found += [floor.choose(), floor.scheduler.change_s, floor.scheduler.state(floor.view)]
+            floor.later(rng.uniform(0.1, 2.0) * ROUND_S)
+        if len(floor.job_indices) > 2:
+            floor.job_indices.remove(rng.choice(floor.job_indices))
+            floor.later(ROUND_S)
+    return found
+
+
+@given(st.integers(2, 24), st.integers(1, 4), st.sampled_from((0.0, 1.0)), st.integers(0, 2**32))
+@stable(60)
+def test_many_accounts_decide_as_each_by_itself(jobs: int, gpus: int, stay_rounds: float, seed: int) -> None:
+    one_by_one = lagging(jobs, [gpus, 2], stay_rounds, 10**9, random.Random(seed))
+    assert lagging(jobs, [gpus, 2], stay_rounds, 0, random.Random(seed)) == one_by_one

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.property.strategies import stable
 from trine.policy.shares.solver import linear
-from trine.policy.shares.solver.class_pairs import PairSolver, split
-from trine.policy.shares.solver.polytope import Index, LevelProblem, Polytope, UnservableError
+from trine.policy.shares.solver.class_pairs import PairSolver
+from trine.policy.shares.solver.pair_split import split
+from trine.policy.shares.solver.polytope import Index, LevelProblem, Polytope, Solution, UnservableError
 
 
 def _kinds(seed: int, kinds: int, capacity: float) -> Polytope:
@@ -37,7 +43,8 @@ def _every_pair(kinds: Polytope, member: Index) -> Polytope:
             made = kinds.pair_rates[row[min(a, b), max(a, b)]]
             pairs.append((one, two))
             rates.append(made if a <= b else made[::-1])
-    return Polytope(kinds.rates[member], kinds.gang[member], kinds.capacity, np.array(pairs), np.array(rates))
+    found, made = np.array(pairs, np.intp).reshape(-1, 2), np.array(rates).reshape(-1, 2, 3)
+    return Polytope(kinds.rates[member], kinds.gang[member], kinds.capacity, found, made)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -69,6 +76,78 @@ def test_pairs_of_jobs_get_the_time_of_their_classes(seed: int) -> None:
     assert busy.max() <= 1 + 1e-9
     used = kinds.gang[member] @ answer.x[member] + kinds.gang[member[jobs[:, 0]]] @ shares
     assert (used <= kinds.capacity * (1 + 1e-9)).all()
+
+
+def _made(kinds: Polytope, member: Index, answer: Solution, jobs: Index, shares: np.ndarray) -> np.ndarray:
+    """Steps per second of every job, alone and next to the jobs it shares GPUs with."""
+    every = _every_pair(kinds, member)
+    row = {(int(a), int(b)): k for k, (a, b) in enumerate(every.pairs)}
+    made: np.ndarray = (kinds.rates[member] * answer.x[member]).sum(axis=1)
+    for pair, share in zip(jobs.tolist(), shares, strict=True):
+        made[pair] += (every.pair_rates[row[tuple(pair)]] * share).sum(axis=1)
+    return made
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(2, 12), st.sampled_from((1.0, 3.0, 8.0)))
+@stable(60)
+def test_no_job_is_worse_off_than_if_all_pairs_of_jobs_were_columns(
+    seed: int, kinds: int, jobs: int, capacity: float
+) -> None:
+    """Level and, at that level, the sum of throughputs over demand; every job has what its class was to have."""
+    classes, (member, size) = _kinds(seed, kinds, capacity), _members(seed, kinds, jobs)
+    demand = np.random.default_rng(seed).uniform(0.5, 2.0, kinds)
+    found = PairSolver(classes).max_min(size, demand, most_rate=True)
+    made = _made(classes, member, found, *split(found, classes, member))
+    every, wanted = _every_pair(classes, member), demand[member]
+    level = linear.highest_level(LevelProblem.over(every, wanted)).value
+    assert made / wanted == pytest.approx(np.maximum(made / wanted, level), rel=1e-7)
+    most = linear.highest_sum(every, linear.Worth(1.0 / wanted, np.ones(3)), wanted * level * (1 - 1e-8)).value
+    assert (made / wanted).sum() == pytest.approx(most, rel=1e-6)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(2, 30))
+@stable(60)
+def test_equal_jobs_share_gpus_for_equally_long_in_few_pairs(seed: int, kinds: int, jobs: int) -> None:
+    classes, (member, size) = _kinds(seed, kinds, 2.0), _members(seed, kinds, jobs)
+    found = PairSolver(classes).max_min(size, np.ones(kinds), most_rate=True)
+    pairs, shares = split(found, classes, member)
+    rate = PairSolver(classes).rate(found.x, classes.pair_time(found), size)
+    assert _made(classes, member, found, pairs, shares) == pytest.approx(rate[member], rel=1e-9, abs=1e-12)
+    used = classes.pairs[classes.pair_time(found).sum(axis=1) > 1e-12]
+    assert len(pairs) <= sum(size[a] + size[b] for a, b in used)
+
+
+def test_jobs_that_shared_gpus_go_on_together() -> None:
+    """Two classes of three; then one job of the first leaves, and pairs of the others stay."""
+    time, member = np.array([[3.0, 0.0, 0.0]]), np.array([0, 0, 0, 1, 1, 1])
+    classes = Polytope(np.ones((2, 3)), np.ones(2), np.ones(3), np.array([[0, 1]]), np.ones((1, 2, 3)))
+    found = replace(PairSolver(classes).max_min(np.full(2, 3.0), np.ones(2)), y=time)
+    crossed = [(0, 5), (1, 4), (2, 3)]
+    jobs, shares = split(found, classes, member, crossed)
+    assert sorted(map(tuple, jobs.tolist())) == crossed and shares[:, 0].tolist() == [1.0, 1.0, 1.0]
+    fewer, _ = split(replace(found, y=time * 2 / 3), classes, member[1:], [(0, 3), (1, 2)])
+    assert {(0, 3), (1, 2)} < set(map(tuple, fewer.tolist()))
+
+
+def test_a_program_of_other_classes_starts_from_the_last_and_finds_the_same() -> None:
+    rng, everything, solver = np.random.default_rng(5), _kinds(7, 14, 6.0), None
+    for _ in range(12):
+        there = np.sort(rng.choice(14, rng.integers(3, 12), replace=False))
+        size, demand = rng.integers(1, 9, len(there)).astype(np.float64), np.ones(len(there))
+        place = {int(kind): row for row, kind in enumerate(there)}
+        kept = [k for k, (a, b) in enumerate(everything.pairs.tolist()) if a in place and b in place]
+        pairs = np.array([[place[a], place[b]] for a, b in everything.pairs[kept].tolist()])
+        classes = Polytope(
+            everything.rates[there], everything.gang[there], everything.capacity, pairs, everything.pair_rates[kept]
+        )
+        solver = PairSolver(classes, there.tolist(), solver)
+        warm, cold = (each.max_min(size, demand, most_rate=True) for each in (solver, PairSolver(classes)))
+        assert warm.value == pytest.approx(cold.value, rel=1e-8) and warm.gap <= 1e-7
+        total = [
+            each.rate(found.x, classes.pair_time(found), size) @ size
+            for each, found in ((solver, warm), (solver, cold))
+        ]
+        assert total[0] == pytest.approx(total[1], rel=1e-6)
 
 
 def test_two_jobs_that_share_without_loss() -> None:

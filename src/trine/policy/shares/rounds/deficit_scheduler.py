@@ -35,6 +35,7 @@ from trine.policy.base import Selection
 from trine.policy.shares.rounds.job_rates import JobRateCache
 from trine.policy.shares.rounds.share_ledger import GONE, GOT, JOIN, UNIT, Shares, unit_names
 from trine.policy.shares.rounds.type_assignment import TypeAssignment
+from trine.policy.shares.rounds.unit_accounts import Account, Unit, UnitArrays
 from trine.policy.view import Floats, Ints, View
 
 SLACK = 0.5
@@ -45,31 +46,8 @@ AT_LEAST = 0.1
 """Rounds between two changes where decisions are not bound to rounds."""
 NOISE = 1e-6
 """Parts of a round by which a change may come early."""
-Unit = tuple[int, int]
-"""A job index and that of its co-runner, the lower first; -1 second for a job alone."""
-
-
-@dataclass(slots=True)
-class Account:
-    """Of one unit, by GPU type. Seconds."""
-
-    unit: Unit
-    share: list[float]
-    deficit_s: list[float]
-    """What the unit is owed; negative for what it had too much."""
-    types: tuple[int, ...] = ()
-    """Types of which it has a share and on which it can run."""
-    rates: tuple[list[float], list[float]] = ([], [])
-    """Steps per second of either job of a pair."""
-    entitled: int = -1
-    """The type it has GPUs of by right, -1 for none; it may run on a faster one that is free."""
-    threshold_s: float = 0.0
-    """While it is entitled: another unit takes its GPUs when it is further behind than this."""
-
-    @property
-    def falls(self) -> float:
-        """How fast the threshold falls while the unit runs, in seconds per second."""
-        return 1.0 - self.share[self.entitled]
+MANY = 64
+"""From so many units on that have part of their time, arrays are faster than accounts one by one."""
 
 
 @dataclass(slots=True)
@@ -108,21 +86,29 @@ class DeficitScheduler:
     stuck = False
 
     def __init__(
-        self, rates: JobRateCache, order: list[int], stay_s: float, round_s: float, upgrades: bool = True
+        self,
+        rates: JobRateCache,
+        order: list[int],
+        stay_s: float,
+        round_s: float,
+        upgrades: bool = True,
+        many: int = MANY,
     ) -> None:
         """``order``: types in the order in which they are filled. ``upgrades``: jobs move to faster GPUs that are
-        free."""
+        free. ``many``: from so many units with part of their time on, their accounts are kept as arrays."""
         self._rates, self._order, self._stay_s, self._round_s = rates, order, stay_s, round_s
-        self._upgrades = upgrades
+        self._upgrades, self._many = upgrades, many
         self._types = len(order)
         self._rank = [order.index(type_index) for type_index in range(self._types)]
         self.assignment = TypeAssignment()
-        self.accounts: dict[Unit, Account] = {}
+        self._accounts: dict[Unit, Account] = {}
         self._pairs: dict[Unit, Account] = {}
         self._full_time: list[Account] = []
         """Units that have all of their time on one type."""
         self._part_time: list[Account] = []
         """The others that have a share."""
+        self._arrays: UnitArrays | None = None
+        """The same where they are many; deficits are then kept there (``_write_back``)."""
         self._full_time_waits = False
         """Not all units with full time had room at the last choice."""
         self._granted: tuple[list[int], int] = ([], -1)
@@ -141,6 +127,16 @@ class DeficitScheduler:
 
     # -- the accounts --------------------------------------------------------------------------------------------
 
+    @property
+    def accounts(self) -> dict[Unit, Account]:
+        """Of jobs alone, with what they are owed now."""
+        self._write_back()
+        return self._accounts
+
+    def _write_back(self) -> None:
+        if self._arrays is not None:
+            self._arrays.write_back()
+
     def advance(self, view: View, same_jobs: bool, moved: bool) -> bool:
         """Take note of jobs that came and left and book the time since; whether a reset is due."""
         came = not same_jobs and self.follow(view)
@@ -151,13 +147,15 @@ class DeficitScheduler:
         """Jobs came or left; whether any did."""
         gone, new = self.assignment.follow(view)
         self._gone |= gone
+        if gone:
+            self._write_back()
         for job_index in gone:
-            del self.accounts[job_index, -1]
+            del self._accounts[job_index, -1]
         if gone and self._pairs:
             for unit in [unit for unit in self._pairs if not gone.isdisjoint(unit)]:
                 self._dissolve(unit)
         for job_index in new:
-            self.accounts[job_index, -1] = Account((job_index, -1), [0.0] * self._types, [0.0] * self._types)
+            self._accounts[job_index, -1] = Account((job_index, -1), [0.0] * self._types, [0.0] * self._types)
         if gone:
             self._sort_accounts()
         return bool(gone or new)
@@ -167,12 +165,13 @@ class DeficitScheduler:
         self._full_time = [account for account in with_share if 1.0 in account.share]
         self._part_time = [account for account in with_share if 1.0 not in account.share]
         self._full_time_waits = True
+        self._arrays = UnitArrays(self._part_time, self._rank) if len(self._part_time) >= self._many else None
 
     def _dissolve(self, unit: Unit) -> None:
         """A job whose co-runner left takes over the account and the GPUs of the pair."""
         pair = self._pairs.pop(unit)
         for job_index in unit:
-            own = self.accounts.get((job_index, -1))
+            own = self._accounts.get((job_index, -1))
             if own is not None:
                 own.share = [min(1.0, a + b) for a, b in zip(own.share, pair.share, strict=True)]
                 own.deficit_s = [a + b for a, b in zip(own.deficit_s, pair.deficit_s, strict=True)]
@@ -190,6 +189,9 @@ class DeficitScheduler:
         for account in self._full_time if idle or self._full_time_waits else ():
             if account.entitled < 0 or account.unit[0] in idle:
                 account.deficit_s[account.types[0]] += past_s
+        if self._arrays is not None:
+            self._arrays.charge(past_s, idle)
+            return
         for account in self._part_time:
             share, deficit_s = account.share, account.deficit_s
             for type_index in account.types:
@@ -198,7 +200,7 @@ class DeficitScheduler:
                 deficit_s[account.entitled] -= past_s
 
     def _all(self) -> Iterable[Account]:
-        return [*self.accounts.values(), *self._pairs.values()] if self._pairs else self.accounts.values()
+        return [*self._accounts.values(), *self._pairs.values()] if self._pairs else self._accounts.values()
 
     def reset(self, view: View, last_s: float, shares: Callable[[], Shares]) -> None:  # noqa: ARG002
         """New shares; deficits are kept."""
@@ -207,8 +209,9 @@ class DeficitScheduler:
 
     def grant(self, view: View, share: Floats, pairs: Ints, pair_share: Floats, pair_rates: Floats) -> None:
         """New shares, by single job and by pair (job indices, the lower first); accounts go over to them."""
+        self._write_back()
         self.assignment.update_speeds(view)
-        capacity, accounts = view.gpus_by_type, self.accounts
+        capacity, accounts = view.gpus_by_type, self._accounts
         before, self._granted = self._granted, (list(capacity), view.revision)
         anew = before != self._granted
         for (job_index, (gang, suits, _)), own in zip(self.assignment.jobs.items(), share.tolist(), strict=True):
@@ -273,9 +276,27 @@ class DeficitScheduler:
 
         A unit with all of its time on one type goes before all others: it could never catch up.
         """
-        rank, order, round_s, stay_s = self._rank, self._order, self._round_s, self._stay_s
         self.assignment.clear(capacity)
         self._serve_full_time()
+        if self._arrays is not None:
+            self._serve_many(self._arrays)
+        else:
+            self._serve_few()
+
+    def _serve_many(self, arrays: UnitArrays) -> None:
+        taken, free = self.assignment.type_of, self.assignment.free
+        for at in arrays.requests(self._round_s, self._stay_s):
+            account = arrays.account_of[at]
+            job_index, co_runner = account.unit
+            if job_index not in taken and co_runner not in taken:
+                self._entitle(account, arrays.type_of[at])
+                if account.entitled >= 0:
+                    arrays.entitle(at)
+                    if not any(free):
+                        return
+
+    def _serve_few(self) -> None:
+        rank, order, round_s, stay_s = self._rank, self._order, self._round_s, self._stay_s
         requests: list[tuple[float, int, Unit, Account]] = []
         for account in self._part_time:
             share, deficit_s, entitled = account.share, account.deficit_s, account.entitled
@@ -341,6 +362,8 @@ class DeficitScheduler:
         ``(threshold - behind) / (rises + falls)`` seconds. Two cases: its own jobs run as another unit (a pair, or on
         another type), whose threshold it must pass; or it waits, and must pass any unit on a type that it wants.
         """
+        if self._arrays is not None:
+            return self._arrays.next_change_s(self._round_s, self._stay_s, self._types)
         round_s, soonest_s = self._round_s, math.inf
         by_job, requesting = self._entitled_by_job()
         thresholds = [_Thresholds([], []) for _ in range(self._types)]
@@ -381,6 +404,7 @@ class DeficitScheduler:
 
     def state(self, view: View) -> dict[str, Any]:
         """Accounts and assigned types in plain values, by name of the unit (``share_ledger``)."""
+        self._write_back()
         type_of, co_runners = self.assignment.type_of, self.assignment.co_runners
         found: dict[str, Any] = {"charged_s": self._charged_s}
         if math.isfinite(self.change_s):
@@ -408,7 +432,7 @@ class DeficitScheduler:
         self.assignment.jobs = {job_index: view.of(job_index) for job_index in present.values()}
         self.assignment.clear(capacity)
         for name, job_index in present.items():
-            self.accounts[job_index, -1] = _account((job_index, -1), kept, name)
+            self._accounts[job_index, -1] = _account((job_index, -1), kept, name)
             type_index, co_runner = kept.get(ASSIGNED + name, (-1, ""))
             if type_index >= 0 and job_index not in self.assignment.type_of:
                 self.assignment.assign(job_index, type_index, present.get(co_runner, -1))
@@ -421,7 +445,7 @@ class DeficitScheduler:
                     self._dissolve(unit)
         self._sort_accounts()
         left = any(part not in present for name in names for part in name.split(JOIN))
-        same_jobs = not left and len(self.accounts) == len(view)
+        same_jobs = not left and len(self._accounts) == len(view)
         return self.selection() if same_jobs else None, left
 
 

@@ -24,8 +24,9 @@ JobKind = tuple[str, int, str, tuple[float, ...]]
 """Model, GPUs, sharing domain, and steps per second by type: jobs that are the same to a co-runner."""
 KEPT_PAIRS = 100_000
 """Pairs of kinds that are kept at most; speeds that are observed make ever new ones."""
-CANNOT_SHARE = -1
-"""In place of a row, for two kinds that cannot share GPUs."""
+KEPT_KINDS = 2_000
+CANNOT_SHARE, NOT_ASKED = -1, -2
+"""In place of a row, for two kinds that cannot share GPUs, or that have not met."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class ProblemBuilder:
     timeless: bool = False
     """For policies that do not ask how far jobs are (``SharePolicy.timeless``)."""
     _measured: dict[tuple[str, str, int], Floats | None] = field(default_factory=dict)
+    _speedups: dict[tuple[str, int, float | None, bytes], float] = field(default_factory=dict)
 
     @cached_property
     def types_by_name(self) -> Ints:
@@ -143,9 +145,18 @@ class ProblemBuilder:
         ``own``: its steps/s alone, types as in the cluster. Exactly 1 where nothing was observed:
         rates of a table stay as they are.
         """
-        types = np.flatnonzero(own)
-        expected = [1.0 / self.perf.step_s_by_type(job)[j] for j in types.tolist()]
-        return next((float(rate) / known for rate, known in zip(own[types], expected, strict=True) if known > 0), 1.0)
+        key = (job.model, job.gpus, job.step_s, own.tobytes())
+        known = self._speedups.get(key)
+        if known is None:
+            if len(self._speedups) > KEPT_PAIRS:
+                self._speedups.clear()
+            expected = [
+                (rate, 1.0 / step_s)
+                for rate, step_s in zip(own.tolist(), self.perf.step_s_by_type(job), strict=True)
+                if rate
+            ]
+            known = self._speedups[key] = next((rate / usual for rate, usual in expected if usual > 0), 1.0)
+        return known
 
     def forget_pairs(self) -> None:
         """The rates of pairs are others from now on."""
@@ -214,15 +225,15 @@ class PairRateTable:
 
     def __init__(self, types: int) -> None:
         self._number: dict[JobKind, int] = {}
-        self._row: dict[tuple[int, int], int] = {}
-        """The row of two kinds, by their numbers."""
+        self._row: Ints = np.full((64, 64), NOT_ASKED)
+        """The row of two kinds, by their numbers, the lower first."""
         self._rates: Floats = np.zeros((64, 2, types))
         self._used = 0
 
     def clear(self) -> None:
         """The rates of pairs are others from now on."""
         self._number.clear()
-        self._row.clear()
+        self._row[:] = NOT_ASKED
         self._used = 0
 
     def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> ClassPairs:
@@ -230,28 +241,37 @@ class PairRateTable:
 
         ``rates`` gives (2, types) of the jobs at two positions; ``None`` = they cannot run together.
         """
-        if len(self._row) > KEPT_PAIRS:
+        if self._used > KEPT_PAIRS or len(self._number) > KEPT_KINDS:
             self.clear()
         first: dict[JobKind, int] = {}
         for position, kind in enumerate(of_job):
             first.setdefault(kind, position)
-        number = {kind: i for i, kind in enumerate(first)}
+        place = {kind: at for at, kind in enumerate(first)}
         alike: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
-        pairs: list[tuple[int, int]] = []
-        rows: list[int] = []
-        for b, (kind, position) in enumerate(first.items()):
-            co_runners = alike.setdefault(kind[1:3], [])
-            own = self._number.setdefault(kind, len(self._number))
-            co_runners.append((b, own, position))
-            for a, other, co_runner in co_runners:
-                row = self._row.get((other, own))
-                if row is None:
-                    row = self._row[other, own] = self._add(rates(co_runner, position))
-                if row != CANNOT_SHARE:
-                    pairs.append((a, b))
-                    rows.append(row)
-        kinds = np.array([number[kind] for kind in of_job], np.int64)
-        return ClassPairs(kinds, np.array(pairs, np.int64).reshape(-1, 2), self._rates[rows])
+        for kind, position in first.items():
+            number = self._number.setdefault(kind, len(self._number))
+            alike.setdefault(kind[1:3], []).append((number, place[kind], position))
+        found = [self._pairs_among(np.array(sorted(kinds), np.int64), rates) for kinds in alike.values()]
+        pairs, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+        return ClassPairs(np.array([place[kind] for kind in of_job], np.int64), pairs, self._rates[rows])
+
+    def _pairs_among(self, kinds: Ints, rates: Callable[[int, int], Floats | None]) -> tuple[Ints, Ints]:
+        """Which two of ``kinds``, rows of (number, place, position of a job), may share, by place; and their rows."""
+        self._make_room(int(kinds[-1, 0]) + 1)
+        one, other = np.triu_indices(len(kinds))
+        lower, upper = kinds[one, 0], kinds[other, 0]
+        for at in np.flatnonzero(self._row[lower, upper] == NOT_ASKED).tolist():
+            found = rates(int(kinds[one[at], 2]), int(kinds[other[at], 2]))
+            self._row[lower[at], upper[at]] = self._add(found)
+        row = self._row[lower, upper]
+        may = row != CANNOT_SHARE
+        return np.stack((kinds[one, 1], kinds[other, 1]), axis=1)[may], row[may]
+
+    def _make_room(self, kinds: int) -> None:
+        while kinds > len(self._row):
+            grown = np.full((2 * len(self._row), 2 * len(self._row)), NOT_ASKED)
+            grown[: len(self._row), : len(self._row)] = self._row
+            self._row = grown
 
     def _add(self, rates: Floats | None) -> int:
         if rates is None:

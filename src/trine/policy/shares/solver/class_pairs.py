@@ -2,11 +2,13 @@
 
 Equal jobs may be treated equally without loss: the mean of any optimum over all orders of equal jobs is an optimum. So
 the program grows with the classes and not with the jobs, of which all pairs would be columns (Gavel OSDI'20, section
-4.4, lists pairs of jobs). One ``PairSolver`` is kept between rounds: HiGHS then starts from its last basis.
+4.4, lists pairs of jobs). One ``PairSolver`` follows another from round to round: classes have names, so that a program
+of other classes starts from what is left of the last basis.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,8 +31,15 @@ from trine.policy.shares.solver.polytope import (
 
 ROOM = 1e-8
 """Part of a level that is given up so that rounding cannot make it impossible."""
-PRIMAL = 4
-"""The primal simplex method: all shares 0 is a start, and for so few rows presolving takes longer than it saves."""
+DUAL, PRIMAL = 1, 4
+"""Simplex methods. Without a basis the primal one: all shares 0 is a start, and for so few rows presolving takes longer
+than it saves. From the basis of a program with a few other classes the dual one takes a tenth of the steps."""
+LEVEL_WEIGHT = 100.0
+"""How much more the level counts than the mean rate over demand of a job, where both are found by one program."""
+PROVEN = 1e-7
+"""The level of that program must be this close to its bound."""
+NAMES = 1 << 20
+"""So many names of classes are told apart; then the next program starts from scratch."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +71,31 @@ class _Layout:
         return _Layout(n, types, pair_at, type_at, start.astype(np.int32), index.astype(np.int32))
 
 
+class _Names:
+    """Numbers for rows and columns that stay the same from program to program, and the last basis by these."""
+
+    def __init__(self) -> None:
+        self._number: dict[Hashable, int] = {}
+        self.basic: Index = np.zeros(0, np.intp)
+        self.known: Index = np.zeros(0, np.intp)
+        """Basic columns and rows, and all rows."""
+
+    def numbers(self, names: Sequence[Hashable]) -> Index:
+        if len(self._number) + len(names) >= NAMES:
+            self._number.clear()
+            self.basic = self.known = np.zeros(0, np.intp)
+        return np.array([self._number.setdefault(name, len(self._number)) for name in names], np.intp)
+
+
 class PairSolver:
     """Solves for changing class sizes and demands; the classes stay."""
 
-    def __init__(self, classes: Polytope, session: HighsSession | None = None) -> None:
-        """``classes`` has one row per class; ``session`` is that of a solver of other classes, no longer used."""
+    def __init__(
+        self, classes: Polytope, names: Sequence[Hashable] | None = None, before: PairSolver | None = None
+    ) -> None:
+        """``classes`` has one row per class, ``names`` are theirs; ``before`` is the solver of other classes, some of
+        the same names, whose place this one takes.
+        """
         first, second = classes.pairs.T
         if (first > second).any() or (classes.gang[first] != classes.gang[second]).any():
             raise ValueError("pairs must be ordered and join classes of equal gang")
@@ -74,9 +103,39 @@ class PairSolver:
         self._layout = _Layout.of(classes)
         members = classes.pairs[self._layout.pair_at]
         self._members = (members[:, 0], members[:, 1])
-        if session is not None:
-            session.forget()
-        self.session = session or HighsSession(presolve="off", solver="simplex", simplex_strategy=PRIMAL)
+        self.session: HighsSession
+        self._names: _Names
+        if before is None:
+            self.session, self._names = HighsSession(presolve="off", solver="simplex"), _Names()
+        else:
+            self.session, self._names = before.session, before._names
+        self._columns_by_name, self._rows_by_name = self._numbered(range(len(classes.gang)) if names is None else names)
+
+    def _numbered(self, names: Sequence[Hashable]) -> tuple[Index, Index]:
+        """A number for each column and row that tells what it stands for; rows and columns have none in common."""
+        number, layout, types = self._names.numbers(names), self._layout, self._layout.n_types
+        one, other = number[self._members[0]], number[self._members[1]]
+        lower, upper = np.minimum(one, other) + 1, np.maximum(one, other) + 1
+        alone = np.repeat((number + 1) * NAMES * types, types) + np.tile(np.arange(types), len(number))
+        together = (lower * NAMES + upper) * types + layout.type_at
+        rows = np.concatenate((2 * number, 2 * number + 1, 2 * NAMES + np.arange(types)))
+        return np.concatenate((alone, together, [0])), -1 - rows
+
+    def _minimise(self, program: Program) -> Optimum:
+        """From what is left of the last basis; rows that are new begin with their slack."""
+        names, rows = self._names, self._rows_by_name
+        if not len(names.basic):
+            self.session.forget()
+            self.session.highs.setOptionValue("simplex_strategy", PRIMAL)
+            optimum = self.session.minimise(program)
+        else:
+            self.session.highs.setOptionValue("simplex_strategy", DUAL)
+            columns = np.flatnonzero(np.isin(self._columns_by_name, names.basic))
+            slack = np.isin(rows, names.basic) | ~np.isin(rows, names.known)
+            optimum = self.session.minimise_from(program, columns.tolist(), np.flatnonzero(slack).tolist())
+        columns, slacks = self.session.basic()
+        names.basic, names.known = np.concatenate((self._columns_by_name[columns], rows[slacks])), rows
+        return optimum
 
     def max_min(self, size: Array, demand: Array, most_rate: bool = False) -> Solution:
         """The highest t with a rate of ``demand * t`` for every job of a class; classes of size 0 count for nothing.
@@ -88,27 +147,52 @@ class PairSolver:
         wanted = np.where(present, demand, 0.0)
         most = self._most(size)
         program = self._program(size, wanted, np.zeros(self._columns), -1.0, np.zeros(len(size)), most)
-        optimum = self.session.minimise(program)
-        x, y = self._repaired(optimum, size)
-        value = float((self.rate(x, y, size)[present] / demand[present]).min())
-        total = float((optimum.duals[: len(size)] * wanted).sum())
-        optimum = Optimum(optimum.x, optimum.duals / (total or 1.0), optimum.value, optimum.iterations)
-        bound = -program.lower_bound(optimum.duals, np.append(most, 0.0))
-        level = self._solution(optimum, x, y, value, bound)
-        return self._most_rate(size, demand, program, level) if most_rate else level
+        if most_rate:
+            gain = self._gain_of_rate(size, demand)
+            return self._both_at_once(size, wanted, program, gain) or self._one_by_one(size, wanted, program, gain)
+        optimum = self._minimise(program)
+        return self._level(size, wanted, program, optimum, optimum.duals)
 
-    def _most_rate(self, size: Array, demand: Array, program: Program, level: Solution) -> Solution:
-        """Of the shares that reach ``level``, the solution of ``program``, those with the most rate over demand."""
+    def _level(self, size: Array, wanted: Array, program: Program, optimum: Optimum, duals: Array) -> Solution:
+        """The solution with the level of ``optimum``, bounded by ``duals`` of the level alone."""
+        x, y = self._repaired(optimum, size)
+        present = wanted > 0
+        value = float((self.rate(x, y, size)[present] / wanted[present]).min())
+        duals = duals / (float((duals[: len(size)] * wanted).sum()) or 1.0)
+        bound = -program.lower_bound(duals, np.append(program.col_upper[:-1], 0.0))
+        return self._solution(replace(optimum, duals=duals), x, y, value, bound)
+
+    def _gain_of_rate(self, size: Array, demand: Array) -> Array:
+        """Rate over demand that each column adds."""
         classes = self.classes
         per_pair = (classes.pair_rates / demand[classes.pairs][:, :, None]).sum(axis=1)
-        gain = self._gain(size, classes.rates / demand[:, None], per_pair)
+        return self._gain(size, classes.rates / demand[:, None], per_pair)
+
+    def _both_at_once(self, size: Array, wanted: Array, program: Program, gain: Array) -> Solution | None:
+        """The highest level and the most rate by one program in which the level counts more; none where that is not
+        proven to be the highest.
+
+        Where it is, no other shares of that level have more rate: they would be better in this program too.
+        """
+        cost = -np.append(gain / (LEVEL_WEIGHT * size.sum()), 1.0)
+        optimum = self._minimise(replace(program, cost=cost))
+        duals = self.session.inverse_row(self._columns)
+        if duals is None:
+            return None
+        level = self._level(size, wanted, program, optimum, -duals)
+        return level if level.gap <= PROVEN else None
+
+    def _one_by_one(self, size: Array, wanted: Array, program: Program, gain: Array) -> Solution:
+        """First the level, then of the shares that reach it those with the most rate over demand."""
+        optimum = self._minimise(program)
+        level = self._level(size, wanted, program, optimum, optimum.duals)
         try:
             optimum = self.session.go_on(program, -np.append(gain, 0.0), len(gain), level.value * (1.0 - ROOM))
         except InfeasibleError:  # by rounding only
             return level
         x, y = self._repaired(optimum, size)
-        present = size > 0
-        value = float((self.rate(x, y, size)[present] / demand[present]).min())
+        present = wanted > 0
+        value = float((self.rate(x, y, size)[present] / wanted[present]).min())
         if value < level.value * (1.0 - 10 * ROOM):
             return level
         gap = relative_gap(value, level.bound)
@@ -127,7 +211,7 @@ class PairSolver:
         gain = self._gain(size, worth, pair_worth)
         floors = np.zeros(len(size)) if floors is None else np.where(size > 0, floors, 0.0)
         program = self._program(size, np.zeros(len(size)), -gain, 0.0, floors, most)
-        optimum = self.session.minimise(program)
+        optimum = self._minimise(program)
         x, y = self._repaired(optimum, size)
         if (self.rate(x, y, size) < floors * (1.0 - 1e-9) - 1e-9).any():
             raise InfeasibleError("the floors are not met")
@@ -214,27 +298,3 @@ class PairSolver:
         duals, prices = np.maximum(optimum.duals[:n], 0.0), np.maximum(-optimum.duals[2 * n :], 0.0)
         gap = relative_gap(value, bound)
         return Solution(x, value, bound, gap, duals, prices, "classes+highs", y, iterations=optimum.iterations)
-
-
-def split(solution: Solution, classes: Polytope, member_of: Index, smallest: float = 1e-12) -> tuple[Index, Array]:
-    """Pairs of jobs, the lower first, and their time by type: the time of two classes spread evenly over all pairs of
-    their jobs. Pairs with less than ``smallest`` are left out.
-
-    ``member_of`` is the class of every job. Even is what the published formula gives when equal jobs are equal.
-    """
-    members = [np.flatnonzero(member_of == row) for row in range(len(classes.gang))]
-    jobs, shares = [np.zeros((0, 2), dtype=np.intp)], [np.zeros((0, classes.n_types))]
-    time_of = classes.pair_time(solution)
-    for pair in np.flatnonzero(time_of.sum(axis=1) > smallest).tolist():
-        (first, second), time = classes.pairs[pair].tolist(), time_of[pair]
-        one, two = _all_pairs(members[first], members[second], same=first == second)
-        jobs.append(np.stack((np.minimum(one, two), np.maximum(one, two)), axis=1))
-        shares.append(np.tile(time / len(one), (len(one), 1)))
-    return np.concatenate(jobs), np.concatenate(shares)
-
-
-def _all_pairs(one: Index, two: Index, same: bool) -> tuple[Index, Index]:
-    if same:
-        first, second = np.triu_indices(len(one), 1)
-        return one[first], one[second]
-    return np.repeat(one, len(two)), np.tile(two, len(one))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trine.policy.shares.solver.polytope import Array, InfeasibleError, LevelProblem
+from trine.policy.shares.solver.polytope import Array, Index, InfeasibleError, LevelProblem
 
 INFINITY = float("inf")
 _COLUMN_WISE, _MINIMISE = 1, 1
@@ -78,6 +79,33 @@ class HighsSession:
             self.highs.setOptionValue(name, value)
         self._shape: tuple[int, int] = (0, 0)
         self._basis: Any = None
+
+    def minimise_from(self, program: Program, columns: Sequence[int], rows: Sequence[int]) -> Optimum:
+        """As ``minimise``, from the basis of these ``columns`` and ``rows``; it need not be complete."""
+        import highspy
+
+        self.load(program)
+        status, basis = highspy.HighsBasisStatus, highspy.HighsBasis()
+        of_column = [status.kLower] * len(program.cost)
+        of_row = [status.kLower if below else status.kUpper for below in np.isfinite(program.row_lower).tolist()]
+        for part, basic in ((of_column, columns), (of_row, rows)):
+            for at in basic:
+                part[at] = status.kBasic
+        # Alien: HiGHS makes it a basis, with slacks in place of what is missing.
+        basis.col_status, basis.row_status, basis.valid, basis.alien = of_column, of_row, True, True
+        self.highs.setBasis(basis)
+        self.highs.run()
+        return self._read(program)
+
+    def basic(self) -> tuple[Index, Index]:
+        """Columns and rows of the last basis."""
+        of_basis = self.highs.getBasicVariables()[1]
+        return of_basis[of_basis >= 0], -1 - of_basis[of_basis < 0]
+
+    def inverse_row(self, column: int) -> Array | None:
+        """The row of the inverse of the last basis that gives ``column``; none where that is not basic."""
+        place = np.flatnonzero(self.highs.getBasicVariables()[1] == column)
+        return np.asarray(self.highs.getBasisInverseRow(int(place[0]))[1]) if len(place) else None
 
     def minimise(self, program: Program) -> Optimum:
         """The optimum; ``InfeasibleError`` where there is none."""
