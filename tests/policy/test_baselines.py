@@ -59,6 +59,19 @@ def test_times_left_that_differ_by_rounding_are_equal(since_s: float) -> None:
     assert order(Srsf(), since_s, left) == "ab"
 
 
+@pytest.mark.parametrize(
+    ("ran_s", "since_s", "now", "left_s"),
+    [(28.3, 835.8, 1268.6, 85939.2), (233.1, 230.9, 449.7, 85948.4), (837.6, 556.5, 1198.8, 84920.4)],
+)
+def test_an_equal_newcomer_ranks_behind_a_job_that_ran_in_two_parts(
+    ran_s: float, since_s: float, now: float, left_s: float
+) -> None:
+    """``a`` has ``left_s`` of 86,400.3 s left, but for the rounding error of adding up its two runs."""
+    jobs = [Seen("a", 86_400.3, submit_s=0, ran_s=ran_s, running_since_s=since_s), Seen("b", left_s, submit_s=now)]
+    assert order(Srtf(), now, jobs) == "ab"
+    assert order(Srsf(), now, jobs) == "ab"
+
+
 def test_fifo_with_backfill_does_not_stop_for_priority_either() -> None:
     jobs = [Job("a", 0, 1, 100), Job("urgent", 1, 1, 100, priority=5)]
     for placement in ("packed", "packed-sticky"):

@@ -67,3 +67,8 @@ def test_pages_show_it_for_a_run_and_for_a_comparison() -> None:
     assert re.findall(r">([\d.]+)<", table.group(1)) == ["0.17", "0.83", "0.08", "1.08"]
     compared = compare_page(Comparison.of([timed, replace(timed, summary=replace(timed.summary, policy="las"))]))
     assert figures_of(compared)["job-time"]["data"][0]["y"] == ["fifo", "las"]
+
+
+def test_what_is_nothing_but_a_rounding_error_is_not_below_zero() -> None:
+    noise = [job("a", 1, "bert", JobTime(600.0, 3000.0, 0.0, -1e-9, 0.0, 0.0, 0.0, 0.0)), JOBS[0]]
+    assert "-0.00" not in breakdown.table([("one", noise[0].time), ("two", noise[1].time)], "jobs")  # type: ignore[list-item]

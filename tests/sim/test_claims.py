@@ -129,4 +129,4 @@ def test_a_job_that_was_given_up_is_not_finished(tmp_path: Path) -> None:
     small = "v100=8x1,p100=8x1,k80=8x1"
     found = run(preset_scenario("gavel-physical", compat=True, trace=str(trace), cluster=small, policy="isolated"))
     assert (found.summary.jobs, found.summary.finished) == (2, 1)
-    assert [note for note in found.notes if "1 jobs were given up with work left" in note]
+    assert [note for note in found.notes if "1 job was given up with work left" in note]

@@ -30,7 +30,7 @@ def gpus(
     repeats: Annotated[int, typer.Option("--repeats", min=2, help="Runs of every kernel on every device.")] = 10,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.0005, max=600, help="Length of one run; 1 on GPUs, 0.1 on cores."),
+        typer.Option("--seconds", min=0.0005, max=600, help="Duration of one run; 1 on GPUs, 0.1 on cores."),
     ] = None,
     devices: Annotated[
         str, typer.Option("--devices", metavar="WHICH", help="cuda, cpu, or numbers or ids with commas between.")

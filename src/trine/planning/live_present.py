@@ -12,7 +12,7 @@ from trine.engine.engine import Engine
 from trine.forecast.present import Present, settle_transitions, work_done_s
 from trine.forecast.work_history import KnownJob
 from trine.policy.base import FinishedJob
-from trine.server.build import UNKNOWN_LENGTH_S, Model, build_engine, settings_of
+from trine.server.build import UNKNOWN_DURATION_S, Model, build_engine, settings_of
 from trine.server.live_job import LiveJob
 from trine.server.predictions import EndedJob, ForecastRequest
 from trine.server.snapshot import from_snapshot
@@ -41,12 +41,12 @@ def live_present(request: ForecastRequest, state: LiveState, model: Model) -> Pr
 
 
 def _past(job: EndedJob) -> KnownJob:
-    length_s = job.limit_s or UNKNOWN_LENGTH_S
+    duration_s = job.limit_s or UNKNOWN_DURATION_S
     known = Job(
         job.id,
         job.submitted_s,
         job.gpus,
-        length_s,
+        duration_s,
         model=job.model,
         user=job.user,
         group=job.queue,

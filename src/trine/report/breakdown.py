@@ -80,7 +80,9 @@ def table(groups: Sequence[Group], of: str) -> str:
     rows = []
     for name, mean in groups:
         values = [*(getattr(mean, p) for p in shown), sum(mean)]
-        rows.append([Cell(name, number=False), *(Cell(f"{v / unit.seconds:,.2f}") for v in values)])
+        # A part that is a rounding error below zero is zero.
+        shown_values = (round(v / unit.seconds, 2) + 0.0 for v in values)
+        rows.append([Cell(name, number=False), *(Cell(f"{v:,.2f}") for v in shown_values)])
     return page.table(header, rows)
 
 

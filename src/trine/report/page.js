@@ -76,10 +76,15 @@
     });
     return { ...a, tickvals: kept.map((k) => k.v), ticktext: kept.map((k) => k.text) };
   };
+  // The title of an axis that is wider than a phone goes on below, from its last bracket on.
+  const wrapped = (a, width) => {
+    const text = a.title && a.title.text;
+    return width < 420 && text && text.length > 24 ? { ...a, title: { ...a.title, text: text.replace(/ \((?!.* \()/, "<br>(") } } : a;
+  };
   const dress = (layout, width) => {
     // Names over the strips of a Gantt chart would touch each other on a phone; its caption says what they are.
     const strips = width < 640 ? { showticklabels: false } : {};
-    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(thinned(v, width)) : /^yaxis/.test(k) ? titled(v) : v);
+    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(wrapped(thinned(v, width), width)) : /^yaxis/.test(k) ? titled(v) : v);
     const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, look(k, v)]));
     return paint({
       font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },

@@ -72,24 +72,27 @@ def _devices(estimate: ClassEstimate, level: Sequence[MeasurementRecord]) -> Fig
 
 
 def _intervals(estimate: ClassEstimate) -> dict[str, Any]:
-    devices = estimate.devices
-    return {
+    """Too few runs have intervals over many powers of ten, beside which nothing could be seen: none are drawn."""
+    devices, enough = estimate.devices, estimate.runs >= estimate.runs_needed
+    drawn: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers",
-        "name": "slowdown with 95 % interval",
+        "name": "slowdown with 95 % interval" if enough else "slowdown",
         "x": [plotly_text(device.gpu) for device in devices],
         "y": [round(device.slowdown, 5) for device in devices],
-        "error_y": {
+        "marker": {"size": 11, "symbol": "diamond", "color": [_COLOURS[device.verdict] for device in devices]},
+        "text": [f"{device.verdict}, {device.perf_s * 1000:.3g} ms, {device.runs} runs" for device in devices],
+        "hovertemplate": "%{x}: %{y:.3f}<br>%{text}<extra></extra>",
+    }
+    if enough:
+        drawn["error_y"] = {
             "type": "data",
             "symmetric": False,
             "array": [round(device.high - device.slowdown, 6) for device in devices],
             "arrayminus": [round(device.slowdown - device.low, 6) for device in devices],
             "color": "@muted",
-        },
-        "marker": {"size": 11, "symbol": "diamond", "color": [_COLOURS[device.verdict] for device in devices]},
-        "text": [f"{device.verdict}, {device.perf_s * 1000:.3g} ms, {device.runs} runs" for device in devices],
-        "hovertemplate": "%{x}: %{y:.3f}<br>%{text}<extra></extra>",
-    }
+        }
+    return drawn
 
 
 def _drift(estimates: Sequence[ClassEstimate]) -> Figure:

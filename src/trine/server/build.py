@@ -35,7 +35,7 @@ from trine.server.state import OF_PLACEMENT, LiveState
 
 KNOWN = "known_speeds"
 """Where, among a policy's accounts, it is noted which speeds they come from."""
-UNKNOWN_LENGTH_S = 3600.0
+UNKNOWN_DURATION_S = 3600.0
 """How long a job is taken to need when it says nothing of itself."""
 _UNSOUND = "its steps and its time limit make no sense together with the measured speeds"
 
@@ -188,15 +188,15 @@ def past(job: LiveJob, co_runner: int = -1) -> Past:
 def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
     """The job as policies and placements see it. Work without a known number of steps is counted in seconds."""
     spec = job.spec
-    length_s = spec.max_runtime or UNKNOWN_LENGTH_S
+    duration_s = spec.max_runtime or UNKNOWN_DURATION_S
     steps = job.total or spec.steps
     measured = perf.throughputs.rate(spec.model, spec.gpus.count, perf.cluster.types[0]) is not None
     return Job(
         job.id,
         job.submitted_s,
         spec.gpus.count,
-        steps or length_s,
-        length_s / steps if steps else 1.0,
+        steps or duration_s,
+        duration_s / steps if steps else 1.0,
         # Counted in seconds, the table's steps per second would be taken for seconds per second.
         "" if steps is None and measured else spec.model,
         job.user,
@@ -232,7 +232,7 @@ def sound_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job |
 
 def _stand_in(job: LiveJob) -> Job:
     """In place of a job that nothing is known of but its GPUs: it may run on, and is not decided about."""
-    return Job(job.id, job.submitted_s, job.spec.gpus.count, UNKNOWN_LENGTH_S, user=job.user, group=job.queue)
+    return Job(job.id, job.submitted_s, job.spec.gpus.count, UNKNOWN_DURATION_S, user=job.user, group=job.queue)
 
 
 def performance_with(state: LiveState, model: Model, nodes: Sequence[Node]) -> PerfModel:

@@ -141,7 +141,7 @@ def check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> N
     if largest.gpus > max(left.values()):
         raise InputError(
             "--placement",
-            f"it leaves {len(excluded)} GPUs alone, and job {largest.id} needs {largest.gpus} of one type",
+            f"it leaves {len(excluded)} GPU{"s" if len(excluded) > 1 else ""} alone, and job {largest.id} needs {largest.gpus} of one type",
             f"jobs of at most {max(left.values())} GPUs, or another placement",
         )
 

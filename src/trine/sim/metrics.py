@@ -69,7 +69,8 @@ def dropped_sentences(recorder: Recorder) -> list[str]:
     if not dropped:
         return []
     named = ", ".join(dropped[:_DROPPED_NAMED]) + (", ..." if len(dropped) > _DROPPED_NAMED else "")
-    return [f"{len(dropped)} jobs were given up with work left ({named}): their times run to that moment."]
+    jobs = "1 job was" if len(dropped) == 1 else f"{len(dropped)} jobs were"
+    return [f"{jobs} given up with work left ({named}): times run to that moment."]
 
 
 def summarise(

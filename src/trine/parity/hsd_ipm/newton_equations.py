@@ -6,11 +6,11 @@ All: ``transposed_times(dz) = a`` and ``times(dx) - weight dz = b``, where the w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from trine.core.sums import dot
+from trine.core.sums import Cholesky, dot
 from trine.parity.hsd_ipm.cone_program import Array, ConeProgram
 from trine.policy.shares.solver.newton import Factors
 
@@ -149,23 +149,18 @@ class _Factor:
     """Cholesky; what rounding made negative is lifted a little."""
 
     def __init__(self, core: Array) -> None:
-        from scipy import linalg
-
-        self._solve: Any = linalg.cho_solve
         lift = 0.0
         while True:
             try:
-                lifted = core + lift * np.diag(np.diag(core)) if lift else core
-                self._factor = linalg.cho_factor(lifted, lower=False, check_finite=False)
+                self._factor = Cholesky(core + lift * np.diag(np.diag(core)) if lift else core)
                 return
-            except linalg.LinAlgError:
+            except np.linalg.LinAlgError:
                 lift = max(LEAST_LIFT, 100 * lift)
                 if lift > MOST_LIFT:
                     raise
 
     def solve(self, right: Array) -> Array:
-        found: Array = self._solve(self._factor, right, check_finite=False)
-        return found
+        return self._factor.solve(right)
 
 
 def _core(columns: ConeProgram, give: Array) -> Array:
