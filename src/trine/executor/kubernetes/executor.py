@@ -216,16 +216,6 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         spec["checkpoints"] = str(checkpoint_dir(self.storage.job_dir(lease.job_id)))
         return spec
 
-    def _launched(self, attempt: KubernetesAttempt) -> None:
-        if attempt.known:
-            attempt.ask_first_s = -math.inf  # no other call can have made its pods
-            self._submit(attempt)
-
-    def _submit(self, attempt: KubernetesAttempt) -> None:
-        if not attempt.submitting and not self._away:
-            attempt.submitting = True
-            self._order(lambda: self._submit_now(attempt))
-
     def _submit_now(self, attempt: KubernetesAttempt) -> None:
         """All pods first, then all bindings. What exists already, or is bound, was made by a call whose answer was
         lost. If one cannot be made, all go."""
