@@ -38,6 +38,12 @@ class KubernetesAttempt(RemoteAttempt):
     """When the deletion of its pods was last ordered."""
 
     @property
+    def external(self) -> dict[str, Any]:
+        """Which pods of others it is about, as ``foreign_attempts`` put it on record; empty: its pods are our own."""
+        found: dict[str, Any] = self.spec.get("external") or {}
+        return found
+
+    @property
     def count(self) -> int:
         return len(parts_of(self.spec))
 

@@ -17,14 +17,18 @@ from trine.executor.attempt.remote import EngineUnreachable
 from trine.executor.attempt.state_dir import own_id
 from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.executor.kubernetes.api import WHERE, ApiRefused, KubernetesApi, load_configuration
-from trine.executor.kubernetes.executor import KubernetesExecutor, Times
+from trine.executor.kubernetes.executor import KubernetesExecutor
+from trine.executor.kubernetes.foreign_pods import ForeignRules
 from trine.executor.kubernetes.inventory import NodeRules, read_nodes
 from trine.executor.kubernetes.pods import PodSettings
+from trine.executor.kubernetes.watched import Times
+from trine.inputs.job_rules import LABEL, USER
 
 ID_FILE, KEY_FILE = "kubernetes-id", "kubernetes-key"
 """In the state directory: what its pods are labelled with, and what the tokens of its attempts are made by."""
 _KEY_BYTES = 32
 _OLDEST = (1, 20)
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _PASSING_S = 10.0
@@ -53,6 +57,12 @@ class KubernetesEngine:
     api_url: str = param("", "the daemon's API as pods reach it; empty: as programs on the daemon's machine do")
     api_ca: str = param("", "path of the certificate that the daemon's API is checked by; empty: those of the image")
     cordon: bool = param(True, "cordon nodes in Kubernetes, too, when they are drained here")
+    scheduler_name: str = param("trine", "what pods name as their scheduler; another one per daemon of a cluster")
+    other_pods: bool = param(True, "place pods that others make with this schedulerName, too")
+    namespaces: tuple[str, ...] = param(
+        (), "whose pods of others are: NAMESPACE=USER or NAMESPACE=USER/QUEUE; else user kube.NAMESPACE, default queue"
+    )
+    preempt_other_pods: bool = param(False, "pods of others may be deleted for other jobs; their work is lost")
     look_s: float = param(0.25, "seconds between two looks at what running jobs report", minimum=0.01)
     exchange_s: float = param(1.0, "seconds between two exchanges of a pod with the daemon", minimum=0.05)
     timeout_s: float = param(
@@ -105,11 +115,18 @@ class KubernetesEngine:
             self.times,
             node_selector=self.node_selector,
             may_cordon=self.cordon,
+            foreign=self.foreign if self.other_pods else None,
         )
 
     @property
     def rules(self) -> NodeRules:
         return NodeRules(self.gpu_resource, self.rack_label, self.type_label, self.tolerations, self.described)
+
+    @property
+    def foreign(self) -> ForeignRules:
+        """Whose pods of others are, by their namespace."""
+        owners = dict(_owner(text) for text in self.namespaces)
+        return ForeignRules(self.scheduler_name, self.gpu_resource, owners, self.preempt_other_pods)
 
     @property
     def times(self) -> Times:
@@ -126,6 +143,7 @@ class KubernetesEngine:
         """What all pods have in common."""
         return PodSettings(
             self._namespace(),
+            self.scheduler_name,
             image=self.image,
             python=self.python,
             gpu_resource=self.gpu_resource,
@@ -149,6 +167,11 @@ class KubernetesEngine:
             expected = "an https:// address: tokens of jobs go there"
             raise InputError("--set engine.api_url", f"found {self.api_url!r}", expected)
         _read_certificate(self.api_ca)
+        if not _NAME.fullmatch(self.scheduler_name):
+            expected = "a name of small letters, digits and -"
+            raise InputError("--set engine.scheduler_name", f"found {self.scheduler_name!r}", expected)
+        if len(self.foreign.owners) < len(self.namespaces):
+            raise InputError("--set engine.namespaces", "a namespace twice", "one user for every namespace")
 
     def _check_version(self, api: KubernetesApi) -> None:
         """Older servers drop what they do not know without a word."""
@@ -163,7 +186,7 @@ class KubernetesEngine:
         namespace = self._namespace()
         body = {
             "metadata": {"generateName": "trine-check-"},
-            "spec": {"schedulerName": "trine", "containers": [{"name": "check", "image": self.image}]},
+            "spec": {"schedulerName": self.scheduler_name, "containers": [{"name": "check", "image": self.image}]},
         }
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         try:
@@ -190,6 +213,15 @@ class KubernetesEngine:
                     expected = "the rights of deploy/kubernetes/rbac.yaml"
                     raise InputError(WHERE, f"a right is missing: {refusal}", expected) from None
             time.sleep(0.5)
+
+
+def _owner(text: str) -> tuple[str, tuple[str, str]]:
+    """``NAMESPACE=USER`` or ``NAMESPACE=USER/QUEUE``: the namespace, its user and queue."""
+    namespace, _, owner = text.partition("=")
+    user, _, queue = owner.partition("/")
+    if not _NAME.fullmatch(namespace) or not re.fullmatch(USER, user or "-") or not re.fullmatch(LABEL, queue):
+        raise InputError("--set engine.namespaces", f"found {text!r}", "NAMESPACE=USER or NAMESPACE=USER/QUEUE")
+    return namespace, (user, queue)
 
 
 def _read_certificate(path: str) -> str:

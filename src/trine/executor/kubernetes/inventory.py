@@ -126,10 +126,13 @@ def gpus_held(pods: Iterable[Mapping[str, Any]], gpu_resource: str) -> dict[str,
     for pod in pods:
         node, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
         if node and phase not in ("Succeeded", "Failed"):
-            wanted = sum(_requested(container, gpu_resource) for container in pod["spec"].get("containers", ()))
-            if wanted:
-                held[node] = held.get(node, 0) + wanted
+            held[node] = held.get(node, 0) + gpus_wanted(pod, gpu_resource)
     return held
+
+
+def gpus_wanted(pod: Mapping[str, Any], gpu_resource: str) -> int:
+    """GPUs that a pod asks for."""
+    return sum(_requested(container, gpu_resource) for container in pod["spec"].get("containers", ()))
 
 
 def _requested(container: Mapping[str, Any], gpu_resource: str) -> int:

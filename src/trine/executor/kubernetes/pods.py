@@ -126,9 +126,12 @@ def _limits(settings: PodSettings, gpus: int) -> dict[str, str]:
     return limits
 
 
-def binding(name: str, node: str) -> dict[str, Any]:
-    """What tells the API server that a pod goes to a node."""
-    return {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+def binding(name: str, node: str, uid: str = "") -> dict[str, Any]:
+    """What tells the API server that a pod goes to a node; ``uid``: only if it is still the same pod."""
+    return {
+        "metadata": {"name": name, **({"uid": uid} if uid else {})},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
 
 
 @dataclass(frozen=True, slots=True)

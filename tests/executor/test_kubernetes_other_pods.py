@@ -1,0 +1,193 @@
+"""Pods that other people make with ``schedulerName: trine``, on a real API server with a whole daemon: they are jobs as
+far as anybody can see, start together or not at all, and their owners read in Kubernetes why they wait."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.executor.driving import until
+from tests.executor.kubernetes_cluster import KubernetesCluster
+from trine.client import Client
+from trine.executor.attempt.remote import EngineRefused
+
+pytestmark = pytest.mark.kubernetes
+_TEAM = "/api/v1/namespaces/team-a/pods"
+_FOR_EVER = ["/bin/sleep", "1000"]
+
+
+class Daemon:
+    """A daemon over the cluster of the session, which can be killed and started again."""
+
+    def __init__(self, cluster: KubernetesCluster, state: Path) -> None:
+        self.cluster, self.state = cluster, state
+        self.settings: dict[str, str] = {}
+        self.options: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> None:
+        known = {"kubeconfig": str(self.cluster.kubeconfig), "python": sys.executable, **self.settings}
+        options = [word for name, value in known.items() for word in ("--set", f"engine.{name}={value}")]
+        command = [sys.executable, "-m", "trine", "up", "--state", str(self.state), "--engine", "kubernetes"]
+        command += ["--port", "0", "--round", "1", "--quiet", *options, *self.options]
+        self._process = process = subprocess.Popen(command)
+        until(lambda: process.poll() is not None or (self.state / "api.json").exists(), "the daemon")
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            with suppress(FileNotFoundError):
+                (self.state / "api.json").unlink()
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs there ever were, in order of arrival."""
+        every = ["waiting", "starting", "running", "stopping", "held", "done", "failed", "cancelled"]
+        with Client(state=self.state) as client:
+            return sorted(client.jobs(states=every), key=lambda job: int(job["id"]))
+
+    def job(self, state: str, number: int = 0) -> dict[str, Any]:
+        """The job of this number, once it is in this state."""
+
+        def found() -> dict[str, Any] | None:
+            jobs = self.jobs()
+            return jobs[number] if len(jobs) > number and jobs[number]["state"] == state else None
+
+        return until(found, f"job {number} to be {state}")
+
+
+@pytest.fixture
+def daemon(kubernetes: KubernetesCluster, tmp_path: Path) -> Iterator[Daemon]:
+    with suppress(EngineRefused):
+        kubernetes.admin.create("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+    daemon = Daemon(kubernetes, tmp_path / "state")
+    try:
+        yield daemon
+    finally:
+        daemon.end()
+        kubernetes.clean()
+
+
+def make_pod(
+    cluster: KubernetesCluster, name: str, gpus: int = 1, command: list[str] | None = None, gang: str = "", **spec: Any
+) -> dict[str, Any]:
+    container = {"name": "c", "image": "none", "command": command or _FOR_EVER}
+    container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+    labels = dict(zip(("trine.dev/gang", "trine.dev/gang-size"), gang.split(":"), strict=True)) if gang else {}
+    body = {"schedulerName": "trine", "containers": [container], "terminationGracePeriodSeconds": 1, **spec}
+    return cluster.admin.create(_TEAM, {"metadata": {"name": name, "labels": labels}, "spec": body})
+
+
+def pod(cluster: KubernetesCluster, name: str) -> dict[str, Any]:
+    return cluster.admin.get(f"{_TEAM}/{name}")
+
+
+def reason(cluster: KubernetesCluster, name: str) -> str:
+    """What ``kubectl describe`` shows as the reason why the pod is not scheduled."""
+    conditions = pod(cluster, name)["status"].get("conditions") or ()
+    found = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+    return f"{found[0]['reason']}: {found[0]['message']}" if found else ""
+
+
+def events(cluster: KubernetesCluster, name: str, what: str) -> list[str]:
+    found = cluster.admin.get("/api/v1/namespaces/team-a/events")["items"]
+    return [one["message"] for one in found if one["involvedObject"]["name"] == name and one["reason"] == what]
+
+
+def test_a_pod_of_others_is_a_job_of_its_namespace_and_ends_with_the_pod(
+    daemon: Daemon, kubernetes: KubernetesCluster
+) -> None:
+    make_pod(kubernetes, "hello", 2, ["/bin/sh", "-c", "sleep 1"])
+    make_pod(kubernetes, "broken", 1, ["/bin/sh", "-c", "exit 3"])
+    daemon.up()
+    done, failed = (until(lambda s=state: by_state(daemon, s), state) for state in ("done", "failed"))
+    assert (done["name"], done["user"], done["gpus"]["count"]) == ("team-a:hello", "kube.team-a", 2)
+    assert (failed["name"], failed["exit_code"]) == ("team-a:broken", 3)
+    assert events(kubernetes, "hello", "Scheduled")
+    assert pod(kubernetes, "hello")["status"]["phase"] == "Succeeded", "its owner keeps it"
+
+
+def by_state(daemon: Daemon, state: str) -> dict[str, Any] | None:
+    return next((job for job in daemon.jobs() if job["state"] == state), None)
+
+
+def test_a_gang_starts_when_all_of_it_exists_and_then_as_a_whole(daemon: Daemon, kubernetes: KubernetesCluster) -> None:
+    daemon.up()
+    make_pod(kubernetes, "worker-0", 2, gang="big:2")
+    until(lambda: "1 of 2 pods exist" in reason(kubernetes, "worker-0"), "the reason")
+    assert daemon.jobs() == [], "half a gang is no job"
+    make_pod(kubernetes, "worker-1", 2, gang="big:2")
+    job = daemon.job("running")
+    nodes = {pod(kubernetes, name)["spec"]["nodeName"] for name in ("worker-0", "worker-1")}
+    assert len(nodes) == 2 and job["gpus"]["count"] == 4
+    kubernetes.admin.delete(f"{_TEAM}/worker-0", None)
+    daemon.job("cancelled")
+    kubernetes.wait_for(lambda: not kubernetes.all_pods(), "that its peer does not stay behind")
+
+
+def test_owners_read_in_kubernetes_why_their_pods_wait(daemon: Daemon, kubernetes: KubernetesCluster) -> None:
+    daemon.up()
+    for number in range(4):
+        make_pod(kubernetes, f"full-{number}", 2)
+    daemon.job("running", 3)
+    make_pod(kubernetes, "waits", 2)
+    make_pod(kubernetes, "huge", 64)
+    make_pod(kubernetes, "plain", 0)
+    make_pod(kubernetes, "picky", 1, nodeSelector={"kubernetes.io/hostname": "node1"})
+    waiting = daemon.job("waiting", 4)
+    until(lambda: reason(kubernetes, "waits").startswith("Unschedulable: job 5 "), "the reason")
+    assert reason(kubernetes, "waits").removeprefix("Unschedulable: ") in waiting["reason"]["sentence"] + " "
+    until(lambda: "can never run" in reason(kubernetes, "huge"), "the reason of a pod that can never run")
+    until(lambda: "asks for no GPUs" in reason(kubernetes, "plain"), "the reason of a pod without GPUs")
+    until(lambda: "leave 1 of 4 nodes" in reason(kubernetes, "picky"), "the reason of a pod for one node")
+    until(lambda: events(kubernetes, "huge", "FailedScheduling"), "the event")
+    assert len(daemon.jobs()) == 5, "what can never run is no job"
+    kubernetes.admin.delete(f"{_TEAM}/waits", 0)
+    daemon.job("cancelled", 4)
+
+
+def test_after_a_crash_of_the_daemon_nothing_is_a_job_twice(daemon: Daemon, kubernetes: KubernetesCluster) -> None:
+    daemon.up()
+    for number in range(4):
+        make_pod(kubernetes, f"runs-{number}", 2)
+    make_pod(kubernetes, "waits", 1)
+    daemon.job("running", 3)
+    daemon.job("waiting", 4)
+    before = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in kubernetes.all_pods()}
+    daemon.end(signal.SIGKILL)
+    kubernetes.admin.delete(f"{_TEAM}/runs-0", 0)
+    daemon.up()
+    daemon.job("cancelled", 0)
+    assert daemon.job("running", 4)["name"] == "team-a:waits", "it got what the deleted pod had"
+    assert len(daemon.jobs()) == 5
+    after = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in kubernetes.all_pods()}
+    assert after.pop("waits") == before["runs-0"]
+    assert after == {name: node for name, node in before.items() if name not in ("waits", "runs-0")}
+
+
+def test_limits_hold_for_pods_of_others_and_a_cancelled_one_leaves(
+    daemon: Daemon, kubernetes: KubernetesCluster, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("queues: {default: , research: {users: [alice]}}\nusers: {alice: {max_gpus: 2}}\n")
+    daemon.options, daemon.settings = ["--config", str(config)], {"namespaces": "team-a=alice/research"}
+    daemon.up()
+    make_pod(kubernetes, "one", 2)
+    first = daemon.job("running")
+    assert (first["user"], first["queue"]) == ("alice", "research")
+    make_pod(kubernetes, "two", 1)
+    make_pod(kubernetes, "three", 2, gang="g:2")
+    make_pod(kubernetes, "four", 2, gang="g:2")
+    daemon.job("waiting", 1)
+    until(lambda: "user alice may use 2" in reason(kubernetes, "four"), "the reason")
+    with Client(state=daemon.state) as client:
+        client.cancel(first["id"])
+    daemon.job("cancelled")
+    daemon.job("running", 1)
