@@ -53,14 +53,14 @@ class Daemon:
         with Client(state=self.state) as client:
             return sorted(client.jobs(states=every), key=lambda job: int(job["id"]))
 
-    def job(self, state: str, number: int = 0) -> dict[str, Any]:
-        """The job of this number, once it is in this state."""
+    def job(self, name: str, state: str) -> dict[str, Any]:
+        """The job of this pod or gang, once it is in this state."""
 
         def found() -> dict[str, Any] | None:
-            jobs = self.jobs()
-            return jobs[number] if len(jobs) > number and jobs[number]["state"] == state else None
+            jobs = [job for job in self.jobs() if job["name"] == f"team-a:{name}"]
+            return jobs[-1] if jobs and jobs[-1]["state"] == state else None
 
-        return until(found, f"job {number} to be {state}")
+        return until(found, f"{name} to be {state}")
 
 
 @pytest.fixture
@@ -107,15 +107,10 @@ def test_a_pod_of_others_is_a_job_of_its_namespace_and_ends_with_the_pod(
     make_pod(kubernetes, "hello", 2, ["/bin/sh", "-c", "sleep 1"])
     make_pod(kubernetes, "broken", 1, ["/bin/sh", "-c", "exit 3"])
     daemon.up()
-    done, failed = (until(lambda s=state: by_state(daemon, s), state) for state in ("done", "failed"))
-    assert (done["name"], done["user"], done["gpus"]["count"]) == ("team-a:hello", "kube.team-a", 2)
-    assert (failed["name"], failed["exit_code"]) == ("team-a:broken", 3)
+    done, failed = daemon.job("hello", "done"), daemon.job("broken", "failed")
+    assert (done["user"], done["gpus"], failed["exit_code"]) == ("kube.team-a", 2, 3)
     assert events(kubernetes, "hello", "Scheduled")
     assert pod(kubernetes, "hello")["status"]["phase"] == "Succeeded", "its owner keeps it"
-
-
-def by_state(daemon: Daemon, state: str) -> dict[str, Any] | None:
-    return next((job for job in daemon.jobs() if job["state"] == state), None)
 
 
 def test_a_gang_starts_when_all_of_it_exists_and_then_as_a_whole(daemon: Daemon, kubernetes: KubernetesCluster) -> None:
@@ -124,11 +119,11 @@ def test_a_gang_starts_when_all_of_it_exists_and_then_as_a_whole(daemon: Daemon,
     until(lambda: "1 of 2 pods exist" in reason(kubernetes, "worker-0"), "the reason")
     assert daemon.jobs() == [], "half a gang is no job"
     make_pod(kubernetes, "worker-1", 2, gang="big:2")
-    job = daemon.job("running")
+    job = daemon.job("big", "running")
     nodes = {pod(kubernetes, name)["spec"]["nodeName"] for name in ("worker-0", "worker-1")}
-    assert len(nodes) == 2 and job["gpus"]["count"] == 4
+    assert len(nodes) == 2 and job["gpus"] == 4
     kubernetes.admin.delete(f"{_TEAM}/worker-0", None)
-    daemon.job("cancelled")
+    daemon.job("big", "cancelled")
     kubernetes.wait_for(lambda: not kubernetes.all_pods(), "that its peer does not stay behind")
 
 
@@ -136,39 +131,40 @@ def test_owners_read_in_kubernetes_why_their_pods_wait(daemon: Daemon, kubernete
     daemon.up()
     for number in range(4):
         make_pod(kubernetes, f"full-{number}", 2)
-    daemon.job("running", 3)
+    for number in range(4):
+        daemon.job(f"full-{number}", "running")
     make_pod(kubernetes, "waits", 2)
     make_pod(kubernetes, "huge", 64)
     make_pod(kubernetes, "plain", 0)
     make_pod(kubernetes, "picky", 1, nodeSelector={"kubernetes.io/hostname": "node1"})
-    waiting = daemon.job("waiting", 4)
-    until(lambda: reason(kubernetes, "waits").startswith("Unschedulable: job 5 "), "the reason")
-    assert reason(kubernetes, "waits").removeprefix("Unschedulable: ") in waiting["reason"]["sentence"] + " "
+    daemon.job("waits", "waiting")
+    until(lambda: "needs 2 GPUs at once, 0 v100 free" in reason(kubernetes, "waits"), "the reason")
     until(lambda: "can never run" in reason(kubernetes, "huge"), "the reason of a pod that can never run")
     until(lambda: "asks for no GPUs" in reason(kubernetes, "plain"), "the reason of a pod without GPUs")
     until(lambda: "leave 1 of 4 nodes" in reason(kubernetes, "picky"), "the reason of a pod for one node")
     until(lambda: events(kubernetes, "huge", "FailedScheduling"), "the event")
     assert len(daemon.jobs()) == 5, "what can never run is no job"
     kubernetes.admin.delete(f"{_TEAM}/waits", 0)
-    daemon.job("cancelled", 4)
+    daemon.job("waits", "cancelled")
 
 
 def test_after_a_crash_of_the_daemon_nothing_is_a_job_twice(daemon: Daemon, kubernetes: KubernetesCluster) -> None:
     daemon.up()
     for number in range(4):
         make_pod(kubernetes, f"runs-{number}", 2)
+    for number in range(4):
+        daemon.job(f"runs-{number}", "running")
     make_pod(kubernetes, "waits", 1)
-    daemon.job("running", 3)
-    daemon.job("waiting", 4)
+    daemon.job("waits", "waiting")
     before = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in kubernetes.all_pods()}
     daemon.end(signal.SIGKILL)
     kubernetes.admin.delete(f"{_TEAM}/runs-0", 0)
     daemon.up()
-    daemon.job("cancelled", 0)
-    assert daemon.job("running", 4)["name"] == "team-a:waits", "it got what the deleted pod had"
+    daemon.job("runs-0", "cancelled")
+    daemon.job("waits", "running")
     assert len(daemon.jobs()) == 5
     after = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in kubernetes.all_pods()}
-    assert after.pop("waits") == before["runs-0"]
+    assert after.pop("waits") == before["runs-0"], "it got what the deleted pod had"
     assert after == {name: node for name, node in before.items() if name not in ("waits", "runs-0")}
 
 
@@ -180,14 +176,14 @@ def test_limits_hold_for_pods_of_others_and_a_cancelled_one_leaves(
     daemon.options, daemon.settings = ["--config", str(config)], {"namespaces": "team-a=alice/research"}
     daemon.up()
     make_pod(kubernetes, "one", 2)
-    first = daemon.job("running")
+    first = daemon.job("one", "running")
     assert (first["user"], first["queue"]) == ("alice", "research")
     make_pod(kubernetes, "two", 1)
     make_pod(kubernetes, "three", 2, gang="g:2")
     make_pod(kubernetes, "four", 2, gang="g:2")
-    daemon.job("waiting", 1)
+    daemon.job("two", "waiting")
     until(lambda: "user alice may use 2" in reason(kubernetes, "four"), "the reason")
     with Client(state=daemon.state) as client:
         client.cancel(first["id"])
-    daemon.job("cancelled")
-    daemon.job("running", 1)
+    daemon.job("one", "cancelled")
+    daemon.job("two", "running")

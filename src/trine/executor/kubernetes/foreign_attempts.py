@@ -21,7 +21,6 @@ from trine.executor.kubernetes.foreign_pods import (
     Workload,
     end_of,
     has_started,
-    is_leaving,
     members,
     path_of,
     uid_of,
@@ -65,17 +64,21 @@ class ForeignPods:
         self._waiting = {workload.job.key: workload for workload in asking}
         self.reports.bring(asking)
         stays = [_running(attempt.external) for attempt in placed if not self._is_taken_back(attempt)]
-        found = tuple(sorted((*(each.job for each in asking), *stays), key=lambda job: job.key))
+        found = (*(each.job for each in asking), *sorted(stays, key=lambda job: job.key))
         if found == self._offered:
             return None
         self._offered = found
         return found
 
     def _is_taken_back(self, attempt: KubernetesAttempt) -> bool:
-        return any(
-            is_leaving(self._pods.get(member["uid"]), lambda number=number: self._end(attempt, number) is not None)  # type: ignore[misc]
-            for number, member in enumerate(attempt.external["pods"])
-        )
+        """A pod of it was deleted before it had ended, by its owner or by Kubernetes."""
+        return any(self._is_leaving(attempt, number) for number in range(len(attempt.external["pods"])))
+
+    def _is_leaving(self, attempt: KubernetesAttempt, number: int) -> bool:
+        if (end := self._end(attempt, number)) is not None:
+            return bool(end.get("left"))
+        pod = self._pods.get(attempt.external["pods"][number]["uid"])
+        return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
 
     # -- placing ------------------------------------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ def _verdict(requested: str, ends: Sequence[Mapping[str, Any] | None]) -> dict[s
         return {"kind": "failed", "rc": _KILLED_RC, "reason": "killed on request"}
     if requested:
         return {"kind": "preempted", "rc": _TERMINATED_RC, "reason": "its pods were deleted to make room"}
-    if any(end is None for end in ends):
+    if any(end is None or end.get("left") for end in ends):
         return {"kind": "preempted", "rc": _TERMINATED_RC, "reason": "its pods were deleted"}
     failed = next((end for end in ends if end and end["code"]), None)
     if failed is None:

@@ -4,7 +4,7 @@ whose they are, which nodes they may go to, and how they ended. Pure: nothing is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ def workloads(
             else:
                 missing = f"It waits for its gang {gang}: {len(some)} of {size} pods exist."
                 found += [_refused([pod], missing, rules) for pod in some]
-    return found
+    return sorted(found, key=lambda workload: _age(workload.pods[-1]))
 
 
 def _asks(pod: Pod, scheduler: str) -> bool:
@@ -94,9 +94,14 @@ def _asks(pod: Pod, scheduler: str) -> bool:
     )
 
 
+def _age(pod: Pod) -> tuple[str, str]:
+    """Orders pods by when they were made."""
+    return str(pod["metadata"]["creationTimestamp"]), str(pod["metadata"]["name"])
+
+
 def _by_gang(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Pod]]:
     found: dict[tuple[str, str], list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"])):
+    for pod in sorted(pods, key=_age):
         gang = (pod["metadata"].get("labels") or {}).get(GANG, "")
         found.setdefault((pod["metadata"]["namespace"] if gang else "", gang), []).append(pod)
     return found
@@ -189,7 +194,8 @@ def path_of(member: Mapping[str, str]) -> str:
 
 
 def end_of(pod: Pod, out_of_service: Collection[str]) -> dict[str, Any] | None:
-    """How a pod ended, as its kubelet saw it: exit code and reason; ``None`` while it may run."""
+    """How a pod ended, as its kubelet saw it: exit code and reason; ``None`` while it may run. ``left``: it ended
+    because it was deleted."""
     status, node = pod.get("status") or {}, pod["spec"].get("nodeName")
     if node in out_of_service:
         return {"code": 137, "reason": f"{node} is out of service"}
@@ -201,13 +207,9 @@ def end_of(pod: Pod, out_of_service: Collection[str]) -> dict[str, Any] | None:
     if status["phase"] == "Succeeded":
         return {"code": 0, "reason": ""}
     reason = str(status.get("reason") or "") or next((str(one.get("reason") or "") for one in ended if one), "")
-    return {"code": code or 1, "reason": f"pod {pod['metadata']['name']} failed" + (f": {reason}" if reason else "")}
+    why = f"pod {pod['metadata']['name']} failed" + (f": {reason}" if reason else "")
+    return {"code": code or 1, "reason": why, "left": bool(pod["metadata"].get("deletionTimestamp"))}
 
 
 def has_started(pod: Pod) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Running", *_OVER)
-
-
-def is_leaving(pod: Pod | None, ended: Callable[[], bool]) -> bool:
-    """Its owner, or Kubernetes, takes it back: it is gone or going, and had not ended before."""
-    return (pod is None or bool(pod["metadata"].get("deletionTimestamp"))) and not ended()

@@ -13,8 +13,8 @@ from typing import Any
 from trine.executor.kubernetes.api import STRATEGIC_PATCH, ApiRefused, KubernetesApi
 from trine.executor.kubernetes.foreign_pods import Pod, Workload, path_of, uid_of
 
-_EVERY_S = 30.0
-"""Seconds between two reasons for the same pod, at least: sentences hold counts that change all the time."""
+_PER_POD, _WITHIN_S = 3, 60.0
+"""So many reasons for the same pod within so many seconds, at most: sentences hold counts that change all the time."""
 _AT_ONCE = 20
 _LONGEST = 1000
 
@@ -27,14 +27,13 @@ class PodReports:
         api: KubernetesApi,
         scheduler: str,
         order: Callable[[Callable[[], None]], None],
-        every_s: float = _EVERY_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api, self._scheduler, self._order = api, scheduler, order
-        self._every_s, self._monotonic = every_s, monotonic
+        self._monotonic = monotonic
         self._reasons: Mapping[str, str] = {}
-        self._told_s: dict[str, float] = {}
-        """When something was last said of a pod, by uid."""
+        self._told: dict[str, dict[str, float]] = {}
+        """What was said of a pod lately, by uid, and when: the watch shows it a little later than it is."""
 
     def note(self, reasons: Mapping[str, str]) -> None:
         """The present reasons, by the keys of workloads."""
@@ -43,20 +42,17 @@ class PodReports:
     def bring(self, waiting: Iterable[Workload]) -> None:
         """Order what is due of the reasons; ``waiting``: all that asks to be placed, as it was last seen."""
         now_s, due = self._monotonic(), []
-        present = set()
+        lately: dict[str, dict[str, float]] = {}
         for workload in waiting:
             reason = self._reasons.get(workload.job.key) or workload.job.refused
             for pod in workload.pods:
-                present.add(uid_of(pod))
-                if (
-                    reason
-                    and said_of(pod) != _short(reason)
-                    and now_s - self._told_s.get(uid_of(pod), -1e9) > self._every_s
-                ):
+                before = self._told.get(uid_of(pod), {}).items()
+                lately[uid_of(pod)] = told = {text: at_s for text, at_s in before if now_s - at_s < _WITHIN_S}
+                if reason and reason not in told and said_of(pod) != _short(reason) and len(told) < _PER_POD:
                     due.append((pod, reason))
-        self._told_s = {uid: at_s for uid, at_s in self._told_s.items() if uid in present}
+        self._told = lately
         for pod, reason in due[:_AT_ONCE]:
-            self._told_s[uid_of(pod)] = now_s
+            lately[uid_of(pod)][reason] = now_s
             self._order(lambda pod=pod, reason=reason: self._tell(pod, reason))  # type: ignore[misc]
 
     def _tell(self, pod: Pod, reason: str) -> None:
