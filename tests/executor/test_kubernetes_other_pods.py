@@ -4,8 +4,6 @@ far as anybody can see, start together or not at all, and their owners read in K
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,52 +13,13 @@ import pytest
 
 from tests.executor.driving import until
 from tests.executor.kubernetes_cluster import KubernetesCluster
+from tests.executor.kubernetes_daemon import Daemon
 from trine.client import Client
 from trine.executor.attempt.remote import EngineRefused
 
 pytestmark = pytest.mark.kubernetes
 _TEAM = "/api/v1/namespaces/team-a/pods"
 _FOR_EVER = ["/bin/sleep", "1000"]
-
-
-class Daemon:
-    """A daemon over the cluster of the session, which can be killed and started again."""
-
-    def __init__(self, cluster: KubernetesCluster, state: Path) -> None:
-        self.cluster, self.state = cluster, state
-        self.settings: dict[str, str] = {}
-        self.options: list[str] = []
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def up(self) -> None:
-        known = {"kubeconfig": str(self.cluster.kubeconfig), "python": sys.executable, **self.settings}
-        options = [word for name, value in known.items() for word in ("--set", f"engine.{name}={value}")]
-        command = [sys.executable, "-m", "trine", "up", "--state", str(self.state), "--engine", "kubernetes"]
-        command += ["--port", "0", "--round", "1", "--quiet", *options, *self.options]
-        self._process = process = subprocess.Popen(command)
-        until(lambda: process.poll() is not None or (self.state / "api.json").exists(), "the daemon")
-
-    def end(self, number: int = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(30)
-            with suppress(FileNotFoundError):
-                (self.state / "api.json").unlink()
-
-    def jobs(self) -> list[dict[str, Any]]:
-        """All jobs there ever were, in order of arrival."""
-        every = ["waiting", "starting", "running", "stopping", "held", "done", "failed", "cancelled"]
-        with Client(state=self.state) as client:
-            return sorted(client.jobs(states=every), key=lambda job: int(job["id"]))
-
-    def job(self, name: str, state: str) -> dict[str, Any]:
-        """The job of this pod or gang, once it is in this state."""
-
-        def found() -> dict[str, Any] | None:
-            jobs = [job for job in self.jobs() if job["name"] == f"team-a:{name}"]
-            return jobs[-1] if jobs and jobs[-1]["state"] == state else None
-
-        return until(found, f"{name} to be {state}")
 
 
 @pytest.fixture
@@ -107,7 +66,7 @@ def test_a_pod_of_others_is_a_job_of_its_namespace_and_ends_with_the_pod(
     make_pod(kubernetes, "hello", 2, ["/bin/sh", "-c", "sleep 1"])
     make_pod(kubernetes, "broken", 1, ["/bin/sh", "-c", "exit 3"])
     daemon.up()
-    done, failed = daemon.job("hello", "done"), daemon.job("broken", "failed")
+    done, failed = daemon.job("team-a:hello", "done"), daemon.job("team-a:broken", "failed")
     assert (done["user"], done["gpus"], failed["exit_code"]) == ("kube.team-a", 2, 3)
     assert events(kubernetes, "hello", "Scheduled")
     assert pod(kubernetes, "hello")["status"]["phase"] == "Succeeded", "its owner keeps it"
@@ -119,11 +78,11 @@ def test_a_gang_starts_when_all_of_it_exists_and_then_as_a_whole(daemon: Daemon,
     until(lambda: "1 of 2 pods exist" in reason(kubernetes, "worker-0"), "the reason")
     assert daemon.jobs() == [], "half a gang is no job"
     make_pod(kubernetes, "worker-1", 2, gang="big:2")
-    job = daemon.job("big", "running")
+    job = daemon.job("team-a:big", "running")
     nodes = {pod(kubernetes, name)["spec"]["nodeName"] for name in ("worker-0", "worker-1")}
     assert len(nodes) == 2 and job["gpus"] == 4
     kubernetes.admin.delete(f"{_TEAM}/worker-0", None)
-    daemon.job("big", "cancelled")
+    daemon.job("team-a:big", "cancelled")
     kubernetes.wait_for(lambda: not kubernetes.all_pods(), "that its peer does not stay behind")
 
 
@@ -132,12 +91,12 @@ def test_owners_read_in_kubernetes_why_their_pods_wait(daemon: Daemon, kubernete
     for number in range(4):
         make_pod(kubernetes, f"full-{number}", 2)
     for number in range(4):
-        daemon.job(f"full-{number}", "running")
+        daemon.job(f"team-a:full-{number}", "running")
     make_pod(kubernetes, "waits", 2)
     make_pod(kubernetes, "huge", 64)
     make_pod(kubernetes, "plain", 0)
     make_pod(kubernetes, "picky", 1, nodeSelector={"kubernetes.io/hostname": "node1"})
-    daemon.job("waits", "waiting")
+    daemon.job("team-a:waits", "waiting")
     until(lambda: "needs 2 GPUs at once, 0 v100 free" in reason(kubernetes, "waits"), "the reason")
     until(lambda: "can never run" in reason(kubernetes, "huge"), "the reason of a pod that can never run")
     until(lambda: "asks for no GPUs" in reason(kubernetes, "plain"), "the reason of a pod without GPUs")
@@ -145,7 +104,7 @@ def test_owners_read_in_kubernetes_why_their_pods_wait(daemon: Daemon, kubernete
     until(lambda: events(kubernetes, "huge", "FailedScheduling"), "the event")
     assert len(daemon.jobs()) == 5, "what can never run is no job"
     kubernetes.admin.delete(f"{_TEAM}/waits", 0)
-    daemon.job("waits", "cancelled")
+    daemon.job("team-a:waits", "cancelled")
 
 
 def test_after_a_crash_of_the_daemon_nothing_is_a_job_twice(daemon: Daemon, kubernetes: KubernetesCluster) -> None:
@@ -153,15 +112,15 @@ def test_after_a_crash_of_the_daemon_nothing_is_a_job_twice(daemon: Daemon, kube
     for number in range(4):
         make_pod(kubernetes, f"runs-{number}", 2)
     for number in range(4):
-        daemon.job(f"runs-{number}", "running")
+        daemon.job(f"team-a:runs-{number}", "running")
     make_pod(kubernetes, "waits", 1)
-    daemon.job("waits", "waiting")
+    daemon.job("team-a:waits", "waiting")
     before = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in kubernetes.all_pods()}
     daemon.end(signal.SIGKILL)
     kubernetes.admin.delete(f"{_TEAM}/runs-0", 0)
     daemon.up()
-    daemon.job("runs-0", "cancelled")
-    daemon.job("waits", "running")
+    daemon.job("team-a:runs-0", "cancelled")
+    daemon.job("team-a:waits", "running")
     assert len(daemon.jobs()) == 5
     after = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in kubernetes.all_pods()}
     assert after.pop("waits") == before["runs-0"], "it got what the deleted pod had"
@@ -176,14 +135,14 @@ def test_limits_hold_for_pods_of_others_and_a_cancelled_one_leaves(
     daemon.options, daemon.settings = ["--config", str(config)], {"namespaces": "team-a=alice/research"}
     daemon.up()
     make_pod(kubernetes, "one", 2)
-    first = daemon.job("one", "running")
+    first = daemon.job("team-a:one", "running")
     assert (first["user"], first["queue"]) == ("alice", "research")
     make_pod(kubernetes, "two", 1)
     make_pod(kubernetes, "three", 2, gang="g:2")
     make_pod(kubernetes, "four", 2, gang="g:2")
-    daemon.job("two", "waiting")
+    daemon.job("team-a:two", "waiting")
     until(lambda: "user alice may use 2" in reason(kubernetes, "four"), "the reason")
     with Client(state=daemon.state) as client:
         client.cancel(first["id"])
-    daemon.job("one", "cancelled")
-    daemon.job("two", "running")
+    daemon.job("team-a:one", "cancelled")
+    daemon.job("team-a:two", "running")

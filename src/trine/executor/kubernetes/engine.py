@@ -57,6 +57,7 @@ class KubernetesEngine:
     api_url: str = param("", "the daemon's API as pods reach it; empty: as programs on the daemon's machine do")
     api_ca: str = param("", "path of the certificate that the daemon's API is checked by; empty: those of the image")
     cordon: bool = param(True, "cordon nodes in Kubernetes, too, when they are drained here")
+    whole_nodes: bool = param(False, "a pod takes all GPUs of its node, so that placements may choose by chip")
     scheduler_name: str = param("trine", "what pods name as their scheduler; another one per daemon of a cluster")
     other_pods: bool = param(True, "place pods that others make with this schedulerName, too")
     namespaces: tuple[str, ...] = param(
@@ -97,8 +98,8 @@ class KubernetesEngine:
         return nodes
 
     def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:  # noqa: ARG002 - alike everywhere
-        # Kubelets choose which of a node's GPUs a pod gets; it runs under the account of its image.
-        return Capabilities(exact_gpus=False, shares_gpus=False, separates_users=False, uses_api=True)
+        # Kubelets choose which of a node's GPUs a pod gets, unless it gets all; it runs under the account of its image.
+        return Capabilities(exact_gpus=self.whole_nodes, shares_gpus=False, separates_users=False, uses_api=True)
 
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> KubernetesExecutor:
         self._check_settings()
@@ -120,7 +121,9 @@ class KubernetesEngine:
 
     @property
     def rules(self) -> NodeRules:
-        return NodeRules(self.gpu_resource, self.rack_label, self.type_label, self.tolerations, self.described)
+        return NodeRules(
+            self.gpu_resource, self.rack_label, self.type_label, self.tolerations, self.described, self.whole_nodes
+        )
 
     @property
     def foreign(self) -> ForeignRules:

@@ -179,6 +179,19 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
     def _new_attempt(self, handle: Handle) -> KubernetesAttempt:
         return KubernetesAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
 
+    def _indices(self, name: str) -> list[int]:
+        """All GPUs of a node, where pods take whole nodes."""
+        nodes = self._nodes.inventory() if self._rules.whole_nodes else []
+        return [gpu.index for node in nodes if node.name == name for gpu in node.gpus]
+
+    def _check_lease(self, lease: JobLease) -> None:
+        super()._check_lease(lease)
+        if self._rules.whole_nodes:
+            wanted = {node for node, _ in lease.placement}
+            for attempt in self._running():
+                if shared := sorted(attempt.nodes & wanted):
+                    raise LaunchRefused(f"job {attempt.handle.job_id} has {shared[0]} as a whole", passing=True)
+
     def _check_external(self, lease: JobLease) -> None:
         if self._foreign is None:
             super()._check_external(lease)
@@ -191,7 +204,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         spec = make_spec(lease, {}, 0, api_url, "", site)
         # Of variables a pod has those of its image; kubelets number the GPUs of a pod anew.
         spec["env"] = dict(lease.env)
-        spec["held"] = {node: sorted(gpus) for node, gpus in lease.placement}
+        spec["held"] = {node: self._indices(node) or sorted(gpus) for node, gpus in lease.placement}
         spec["checkpoints"] = str(checkpoint_dir(self.storage.job_dir(lease.job_id)))
         return spec
 

@@ -20,6 +20,8 @@ CORDONED_BY_US = f"{DOMAIN}/cordoned"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """A taint with which people say that a machine is off: nothing runs there any more."""
 HELD_BY_OTHERS = "held by a pod that is not trine's"
+WHOLE_NODE = "the rest of a node that a job has as a whole"
+NOT_WHOLE = "a pod that is not trine's holds a part of the node, which is given as a whole"
 _ZONE = "topology.kubernetes.io/zone"
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]*)")
@@ -34,6 +36,8 @@ class NodeRules:
     type_label: str = "nvidia.com/gpu.product"
     tolerations: tuple[str, ...] = ()
     described: Cluster | None = None
+    whole_nodes: bool = False
+    """A pod takes all GPUs of its node, so that those it was given are known by their indices."""
 
 
 def read_nodes(objects: Iterable[Mapping[str, Any]], rules: NodeRules) -> list[NodeInfo]:
@@ -148,6 +152,16 @@ def withhold(node: NodeInfo, held: int, ours: Iterable[int]) -> NodeInfo:
     taken = set(free[-held:])
     gpus = tuple(replace(gpu, withheld=HELD_BY_OTHERS) if gpu.index in taken else gpu for gpu in node.gpus)
     return replace(node, gpus=gpus)
+
+
+def withhold_rest(node: NodeInfo, ours: Iterable[int]) -> NodeInfo:
+    """The node where it is given as a whole: taken as soon as anything of it is."""
+    mine = set(ours)
+    if not mine and not any(gpu.withheld for gpu in node.gpus):
+        return node
+    why = WHOLE_NODE if mine else NOT_WHOLE
+    gpus = (gpu if gpu.index in mine or gpu.withheld else replace(gpu, withheld=why) for gpu in node.gpus)
+    return replace(node, gpus=tuple(gpus))
 
 
 class Heartbeats:

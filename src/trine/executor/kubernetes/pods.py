@@ -73,7 +73,7 @@ def manifest(
         "image": settings.image,
         "command": [settings.python, "-m", "trine.executor.kubernetes.agent"],
         "env": _environment(settings, spec, part, token, name),
-        "resources": {"limits": _limits(settings, len(gpus))},
+        "resources": {"limits": _limits(settings, len(spec.get("held", {}).get(node) or gpus))},
         "terminationMessagePath": f"/tmp/{name}.end",
         "terminationMessagePolicy": "File",
     }

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from trine.core.cluster import Cluster
 from trine.executor.attempt.files import Place
 from trine.executor.base import Handle, NodeInfo
-from trine.executor.kubernetes.inventory import NodeRules, gpus_held, read_nodes, silent_node, withhold
+from trine.executor.kubernetes.inventory import (
+    NodeRules,
+    gpus_held,
+    read_nodes,
+    silent_node,
+    withhold,
+    withhold_rest,
+)
 from trine.executor.kubernetes.pods import PodState, handle_of, pod_state
 
 
@@ -69,7 +76,9 @@ def node_infos(
     """The nodes without the GPUs that ``others`` hold; ``ours``: GPUs that trine gave away itself."""
     held, found = gpus_held(others, rules.gpu_resource), []
     for node in read_nodes(nodes, replace(rules, described=None)):
-        known = withhold(node, held.get(node.name, 0), [gpu for name, gpu in ours if name == node.name])
+        mine = [gpu for name, gpu in ours if name == node.name]
+        known = withhold(node, held.get(node.name, 0), mine)
+        known = withhold_rest(known, mine) if rules.whole_nodes else known
         found.append(silent_node(known, silent[node.name]) if node.name in silent else known)
     return found if rules.described is None else _described(found, rules.described)
 
