@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.executor.driving import job_log
 from tests.executor.kubernetes_cluster import KubernetesCluster
 from tests.executor.kubernetes_daemon import Daemon
 from trine.client import Client
@@ -29,7 +30,7 @@ def daemon(kubernetes: KubernetesCluster, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def log(daemon: Daemon, job_id: str) -> str:
-    return (daemon.state / "jobs" / job_id / "log.0").read_text().strip()
+    return job_log(daemon.state, job_id, 0).strip()
 
 
 def test_elements_of_an_array_are_pods_of_their_own_and_as_many_as_may_be_at_once(
