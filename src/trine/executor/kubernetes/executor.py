@@ -21,6 +21,7 @@ from trine.executor.base import ExternalJobsChanged, Handle, JobLease, NodeInfo
 from trine.executor.kubernetes.agent import FRESH_S
 from trine.executor.kubernetes.api import ApiRefused, KubernetesApi
 from trine.executor.kubernetes.attempt import SETTLE_S, KubernetesAttempt
+from trine.executor.kubernetes.claims import CLAIMS, SLICES, Claims
 from trine.executor.kubernetes.foreign_attempts import ForeignPods, placed_uids
 from trine.executor.kubernetes.foreign_pods import ForeignRules
 from trine.executor.kubernetes.informer import Informer
@@ -94,6 +95,10 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             "leases": self._informer(_LEASES),
             "others": self._informer("/api/v1/pods", **others, **alive),
         }
+        self._claims: Claims | None = None
+        if rules.driver:
+            self._claims = Claims(api, pods.namespace, state_id, pods.device_class, rules.driver)
+            self._informers |= {"slices": self._informer(SLICES), "claims": self._informer(CLAIMS)}
         self._foreign = None if foreign is None else ForeignPods(api, foreign, self._order)
         if foreign is not None:
             named = {"fieldSelector": f"spec.schedulerName={foreign.scheduler}"}
@@ -205,6 +210,8 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         # Of variables a pod has those of its image; kubelets number the GPUs of a pod anew.
         spec["env"] = dict(lease.env)
         spec["held"] = {node: self._indices(node) or sorted(gpus) for node, gpus in lease.placement}
+        if self._claims:
+            spec["devices"] = self._claims.chosen(lease.placement)
         spec["checkpoints"] = str(checkpoint_dir(self.storage.job_dir(lease.job_id)))
         return spec
 
@@ -233,6 +240,10 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         made = [self._make_pod(attempt, part) for part in range(attempt.count)]
         for node, _ in attempt.spec["placement"]:
             self._check_node(node)
+        for name, (node, _) in zip(made, attempt.spec["placement"], strict=True):
+            if self._claims:
+                uid = str(self._api.get(f"{self._pod_settings.path}/{name}")["metadata"]["uid"])
+                self._claims.allocate(name, uid, node, attempt.spec["devices"][node])
         for pod, (node, _) in zip(made, attempt.spec["placement"], strict=True):
             self._bind(pod, node)
 
@@ -328,7 +339,9 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             running = self._running()
         ours, placed = [place for attempt in running for place in attempt.gpus], placed_uids(running)
         others = (pod for pod in objects["others"].values() if pod["metadata"]["uid"] not in placed)
-        return node_infos(objects["nodes"].values(), self._rules, silent, others, ours)
+        slices, claims = (objects.get(name, {}).values() for name in ("slices", "claims"))
+        with_gpus = self._claims.note(slices, claims, ours) if self._claims else None
+        return node_infos(objects["nodes"].values(), self._rules, silent, others, ours, with_gpus)
 
     def _went_away(self, reason: str) -> None:
         self._heartbeats.restart()

@@ -36,13 +36,22 @@ class NodeRules:
     type_label: str = "nvidia.com/gpu.product"
     tolerations: tuple[str, ...] = ()
     described: Cluster | None = None
+    driver: str = ""
+    """The driver whose devices are the GPUs, see ``claims``; empty: nodes count them."""
     whole_nodes: bool = False
     """A pod takes all GPUs of its node, so that those it was given are known by their indices."""
 
 
-def read_nodes(objects: Iterable[Mapping[str, Any]], rules: NodeRules) -> list[NodeInfo]:
-    """Nodes with GPUs, by name; those that were described, if any were."""
-    found = sorted((node for one in objects if (node := _node(one, rules)).gpus), key=lambda node: _natural(node.name))
+def read_nodes(
+    objects: Iterable[Mapping[str, Any]],
+    rules: NodeRules,
+    with_gpus: Callable[[list[NodeInfo]], list[NodeInfo]] | None = None,
+) -> list[NodeInfo]:
+    """Nodes with GPUs, by name; those that were described, if any were. ``with_gpus`` gives them their GPUs, where the
+    nodes themselves do not count them."""
+    read = [_node(one, rules) for one in objects]
+    found = [node for node in (with_gpus(read) if with_gpus else read) if node.gpus]
+    found.sort(key=lambda node: _natural(node.name))
     return found if rules.described is None else described_nodes(found, rules.described)
 
 
@@ -72,7 +81,8 @@ def _node(node: Mapping[str, Any], rules: NodeRules) -> NodeInfo:
     size, labels = status.get("allocatable") or {}, metadata.get("labels") or {}
     name = str(labels.get(rules.type_label, ""))
     kind = gpu_type(name.replace("-", " ")) if name else "gpu"
-    gpus = tuple(NodeGpu(i, kind, name=name) for i in range(int(quantity(size.get(rules.gpu_resource, "0")))))
+    count = 0 if rules.driver else int(quantity(size.get(rules.gpu_resource, "0")))
+    gpus = tuple(NodeGpu(i, kind, name=name) for i in range(count))
     rack = labels.get(rules.rack_label) or labels.get(_ZONE)
     down, closed = not_ready(status), why_closed(node, rules.tolerations)
     return NodeInfo(

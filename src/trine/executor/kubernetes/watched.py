@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from trine.core.cluster import Cluster
 from trine.executor.attempt.files import Place
 from trine.executor.base import Handle, NodeInfo
+from trine.executor.kubernetes.claims import WithGpus
 from trine.executor.kubernetes.inventory import (
     NodeRules,
     gpus_held,
@@ -72,10 +73,11 @@ def node_infos(
     silent: Mapping[str, float],
     others: Iterable[Mapping[str, Any]],
     ours: Sequence[Place],
+    with_gpus: WithGpus | None = None,
 ) -> list[NodeInfo]:
     """The nodes without the GPUs that ``others`` hold; ``ours``: GPUs that trine gave away itself."""
     held, found = gpus_held(others, rules.gpu_resource), []
-    for node in read_nodes(nodes, replace(rules, described=None)):
+    for node in read_nodes(nodes, replace(rules, described=None), with_gpus):
         mine = [gpu for name, gpu in ours if name == node.name]
         known = withhold(node, held.get(node.name, 0), mine)
         known = withhold_rest(known, mine) if rules.whole_nodes else known
