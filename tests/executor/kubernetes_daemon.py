@@ -38,16 +38,16 @@ class Daemon:
             with suppress(FileNotFoundError):
                 (self.state / "api.json").unlink()
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def jobs(self) -> list[Any]:
         """All jobs there ever were, in order of arrival."""
         every = ["waiting", "starting", "running", "stopping", "held", "done", "failed", "cancelled"]
         with Client(state=self.state) as client:
             return sorted(client.jobs(states=every), key=lambda job: int(job["id"]))
 
-    def job(self, name: str, state: str) -> dict[str, Any]:
+    def job(self, name: str, state: str) -> Any:
         """The last job of this name, once it is in this state."""
 
-        def found() -> dict[str, Any] | None:
+        def found() -> Any:
             jobs = [job for job in self.jobs() if job["name"] == name]
             return jobs[-1] if jobs and jobs[-1]["state"] == state else None
 

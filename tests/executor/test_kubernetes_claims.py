@@ -56,7 +56,7 @@ def test_parts_of_gpus_are_not_offered_and_tainted_ones_are_withheld() -> None:
 
 def test_devices_of_all_claims_count_as_allocated() -> None:
     result = {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}
-    claims = [
+    claims: list[dict[str, Any]] = [
         {"status": {"allocation": {"devices": {"results": [result]}}}},
         {"status": {"allocation": {"devices": {"results": [{**result, "device": "gpu-1", "adminAccess": True}]}}}},
         {"status": {}},

@@ -37,7 +37,7 @@ def daemon(kubernetes: KubernetesCluster, tmp_path: Path) -> Iterator[Daemon]:
 def make_pod(
     cluster: KubernetesCluster, name: str, gpus: int = 1, command: list[str] | None = None, gang: str = "", **spec: Any
 ) -> dict[str, Any]:
-    container = {"name": "c", "image": "none", "command": command or _FOR_EVER}
+    container: dict[str, Any] = {"name": "c", "image": "none", "command": command or _FOR_EVER}
     container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
     labels = dict(zip(("trine.dev/gang", "trine.dev/gang-size"), gang.split(":"), strict=True)) if gang else {}
     body = {"schedulerName": "trine", "containers": [container], "terminationGracePeriodSeconds": 1, **spec}
