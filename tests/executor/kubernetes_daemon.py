@@ -5,13 +5,27 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.executor.driving import until
 from tests.executor.kubernetes_cluster import KubernetesCluster
 from trine.client import Client
+
+_DEADLINE_S = 120.0
+"""Several processes have to start for most of what is waited for here, on a machine that may be busy."""
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of a condition that something outside makes true."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain for {what}")
 
 
 class Daemon:

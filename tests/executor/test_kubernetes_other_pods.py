@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.executor.driving import until
 from tests.executor.kubernetes_cluster import KubernetesCluster
-from tests.executor.kubernetes_daemon import Daemon
+from tests.executor.kubernetes_daemon import Daemon, until
 from trine.client import Client
 from trine.executor.attempt.remote import EngineRefused
 
