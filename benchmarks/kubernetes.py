@@ -21,7 +21,7 @@ from tests.executor.kubernetes_driving import TIMES, KubernetesDriver, Kubernete
 
 from trine.executor.attempt.remote import EngineUnreachable
 from trine.executor.base import AttemptExited
-from trine.executor.kubernetes.executor import Times
+from trine.executor.kubernetes.watched import Times
 
 _FIRST_LINE = ("/bin/sh", "-c", "date +%s.%N")
 _GANGS, _PODS_PER_GANG, _NODES = 250, 4, 100

@@ -143,6 +143,9 @@ class KubernetesCluster:
         """All pods in the namespace of trine."""
         return list(self.admin.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
 
+    def all_pods(self) -> list[dict[str, Any]]:
+        return list(self.admin.get("/api/v1/pods")["items"])
+
     def write_kubeconfig(self, path: Path, user: str = "trine", url: str = "", namespace: str = NAMESPACE) -> None:
         pki = self.base / "pki"
         cluster = {"server": url or self.url, "certificate-authority": str(pki / "ca.crt")}
@@ -167,12 +170,12 @@ class KubernetesCluster:
         self.kubelets.wake(*self.names)
         for name in self.names:
             self.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None, "taints": None}})
-        for pod in self.pods():
-            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+        for pod in self.all_pods():
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
             with suppress(EngineRefused):
                 self.admin.delete(path, 1)
                 self.admin.patch(path, {"metadata": {"finalizers": None}})
-        self.wait_for(lambda: not self.pods() and not self.kubelets.processes(), "no pod is left")
+        self.wait_for(lambda: not self.all_pods() and not self.kubelets.processes(), "no pod is left")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _DEADLINE_S

@@ -16,9 +16,11 @@ from tests.executor.driving import Driver, job_log
 from tests.executor.kubernetes_cluster import NAMESPACE, KubernetesCluster
 from tests.executor.played_kubelet import RACK_LABEL
 from trine.executor.base import NodeInfo
-from trine.executor.kubernetes.executor import KubernetesExecutor, Times
+from trine.executor.kubernetes.executor import KubernetesExecutor
+from trine.executor.kubernetes.foreign_pods import ForeignRules
 from trine.executor.kubernetes.inventory import NodeRules, read_nodes
 from trine.executor.kubernetes.pods import PodSettings
+from trine.executor.kubernetes.watched import Times
 
 TIMES = Times(look_s=0.05, ask_s=0.3, probe_s=1.0, exchange_s=0.1, pending_s=20.0, silent_s=3.0)
 RULES = NodeRules(rack_label=RACK_LABEL)
@@ -105,7 +107,15 @@ class KubernetesDriving:
         settings = PodSettings(NAMESPACE, image="none", python=sys.executable, api_url=self.server.url)
         state_id, key = f"t{zlib.crc32(str(state).encode())}", b"a key of this test"
         executor = KubernetesExecutor(
-            state, self._nodes, self.cluster.api("trine"), state_id, key, settings, RULES, self.times
+            state,
+            self._nodes,
+            self.cluster.api("trine"),
+            state_id,
+            key,
+            settings,
+            RULES,
+            self.times,
+            foreign=ForeignRules(),
         )
         self.server.executor = executor
         return executor

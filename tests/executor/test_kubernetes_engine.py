@@ -145,7 +145,7 @@ class TestWithCluster:
             first = driver.progress(handle)
             lists = driver.executor.lists  # type: ignore[attr-defined]
             driver.progress(handle, first.step + 300)
-            assert driver.executor.lists == lists == 4, "pods, nodes, leases and the pods of others, once each"  # type: ignore[attr-defined]
+            assert driver.executor.lists == lists == 5, "pods, nodes, leases, pods of others and those for trine"  # type: ignore[attr-defined]
         finally:
             driver.close()
             driving.server.close()

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from tests.executor.driving import until
-from trine.executor.attempt.files import AttemptFiles
-from trine.executor.attempt.remote import EngineRefused, EngineUnreachable, RemoteExecutor
+from trine.executor.attempt.remote import EngineRefused, EngineUnreachable, RemoteAttempt, RemoteExecutor
 from trine.executor.attempt.spec import make_spec
 from trine.executor.base import (
     AttemptExited,
@@ -48,7 +47,7 @@ class Cloud:
 
 
 @dataclass
-class CloudAttempt(AttemptFiles):
+class CloudAttempt(RemoteAttempt):
     """Start, progress and end come from the engine, renewals go there."""
 
     cloud: Cloud | None = None
@@ -98,9 +97,9 @@ class CloudExecutor(RemoteExecutor[CloudAttempt, list[NodeInfo]]):
         return make_spec(lease, {}, 0, "", "")
 
     def _launched(self, attempt: CloudAttempt) -> None:
-        self._order(lambda: self._submit(attempt.handle))
+        self._order(lambda: self._tell(attempt.handle))
 
-    def _submit(self, handle: Handle) -> None:
+    def _tell(self, handle: Handle) -> None:
         if self._cloud.fails is not None:
             raise self._cloud.fails
         self._cloud.submitted.append(handle)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -267,6 +267,8 @@ class FakeExecutor(Executor):
 
     def forget(self, handle: Handle) -> None:
         self.world.forgotten.add(handle)
+
+    def tell_external(self, reasons: Mapping[str, str]) -> None: ...
 
     def cordon(self, node: str, reason: str) -> None: ...
 

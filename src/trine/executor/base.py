@@ -54,6 +54,9 @@ class JobLease:
     A duration and not a moment, so that a clock that is set does not end it."""
     shares_with: str = ""
     """The job that may hold the same GPUs at the same time, if that names this one; empty: none."""
+    external: str = ""
+    """The key of the ``ExternalJob`` that is to be placed; then there is nothing of ours to run, whatever the command
+    says."""
 
     @property
     def handle(self) -> Handle:
@@ -217,8 +220,38 @@ class EngineUp:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ExternalJob:
+    """Work that somebody gave to the engine itself, and that asks to be placed by trine. It brings its own processes:
+    none of ours run, and it reports nothing."""
+
+    key: str
+    """Never used for anything else, also over restarts of daemon and engine."""
+    name: str
+    user: str
+    """Whose it is, by the rules of the engine's settings: nothing that the work itself says."""
+    gpus: int
+    nodes: int | None = None
+    """Exactly so many nodes, with equally many GPUs on each; ``None``: any."""
+    types: tuple[str, ...] = ()
+    """GPU types that it may run on; none: any."""
+    queue: str = ""
+    preemptible: bool = False
+    refused: str = ""
+    """Why it cannot be placed as it is, in a sentence; then it is no job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalJobsChanged:
+    """All work of others that asks to be placed or runs where it was placed. What was there and is not any more was
+    taken back by its owner. Comes once the engine has been asked, and whenever it changes."""
+
+    at_s: float
+    jobs: tuple[ExternalJob, ...]
+
+
 JobEvent = LaunchFailed | AttemptStarted | AttemptProgress | AttemptExited
-Event = JobEvent | NodeDown | NodeUp | NodeDrained | InventoryChanged | EngineDown | EngineUp
+Event = JobEvent | NodeDown | NodeUp | NodeDrained | InventoryChanged | ExternalJobsChanged | EngineDown | EngineUp
 
 
 class JobLog(Protocol):
@@ -333,6 +366,9 @@ class Executor(Protocol):
 
         False only if it is certain that no process of it runs and nothing is known of its end; if it may still run, its
         loss is told as an event once it is fenced."""
+
+    def tell_external(self, reasons: Mapping[str, str]) -> None:
+        """Why work of others (by ``ExternalJob.key``) waits, in sentences for its owners; as often as it likes."""
 
     def forget(self, handle: Handle) -> None:
         """The end of this attempt is on record elsewhere and need not be reported again."""

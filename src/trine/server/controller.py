@@ -102,9 +102,10 @@ class Controller:
         digest: str = "",
         array_id: str = "",
         array_index: int | None = None,
+        external: str = "",
     ) -> rec.Accepted:
         """Take in a job whose user and queue are filled in; whether it can ever run was checked before."""
-        job_id, asked = str(self.state.next_id), (request_id, digest, array_id, array_index)
+        job_id, asked = str(self.state.next_id), (request_id, digest, array_id, array_index, external)
         record = rec.Accepted(now, job_id, spec.user, spec.queue, weight, spec, *asked)
         self._enter(record)
         return record

@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
@@ -22,6 +21,7 @@ from trine.executor.base import (
     EngineUp,
     Event,
     Executor,
+    ExternalJobsChanged,
     Handle,
     InventoryChanged,
     JobStorage,
@@ -35,19 +35,18 @@ from trine.executor.base import (
 from trine.server import records as rec
 from trine.server import views
 from trine.server.containment import FAULTS
+from trine.server.external_work import ExternalWork
 from trine.server.inventory import cluster_of, departed, is_cluster_of, leaving, merged_nodes, node_changes
 from trine.server.live_job import LiveJob
 from trine.server.records import StartOrder
-from trine.server.service import LiveService
 from trine.server.state import LiveState
 
 
-class Execution(LiveService):
+class Execution(ExternalWork):
     """The attempts that the executor runs, kept in line with those on record."""
 
-    log: Any
-
     def __init__(self) -> None:
+        super().__init__()
         self._ended: dict[Handle, AttemptExited | LaunchFailed] = {}
         """Ends that are not on record yet: the executor reports them once."""
         self._up: set[Handle] = set()
@@ -60,10 +59,6 @@ class Execution(LiveService):
         """What the engine last said of its nodes."""
         self._departing = False
         """Nodes are kept in the cluster only because jobs hold GPUs of them."""
-
-    @abstractmethod
-    def _note(self, record: rec.Record | None) -> None:
-        """Write a record for which no caller waits; ``None``: there is nothing to write."""
 
     @abstractmethod
     def _report_bug(self, error: BaseException) -> None:
@@ -165,6 +160,8 @@ class Execution(LiveService):
                 self._note(self.controller.change_node(now, event.node, "up", "", rec.EXECUTOR))
         elif isinstance(event, InventoryChanged):
             self._take_inventory(event.nodes)
+        elif isinstance(event, ExternalJobsChanged):
+            self._take_external(event.jobs)
         elif isinstance(event, EngineDown):
             self._engine_lost(event.reason)
         elif isinstance(event, EngineUp):
@@ -212,6 +209,7 @@ class Execution(LiveService):
         if not isinstance(handles, Unreachable) and not isinstance(nodes, Unreachable):
             self._compare_attempts(set(handles))
             self._compare_nodes(nodes)
+            self._compare_external()
 
     def _compare_attempts(self, known: set[Handle]) -> None:
         """End what is not on record, launch what was not launched, and conclude what can no longer be."""

@@ -46,6 +46,7 @@ class Leases:
             spec.checkpoint.grace_s,
             self.lease_s,
             job.co_runner,
+            job.external,
         )
 
     def hear(self, news: AttemptProgress) -> None:

@@ -136,6 +136,8 @@ class Accepted:
     array_id: str = ""
     """Id of the first element of the array that the job belongs to."""
     array_index: int | None = None
+    external: str = ""
+    """Work that somebody gave to the engine itself: its key, see ``executor.base.ExternalJob``."""
     orders: Orders = field(default_factory=Orders)
 
 
@@ -296,7 +298,7 @@ def to_body(record: Record) -> dict[str, Any]:
     body = {part.name: getattr(record, part.name) for part in fields(record) if part.name != "orders"}
     if isinstance(record, Accepted):
         body["spec"] = spec_to_body(record.spec)
-        for name in ("digest", "array_id"):
+        for name in ("digest", "array_id", "external"):
             if not body[name]:
                 del body[name]
         if record.array_index is None:

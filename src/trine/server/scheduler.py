@@ -208,6 +208,7 @@ class Scheduler(Execution):
                 self._say("start", start.job, start.sentence, **({"with": start.co_runner} if start.co_runner else {}))
                 self._guarded(partial(self._launch, start.job, start.epoch))
         self._since_snapshot += len(records)
+        self._tell_external_soon()
         if self._notices is not None:
             self._notices.touch(records)
             if self.journal.idle:  # else the state is ahead of the disk: it is told of with the next batch
@@ -315,6 +316,8 @@ class Scheduler(Execution):
     async def _each_round(self) -> None:
         if self.journal.failure is not None:
             return
+        if self._refusals:
+            self._compare_external()
         self._round()
         for job in self.controller.state.holders():
             if job.state != "stopping":

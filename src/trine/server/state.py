@@ -69,6 +69,8 @@ class LiveState:
         """Ended jobs that no snapshot holds yet; they never change again."""
         self.forgotten: list[str] = []
         """Ended jobs that snapshots hold and this state does not any more."""
+        self.external: dict[str, LiveJob] = {job.external: job for job in self.jobs.values() if job.external}
+        """Jobs that others gave to the engine itself, by their keys; also those that have ended."""
         self._dependencies = Dependencies(self.live)
         self._followers: list[str] = []
         """Jobs that stand in line, or were cancelled, because jobs they waited for have ended."""
@@ -181,10 +183,13 @@ class LiveState:
             after=tuple(term for term in record.spec.after if predecessor(term).job in self.live),
             array_id=record.array_id,
             array_index=record.array_index,
+            external=record.external,
         )
         job.in_turn = self._dependencies.has_turn(job)
         job.tell(record.at_s, "submitted")
         self.jobs[job.id] = self.live[job.id] = job
+        if job.external:
+            self.external[job.external] = job
         self._dependencies.enter(job)
         self.next_id = max(self.next_id, int(job.id) + 1)
         if record.request_id:
@@ -360,7 +365,7 @@ class LiveState:
     def _forget_oldest(self) -> None:
         ended = [job_id for job_id, job in self.jobs.items() if not job.live]
         for job_id in ended[: len(ended) - _ENDED_KEPT]:
-            del self.jobs[job_id]
+            self.external.pop(self.jobs.pop(job_id).external, None)
             if self.unsaved.pop(job_id, None) is None:
                 self.forgotten.append(job_id)
 

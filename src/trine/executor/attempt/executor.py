@@ -94,6 +94,11 @@ class AttemptExecutor(ABC, Generic[AttemptT]):
     def _kill(self, attempt: AttemptT) -> None:
         """End an attempt that runs, without grace."""
 
+    def _check_external(self, lease: JobLease) -> None:
+        """To be replaced by engines that place work of others. Its command is no command: it must never be run."""
+        if lease.external:
+            raise LaunchRefused("it was given to another engine, and this one has nothing of it to run")
+
     def _check_lease(self, lease: JobLease) -> None:
         """``LaunchRefused`` for what this engine cannot run. To be replaced where ranks run under other accounts, or
         see other directories, than those of the daemon's machine."""
@@ -196,6 +201,9 @@ class AttemptExecutor(ABC, Generic[AttemptT]):
                 self._launch_failed(lease.handle, f"cannot be started: {describe(error)}", passing=True)
         return lease.handle
 
+    def tell_external(self, reasons: Mapping[str, str]) -> None:
+        """To be replaced by engines that place work of others."""
+
     def _report_again(self, attempt: AttemptT) -> None:
         """A launch of what runs already, or has ended, means that its events were missed."""
         if attempt.started and (started := attempt.start()):
@@ -205,6 +213,7 @@ class AttemptExecutor(ABC, Generic[AttemptT]):
 
     def _launch(self, lease: JobLease) -> None:
         check_form(lease)
+        self._check_external(lease)
         lease = self.storage.with_directories(lease)
         if self._state.exists(lease.handle):
             self._adopt(lease.handle)

@@ -13,10 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from trine.executor.attempt.executor import AttemptExecutor, AttemptT
+from trine.executor.attempt.executor import AttemptExecutor
+from trine.executor.attempt.files import AttemptFiles
 from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import EngineDown, EngineUp, InventoryChanged, NodeInfo, Unreachable
 
@@ -24,6 +26,19 @@ _log = logging.getLogger(__name__)
 _ORDER_THREADS = 4
 
 AnswerT = TypeVar("AnswerT")
+
+
+@dataclass
+class RemoteAttempt(AttemptFiles):
+    """Times are seconds of this process's monotonic clock."""
+
+    submitting: bool = False
+    """The engine is being told of it; nothing else is done about it meanwhile."""
+    ask_first_s: float = -math.inf
+    """What the engine has of it is to be asked after this moment before anything follows from it."""
+
+
+RemoteT = TypeVar("RemoteT", bound=RemoteAttempt)
 
 
 class EngineUnreachable(Exception):  # noqa: N818 - a state of the engine, not an error of ours
@@ -34,7 +49,7 @@ class EngineRefused(Exception):  # noqa: N818 - an answer
     """The engine answered, and said no; its own words."""
 
 
-class RemoteExecutor(AttemptExecutor[AttemptT], Generic[AttemptT, AnswerT]):
+class RemoteExecutor(AttemptExecutor[RemoteT], Generic[RemoteT, AnswerT]):
     """Attempts are looked at every ``look_s`` seconds, the engine is asked every ``ask_s`` seconds, both also when
     ``_look`` or ``_ask`` is set. An engine calls ``_open`` at the end of its ``__init__``."""
 
@@ -69,7 +84,7 @@ class RemoteExecutor(AttemptExecutor[AttemptT], Generic[AttemptT, AnswerT]):
         ]
 
     @abstractmethod
-    def _question(self, running: Sequence[AttemptT]) -> AnswerT:
+    def _question(self, running: Sequence[RemoteT]) -> AnswerT:
         """Ask the engine about all there is; ``running``: the attempts that have not ended. Called without the lock;
         may block. ``EngineUnreachable`` or ``EngineRefused``: no answer."""
 
@@ -77,6 +92,21 @@ class RemoteExecutor(AttemptExecutor[AttemptT], Generic[AttemptT, AnswerT]):
     def _answered(self, answer: AnswerT, asked_s: float) -> None:
         """Note what the engine says; ``asked_s``: when it was asked, on the monotonic clock. Attempts are looked at
         afterwards."""
+
+    def _submit_now(self, attempt: RemoteT) -> None:
+        """Give the engine an attempt that it does not have, and set ``submitting`` back. Called without the lock; may
+        block. To be filled in by engines that leave ``_launched`` as it is."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _launched(self, attempt: RemoteT) -> None:
+        if attempt.known:
+            attempt.ask_first_s = -math.inf  # no other call can have submitted it
+            self._submit(attempt)
+
+    def _submit(self, attempt: RemoteT) -> None:
+        if not attempt.submitting and not self._away:
+            attempt.submitting = True
+            self._order(lambda: self._submit_now(attempt))
 
     def _open(self) -> None:
         """Take up what runs, and begin to look and to ask: the last step of opening an executor."""

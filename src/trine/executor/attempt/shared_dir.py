@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from trine.executor.attempt import rundir
-from trine.executor.attempt.files import AttemptFiles
-from trine.executor.attempt.remote import AnswerT, RemoteExecutor
+from trine.executor.attempt.remote import AnswerT, RemoteAttempt, RemoteExecutor
 from trine.executor.attempt.spec import Site, make_spec
 from trine.executor.base import AttemptExited, Handle, JobLease, LaunchFailed, NodeInfo
 
@@ -39,11 +38,9 @@ class Times:
 
 
 @dataclass
-class SharedAttempt(AttemptFiles):
+class SharedAttempt(RemoteAttempt):
     """Times are seconds of this process's monotonic clock."""
 
-    ask_first_s: float = -math.inf
-    """What the engine has of it is to be asked after this moment before anything follows from it."""
     requested: Literal["", "preempt", "kill"] = ""
     cancel_due_s: float = math.inf
     """From when on its end is a matter for the engine."""

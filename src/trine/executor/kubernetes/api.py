@@ -67,9 +67,10 @@ class KubernetesApi:
     def patch(self, path: str, body: Mapping[str, Any], kind: str = MERGE_PATCH) -> dict[str, Any]:
         return self.call("PATCH", path, body, kind=kind)
 
-    def delete(self, path: str, grace_s: int, uid: str = "") -> dict[str, Any]:
-        """``uid``: only if it is still the same object."""
-        body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
+    def delete(self, path: str, grace_s: int | None, uid: str = "") -> dict[str, Any]:
+        """``grace_s`` ``None``: its own. ``uid``: only if it is still the same object."""
+        body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        body |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         return self.call("DELETE", path, body | ({"preconditions": {"uid": uid}} if uid else {}))
 
     def call(

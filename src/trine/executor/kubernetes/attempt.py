@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trine.executor.attempt import rundir
-from trine.executor.attempt.files import AttemptFiles
 from trine.executor.attempt.leader import conclude, unlaunched
 from trine.executor.attempt.part import parts_of
+from trine.executor.attempt.remote import RemoteAttempt
 from trine.executor.kubernetes.pods import PodState
 
 SETTLE_S = 5.0
@@ -21,24 +21,27 @@ _KILLED_RC, _CHECKPOINTED_RC = 137, 85
 
 
 @dataclass
-class KubernetesAttempt(AttemptFiles):
+class KubernetesAttempt(RemoteAttempt):
     """Times are seconds of this process's monotonic clock."""
 
     pods: dict[int, PodState] = field(default_factory=dict)
     """By part. One that was seen once and is missing now is gone, whoever removed it."""
     seen: set[int] = field(default_factory=set)
     """Parts whose pods the watch has shown."""
-    submitting: bool = False
     submitted_s: float = -math.inf
     """When all of its pods were made and bound."""
-    ask_first_s: float = -math.inf
-    """The API server is to be asked after this moment before pods are made (again)."""
     requested: Literal["", "preempt", "kill"] = ""
     withdrawn: str = ""
     """Why it was taken back before it started."""
     pending_from_s: float | None = None
     deleted_s: float = -math.inf
     """When the deletion of its pods was last ordered."""
+
+    @property
+    def external(self) -> dict[str, Any]:
+        """Which pods of others it is about, as ``foreign_attempts`` put it on record; empty: its pods are our own."""
+        found: dict[str, Any] = self.spec.get("external") or {}
+        return found
 
     @property
     def count(self) -> int:

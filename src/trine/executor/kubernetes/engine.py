@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,14 +18,19 @@ from trine.executor.attempt.remote import EngineUnreachable
 from trine.executor.attempt.state_dir import own_id
 from trine.executor.base import Capabilities, NodeInfo, Unreachable
 from trine.executor.kubernetes.api import WHERE, ApiRefused, KubernetesApi, load_configuration
-from trine.executor.kubernetes.executor import KubernetesExecutor, Times
+from trine.executor.kubernetes.claims import OLDEST, SLICES, WithGpus, published, with_devices
+from trine.executor.kubernetes.executor import KubernetesExecutor
+from trine.executor.kubernetes.foreign_pods import ForeignRules
 from trine.executor.kubernetes.inventory import NodeRules, read_nodes
 from trine.executor.kubernetes.pods import PodSettings
+from trine.executor.kubernetes.watched import Times
+from trine.inputs.job_rules import LABEL, USER
 
 ID_FILE, KEY_FILE = "kubernetes-id", "kubernetes-key"
 """In the state directory: what its pods are labelled with, and what the tokens of its attempts are made by."""
 _KEY_BYTES = 32
 _OLDEST = (1, 20)
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _PASSING_S = 10.0
@@ -53,6 +59,17 @@ class KubernetesEngine:
     api_url: str = param("", "the daemon's API as pods reach it; empty: as programs on the daemon's machine do")
     api_ca: str = param("", "path of the certificate that the daemon's API is checked by; empty: those of the image")
     cordon: bool = param(True, "cordon nodes in Kubernetes, too, when they are drained here")
+    device_class: str = param(
+        "", "ask for GPUs by claims of this DeviceClass (1.34 or newer), so that placements may choose by chip"
+    )
+    device_driver: str = param("", "the driver that publishes the devices; empty: named like the class")
+    whole_nodes: bool = param(False, "a pod takes all GPUs of its node, so that placements may choose by chip")
+    scheduler_name: str = param("trine", "what pods name as their scheduler; another one per daemon of a cluster")
+    other_pods: bool = param(True, "place pods that others make with this schedulerName, too")
+    namespaces: tuple[str, ...] = param(
+        (), "whose pods of others are: NAMESPACE=USER or NAMESPACE=USER/QUEUE; else user kube.NAMESPACE, default queue"
+    )
+    preempt_other_pods: bool = param(False, "pods of others may be deleted for other jobs; their work is lost")
     look_s: float = param(0.25, "seconds between two looks at what running jobs report", minimum=0.01)
     exchange_s: float = param(1.0, "seconds between two exchanges of a pod with the daemon", minimum=0.05)
     timeout_s: float = param(
@@ -75,20 +92,27 @@ class KubernetesEngine:
             self._check_namespace(api)
             query = {"labelSelector": self.node_selector} if self.node_selector else {}
             objects = self._patiently(lambda: api.get("/api/v1/nodes", **query))["items"]
+            with_gpus = self._published(api) if self.device_class else None
         except EngineUnreachable as error:
             return Unreachable(str(error))
         finally:
             api.close()
-        nodes = read_nodes(objects, self.rules)
+        nodes = read_nodes(objects, self.rules, with_gpus)
         if not nodes:
             chosen = f"with the labels {self.node_selector} " if self.node_selector else ""
-            found = f"none of {len(objects)} nodes {chosen}has {self.gpu_resource}"
+            wanted = f"devices of {self.rules.driver}" if self.device_class else self.gpu_resource
+            found = f"none of {len(objects)} nodes {chosen}has {wanted}"
             raise InputError(WHERE, found, "nodes with GPUs (engine.gpu_resource, engine.node_selector)")
         return nodes
 
     def capabilities(self, nodes: Sequence[NodeInfo]) -> Capabilities:  # noqa: ARG002 - alike everywhere
-        # Kubelets choose which of a node's GPUs a pod gets; it runs under the account of its image.
-        return Capabilities(exact_gpus=False, shares_gpus=False, separates_users=False, uses_api=True)
+        # Kubelets choose which of a node's GPUs a pod gets, unless it gets all; it runs under the account of its image.
+        return Capabilities(
+            exact_gpus=self.whole_nodes or bool(self.device_class),
+            shares_gpus=False,
+            separates_users=False,
+            uses_api=True,
+        )
 
     def open(self, state_dir: Path, nodes: Sequence[NodeInfo]) -> KubernetesExecutor:
         self._check_settings()
@@ -105,11 +129,27 @@ class KubernetesEngine:
             self.times,
             node_selector=self.node_selector,
             may_cordon=self.cordon,
+            # Pods of others count GPUs, which nobody counts where claims are used.
+            foreign=self.foreign if self.other_pods and not self.device_class else None,
         )
 
     @property
     def rules(self) -> NodeRules:
-        return NodeRules(self.gpu_resource, self.rack_label, self.type_label, self.tolerations, self.described)
+        return NodeRules(
+            self.gpu_resource,
+            self.rack_label,
+            self.type_label,
+            self.tolerations,
+            self.described,
+            (self.device_driver or self.device_class) if self.device_class else "",
+            self.whole_nodes,
+        )
+
+    @property
+    def foreign(self) -> ForeignRules:
+        """Whose pods of others are, by their namespace."""
+        owners = dict(_owner(text) for text in self.namespaces)
+        return ForeignRules(self.scheduler_name, self.gpu_resource, owners, self.preempt_other_pods)
 
     @property
     def times(self) -> Times:
@@ -126,9 +166,11 @@ class KubernetesEngine:
         """What all pods have in common."""
         return PodSettings(
             self._namespace(),
+            self.scheduler_name,
             image=self.image,
             python=self.python,
             gpu_resource=self.gpu_resource,
+            device_class=self.device_class,
             service_account=self.service_account,
             tolerations=self.tolerations,
             claim=self.claim,
@@ -149,21 +191,37 @@ class KubernetesEngine:
             expected = "an https:// address: tokens of jobs go there"
             raise InputError("--set engine.api_url", f"found {self.api_url!r}", expected)
         _read_certificate(self.api_ca)
+        if not _NAME.fullmatch(self.scheduler_name):
+            expected = "a name of small letters, digits and -"
+            raise InputError("--set engine.scheduler_name", f"found {self.scheduler_name!r}", expected)
+        if self.device_class and self.whole_nodes:
+            raise InputError("--set engine.whole_nodes", "true together with engine.device_class", "one of the two")
+        if len(self.foreign.owners) < len(self.namespaces):
+            raise InputError("--set engine.namespaces", "a namespace twice", "one user for every namespace")
 
     def _check_version(self, api: KubernetesApi) -> None:
         """Older servers drop what they do not know without a word."""
         text = str(self._patiently(lambda: api.get("/version")).get("gitVersion", ""))
         match = _VERSION.match(text)
-        if match is None or (int(match[1]), int(match[2])) < _OLDEST:
+        version = (int(match[1]), int(match[2])) if match else (0, 0)
+        if version < _OLDEST:
             oldest = ".".join(map(str, _OLDEST))
             raise InputError(WHERE, f"the API server is of version {text or 'unknown'}", f"version {oldest} or newer")
+        if self.device_class and version < OLDEST:
+            expected = f"{'.'.join(map(str, OLDEST))} or newer for claims, or engine.whole_nodes=true"
+            raise InputError("--set engine.device_class", f"the API server is of version {text}", expected)
+
+    def _published(self, api: KubernetesApi) -> WithGpus:
+        """What gives nodes the GPUs that the driver publishes."""
+        slices = self._patiently(lambda: api.get(SLICES))["items"]
+        return partial(with_devices, devices=published(slices, self.rules.driver), taken=set(), ours=())
 
     def _check_namespace(self, api: KubernetesApi) -> None:
         """That pods can be listed there says nothing of whether the namespace exists: one is made that is not kept."""
         namespace = self._namespace()
         body = {
             "metadata": {"generateName": "trine-check-"},
-            "spec": {"schedulerName": "trine", "containers": [{"name": "check", "image": self.image}]},
+            "spec": {"schedulerName": self.scheduler_name, "containers": [{"name": "check", "image": self.image}]},
         }
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         try:
@@ -190,6 +248,15 @@ class KubernetesEngine:
                     expected = "the rights of deploy/kubernetes/rbac.yaml"
                     raise InputError(WHERE, f"a right is missing: {refusal}", expected) from None
             time.sleep(0.5)
+
+
+def _owner(text: str) -> tuple[str, tuple[str, str]]:
+    """``NAMESPACE=USER`` or ``NAMESPACE=USER/QUEUE``: the namespace, its user and queue."""
+    namespace, _, owner = text.partition("=")
+    user, _, queue = owner.partition("/")
+    if not _NAME.fullmatch(namespace) or not re.fullmatch(USER, user or "-") or not re.fullmatch(LABEL, queue):
+        raise InputError("--set engine.namespaces", f"found {text!r}", "NAMESPACE=USER or NAMESPACE=USER/QUEUE")
+    return namespace, (user, queue)
 
 
 def _read_certificate(path: str) -> str:

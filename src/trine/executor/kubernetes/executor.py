@@ -8,31 +8,30 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from trine.executor.attempt import rundir
 from trine.executor.attempt.leader import write_end
 from trine.executor.attempt.remote import EngineUnreachable, RemoteExecutor
 from trine.executor.attempt.spec import LaunchRefused, Site, make_spec
 from trine.executor.attempt.state_dir import checkpoint_dir
-from trine.executor.base import Handle, JobLease, NodeInfo
+from trine.executor.base import ExternalJobsChanged, Handle, JobLease, NodeInfo
 from trine.executor.kubernetes.agent import FRESH_S
 from trine.executor.kubernetes.api import ApiRefused, KubernetesApi
 from trine.executor.kubernetes.attempt import SETTLE_S, KubernetesAttempt
+from trine.executor.kubernetes.claims import CLAIMS, SLICES, Claims
+from trine.executor.kubernetes.foreign_attempts import ForeignPods, placed_uids
+from trine.executor.kubernetes.foreign_pods import ForeignRules
 from trine.executor.kubernetes.informer import Informer
 from trine.executor.kubernetes.inventory import (
     CORDONED_BY_US,
     Heartbeats,
     NodeRules,
-    gpus_held,
     is_out_of_service,
     not_ready,
-    read_nodes,
-    silent_node,
     why_closed,
-    withhold,
 )
 from trine.executor.kubernetes.pods import (
     STATE,
@@ -40,11 +39,11 @@ from trine.executor.kubernetes.pods import (
     PodState,
     binding,
     grace_period_s,
-    handle_of,
     manifest,
     pod_state,
 )
 from trine.executor.kubernetes.relay import Relay, TokenKey
+from trine.executor.kubernetes.watched import Answer, Times, by_attempt, node_infos
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CONFLICT = 409
@@ -56,36 +55,6 @@ _FIRST_S = 10.0
 """How long the first answer of the API server is waited for."""
 _AGAIN_S = 10.0
 """How long after an order to remove pods it is given again, if they are still there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds."""
-
-    look_s: float = 0.25
-    """Between two looks at the files of running attempts."""
-    ask_s: float = 2.0
-    """Between two looks at what was watched, if nothing comes."""
-    probe_s: float = 10.0
-    """Between two questions whether the API server is well."""
-    resync_s: float = 300.0
-    """Between two lists of all objects."""
-    exchange_s: float = 1.0
-    """Between two exchanges of an agent with the daemon."""
-    pending_s: float = 120.0
-    """How long a pod may take to start on its node."""
-    silent_s: float = 40.0
-    """How long a kubelet may leave its lease unrenewed before its node counts as down."""
-
-
-class Answer(NamedTuple):
-    """What was watched, at one moment."""
-
-    pods: dict[Handle, dict[int, PodState]]
-    unknown: list[PodState]
-    """Pods of this state directory that name no attempt."""
-    nodes: list[NodeInfo]
-    out_of_service: frozenset[str]
 
 
 class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
@@ -106,6 +75,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         *,
         node_selector: str = "",
         may_cordon: bool = True,
+        foreign: ForeignRules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(state_dir, nodes, look_s=times.look_s, ask_s=times.ask_s, clock=clock)
@@ -125,6 +95,14 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             "leases": self._informer(_LEASES),
             "others": self._informer("/api/v1/pods", **others, **alive),
         }
+        self._claims: Claims | None = None
+        if rules.driver:
+            self._claims = Claims(api, pods.namespace, state_id, pods.device_class, rules.driver)
+            self._informers |= {"slices": self._informer(SLICES), "claims": self._informer(CLAIMS)}
+        self._foreign = None if foreign is None else ForeignPods(api, foreign, self._order)
+        if foreign is not None:
+            named = {"fieldSelector": f"spec.schedulerName={foreign.scheduler}"}
+            self._informers["foreign"] = self._informer("/api/v1/pods", labelSelector=f"!{STATE}", **named)
         for informer in self._informers.values():
             informer.start()
         self._open()
@@ -206,36 +184,44 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
     def _new_attempt(self, handle: Handle) -> KubernetesAttempt:
         return KubernetesAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
 
+    def _indices(self, name: str) -> list[int]:
+        """All GPUs of a node, where pods take whole nodes."""
+        nodes = self._nodes.inventory() if self._rules.whole_nodes else []
+        return [gpu.index for node in nodes if node.name == name for gpu in node.gpus]
+
+    def _check_lease(self, lease: JobLease) -> None:
+        super()._check_lease(lease)
+        if self._rules.whole_nodes:
+            wanted = {node for node, _ in lease.placement}
+            for attempt in self._running():
+                if shared := sorted(attempt.nodes & wanted):
+                    raise LaunchRefused(f"job {attempt.handle.job_id} has {shared[0]} as a whole", passing=True)
+
+    def _check_external(self, lease: JobLease) -> None:
+        if self._foreign is None:
+            super()._check_external(lease)
+
     def _make_spec(self, lease: JobLease) -> dict[str, Any]:
+        if lease.external and self._foreign is not None:
+            return self._foreign.spec_of(lease)
         site = Site(part_per_node=True, look_s=0.2, ends_with_parent=True, interface="")
         api_url = self._pod_settings.api_url or lease.env.get("TRINE_API", "")
         spec = make_spec(lease, {}, 0, api_url, "", site)
         # Of variables a pod has those of its image; kubelets number the GPUs of a pod anew.
         spec["env"] = dict(lease.env)
-        spec["held"] = {node: sorted(gpus) for node, gpus in lease.placement}
+        spec["held"] = {node: self._indices(node) or sorted(gpus) for node, gpus in lease.placement}
+        if self._claims:
+            spec["devices"] = self._claims.chosen(lease.placement)
         spec["checkpoints"] = str(checkpoint_dir(self.storage.job_dir(lease.job_id)))
         return spec
 
-    def _launched(self, attempt: KubernetesAttempt) -> None:
-        if attempt.known:
-            attempt.ask_first_s = -math.inf  # no other call can have made its pods
-            self._submit(attempt)
-
-    def _submit(self, attempt: KubernetesAttempt) -> None:
-        if not attempt.submitting and not self._away:
-            attempt.submitting = True
-            self._order(lambda: self._submit_now(attempt))
-
     def _submit_now(self, attempt: KubernetesAttempt) -> None:
-        """All pods first, then all bindings. What exists already, or is bound, was made by a call whose answer was
-        lost. If one cannot be made, all go."""
         refused = ""
         try:
-            made = [self._make_pod(attempt, part) for part in range(attempt.count)]
-            for node, _ in attempt.spec["placement"]:
-                self._check_node(node)
-            for pod, (node, _) in zip(made, attempt.spec["placement"], strict=True):
-                self._bind(pod, node)
+            if self._foreign is not None and attempt.external:
+                self._foreign.bind(attempt, self._check_node)
+            else:
+                self._make_and_bind(attempt)
         except (ApiRefused, LaunchRefused) as error:
             refused = str(error)
         except EngineUnreachable:
@@ -247,6 +233,19 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             if refused:
                 attempt.withdrawn = f"Kubernetes refused it: {refused}"
         self._look.set()
+
+    def _make_and_bind(self, attempt: KubernetesAttempt) -> None:
+        """All pods first, then all bindings. What exists already, or is bound, was made by a call whose answer was
+        lost. If one cannot be made, all go."""
+        made = [self._make_pod(attempt, part) for part in range(attempt.count)]
+        for node, _ in attempt.spec["placement"]:
+            self._check_node(node)
+        for name, (node, _) in zip(made, attempt.spec["placement"], strict=True):
+            if self._claims:
+                uid = str(self._api.get(f"{self._pod_settings.path}/{name}")["metadata"]["uid"])
+                self._claims.allocate(name, uid, node, attempt.spec["devices"][node])
+        for pod, (node, _) in zip(made, attempt.spec["placement"], strict=True):
+            self._bind(pod, node)
 
     def _make_pod(self, attempt: KubernetesAttempt, part: int) -> str:
         handle = attempt.handle
@@ -296,6 +295,8 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
 
     def _delete(self, attempt: KubernetesAttempt, grace_s: int) -> None:
         attempt.deleted_s = time.monotonic()
+        if self._foreign is not None and attempt.external:
+            self._foreign.delete(attempt, _KILL_GRACE_S if attempt.requested == "kill" else None)
         for pod in attempt.pods.values():
             if not pod.over:
                 self._order(lambda pod=pod: self._delete_pod(pod, grace_s))  # type: ignore[misc]
@@ -327,42 +328,20 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             self._api.get("/readyz")
             self._probed_s = now_s
         objects = {name: informer.objects(_FIRST_S) for name, informer in self._informers.items()}
-        pods: dict[Handle, dict[int, PodState]] = {}
-        unknown = []
-        for found in objects["pods"].values():
-            handle, state = handle_of(found), pod_state(found)
-            if handle is None or state.part < 0:
-                unknown.append(state)
-            else:
-                pods.setdefault(handle, {})[state.part] = state
+        pods, unknown = by_attempt(objects["pods"].values())
         away = frozenset(node["metadata"]["name"] for node in objects["nodes"].values() if is_out_of_service(node))
-        return Answer(pods, unknown, self._node_infos(objects), away)
+        foreign, nodes = objects.get("foreign", {}).values(), objects["nodes"].values()
+        return Answer(pods, unknown, foreign, nodes, self._node_infos(objects), away)
 
     def _node_infos(self, objects: Mapping[str, Mapping[str, Any]]) -> list[NodeInfo]:
         silent = self._heartbeats.note(objects["leases"].values())
-        held = gpus_held(objects["others"].values(), self._rules.gpu_resource)
         with self._lock:
-            ours = [place for attempt in self._running() for place in attempt.gpus]
-        found = []
-        for node in read_nodes(objects["nodes"].values(), replace(self._rules, described=None)):
-            known = withhold(node, held.get(node.name, 0), [gpu for name, gpu in ours if name == node.name])
-            found.append(silent_node(known, silent[node.name]) if node.name in silent else known)
-        return self._described(found)
-
-    def _described(self, nodes: list[NodeInfo]) -> list[NodeInfo]:
-        """Only those that were described, with the types and racks given there; others that join stay out."""
-        if self._rules.described is None:
-            return nodes
-        given = {node.name: node for node in self._rules.described.nodes}
-        return [
-            replace(
-                node,
-                gpus=tuple(replace(gpu, type=given[node.name].gpu_type) for gpu in node.gpus),
-                labels={"rack": given[node.name].rack, **node.labels},
-            )
-            for node in nodes
-            if node.name in given
-        ]
+            running = self._running()
+        ours, placed = [place for attempt in running for place in attempt.gpus], placed_uids(running)
+        others = (pod for pod in objects["others"].values() if pod["metadata"]["uid"] not in placed)
+        slices, claims = (objects.get(name, {}).values() for name in ("slices", "claims"))
+        with_gpus = self._claims.note(slices, claims, ours) if self._claims else None
+        return node_infos(objects["nodes"].values(), self._rules, silent, others, ours, with_gpus)
 
     def _went_away(self, reason: str) -> None:
         self._heartbeats.restart()
@@ -375,7 +354,17 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
                 if pod.node in answer.out_of_service and not pod.over:
                     attempt.pods[part] = replace(pod, phase="Failed", ran=True, reason=f"{pod.node} is out of service")
         self._note_nodes(answer.nodes)
+        if self._foreign is not None:
+            known = self._attempts.values()
+            jobs = self._foreign.note(answer.foreign, answer.raw_nodes, answer.nodes, known, answer.out_of_service)
+            if jobs is not None:
+                self._queue.put(ExternalJobsChanged(self._clock(), jobs))
         self._sweep(answer)
+
+    def tell_external(self, reasons: Mapping[str, str]) -> None:
+        if self._foreign is not None:
+            self._foreign.reports.note(reasons)
+            self._ask.set()
 
     def _sweep(self, answer: Answer) -> None:
         """Pods of attempts that were forgotten, or that nothing is known of, go; those of ended ones are ended."""
@@ -402,6 +391,9 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         self._look.set()
 
     def _follow(self, attempt: KubernetesAttempt) -> None:
+        if attempt.external:
+            self._follow_foreign(attempt, time.monotonic())
+            return
         attempt.record_parts()
         attempt.note_start()
         self._report_start(attempt)
@@ -411,6 +403,22 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             self._end(attempt, end)
         elif not self._away and not attempt.submitting and self._asked_s > attempt.ask_first_s:
             self._follow_unended(attempt, time.monotonic())
+
+    def _follow_foreign(self, attempt: KubernetesAttempt, now_s: float) -> None:
+        """Pods of others: nothing but what Kubernetes says of them is known."""
+        self._report_start(attempt)
+        if (end := attempt.end()) is not None:
+            self._end(attempt, end)
+        elif self._foreign is None or self._away or attempt.submitting or self._asked_s <= attempt.ask_first_s:
+            return  # followed when Kubernetes was asked, or when pods of others are scheduled again
+        elif (found := self._foreign.follow(attempt)) is not None:
+            write_end(str(attempt.run_dir), found)
+            self._look.set()
+        elif attempt.requested or attempt.withdrawn:
+            if now_s > attempt.deleted_s + _AGAIN_S:
+                self._delete(attempt, _KILL_GRACE_S)
+        elif not self._foreign.is_bound(attempt) and now_s > attempt.submitted_s + SETTLE_S:
+            self._submit(attempt)
 
     def _follow_unended(self, attempt: KubernetesAttempt, now_s: float) -> None:
         """What is to be done about an attempt whose end is not on record."""

@@ -20,6 +20,8 @@ CORDONED_BY_US = f"{DOMAIN}/cordoned"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """A taint with which people say that a machine is off: nothing runs there any more."""
 HELD_BY_OTHERS = "held by a pod that is not trine's"
+WHOLE_NODE = "the rest of a node that a job has as a whole"
+NOT_WHOLE = "a pod that is not trine's holds a part of the node, which is given as a whole"
 _ZONE = "topology.kubernetes.io/zone"
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]*)")
@@ -34,11 +36,22 @@ class NodeRules:
     type_label: str = "nvidia.com/gpu.product"
     tolerations: tuple[str, ...] = ()
     described: Cluster | None = None
+    driver: str = ""
+    """The driver whose devices are the GPUs, see ``claims``; empty: nodes count them."""
+    whole_nodes: bool = False
+    """A pod takes all GPUs of its node, so that those it was given are known by their indices."""
 
 
-def read_nodes(objects: Iterable[Mapping[str, Any]], rules: NodeRules) -> list[NodeInfo]:
-    """Nodes with GPUs, by name; those that were described, if any were."""
-    found = sorted((node for one in objects if (node := _node(one, rules)).gpus), key=lambda node: _natural(node.name))
+def read_nodes(
+    objects: Iterable[Mapping[str, Any]],
+    rules: NodeRules,
+    with_gpus: Callable[[list[NodeInfo]], list[NodeInfo]] | None = None,
+) -> list[NodeInfo]:
+    """Nodes with GPUs, by name; those that were described, if any were. ``with_gpus`` gives them their GPUs, where the
+    nodes themselves do not count them."""
+    read = [_node(one, rules) for one in objects]
+    found = [node for node in (with_gpus(read) if with_gpus else read) if node.gpus]
+    found.sort(key=lambda node: _natural(node.name))
     return found if rules.described is None else described_nodes(found, rules.described)
 
 
@@ -68,7 +81,8 @@ def _node(node: Mapping[str, Any], rules: NodeRules) -> NodeInfo:
     size, labels = status.get("allocatable") or {}, metadata.get("labels") or {}
     name = str(labels.get(rules.type_label, ""))
     kind = gpu_type(name.replace("-", " ")) if name else "gpu"
-    gpus = tuple(NodeGpu(i, kind, name=name) for i in range(int(quantity(size.get(rules.gpu_resource, "0")))))
+    count = 0 if rules.driver else int(quantity(size.get(rules.gpu_resource, "0")))
+    gpus = tuple(NodeGpu(i, kind, name=name) for i in range(count))
     rack = labels.get(rules.rack_label) or labels.get(_ZONE)
     down, closed = not_ready(status), why_closed(node, rules.tolerations)
     return NodeInfo(
@@ -126,10 +140,13 @@ def gpus_held(pods: Iterable[Mapping[str, Any]], gpu_resource: str) -> dict[str,
     for pod in pods:
         node, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
         if node and phase not in ("Succeeded", "Failed"):
-            wanted = sum(_requested(container, gpu_resource) for container in pod["spec"].get("containers", ()))
-            if wanted:
-                held[node] = held.get(node, 0) + wanted
+            held[node] = held.get(node, 0) + gpus_wanted(pod, gpu_resource)
     return held
+
+
+def gpus_wanted(pod: Mapping[str, Any], gpu_resource: str) -> int:
+    """GPUs that a pod asks for."""
+    return sum(_requested(container, gpu_resource) for container in pod["spec"].get("containers", ()))
 
 
 def _requested(container: Mapping[str, Any], gpu_resource: str) -> int:
@@ -145,6 +162,16 @@ def withhold(node: NodeInfo, held: int, ours: Iterable[int]) -> NodeInfo:
     taken = set(free[-held:])
     gpus = tuple(replace(gpu, withheld=HELD_BY_OTHERS) if gpu.index in taken else gpu for gpu in node.gpus)
     return replace(node, gpus=gpus)
+
+
+def withhold_rest(node: NodeInfo, ours: Iterable[int]) -> NodeInfo:
+    """The node where it is given as a whole: taken as soon as anything of it is."""
+    mine = set(ours)
+    if not mine and not any(gpu.withheld for gpu in node.gpus):
+        return node
+    why = WHOLE_NODE if mine else NOT_WHOLE
+    gpus = (gpu if gpu.index in mine or gpu.withheld else replace(gpu, withheld=why) for gpu in node.gpus)
+    return replace(node, gpus=tuple(gpus))
 
 
 class Heartbeats:

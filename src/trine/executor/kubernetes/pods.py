@@ -18,6 +18,8 @@ STATE, ATTEMPT, PART = f"{DOMAIN}/state", f"{DOMAIN}/attempt", f"{DOMAIN}/part"
 """Labels: the state directory that a pod belongs to, and which of the parts it is; an annotation names the attempt."""
 FINALIZER = f"{DOMAIN}/observed"
 """Keeps an ended pod until its end is on record."""
+CLAIM = "gpus"
+"""What the claim of a pod is called in it."""
 _PLAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MARGIN_S = 15
 """Seconds that the kubelet leaves a pod beyond the grace of its ranks, so that the agent can say how they ended."""
@@ -34,6 +36,8 @@ class PodSettings:
     image: str = ""
     python: str = "python3"
     gpu_resource: str = "nvidia.com/gpu"
+    device_class: str = ""
+    """GPUs are asked for by a claim of this class, which is named like the pod; empty: they are counted."""
     service_account: str = ""
     tolerations: tuple[str, ...] = ()
     """Keys of taints."""
@@ -73,7 +77,7 @@ def manifest(
         "image": settings.image,
         "command": [settings.python, "-m", "trine.executor.kubernetes.agent"],
         "env": _environment(settings, spec, part, token, name),
-        "resources": {"limits": _limits(settings, len(gpus))},
+        "resources": _resources(settings, len(spec.get("held", {}).get(node) or gpus)),
         "terminationMessagePath": f"/tmp/{name}.end",
         "terminationMessagePolicy": "File",
     }
@@ -86,6 +90,8 @@ def manifest(
         "tolerations": [{"key": key, "operator": "Exists"} for key in settings.tolerations],
         "containers": [container],
     }
+    if settings.device_class:
+        pod["resourceClaims"] = [{"name": CLAIM, "resourceClaimName": name}]
     if settings.service_account:
         pod["serviceAccountName"] = settings.service_account
     if settings.claim:
@@ -117,8 +123,14 @@ def _environment(
     return [*({"name": name, "value": value} for name, value in plain.items() if value), address]
 
 
+def _resources(settings: PodSettings, gpus: int) -> dict[str, Any]:
+    if settings.device_class:
+        return {"limits": _limits(settings, gpus), "claims": [{"name": CLAIM}]}
+    return {"limits": {settings.gpu_resource: str(gpus), **_limits(settings, gpus)}}
+
+
 def _limits(settings: PodSettings, gpus: int) -> dict[str, str]:
-    limits = {settings.gpu_resource: str(gpus)}
+    limits = {}
     if settings.cpus_per_gpu is not None:
         limits["cpu"] = f"{round(1000 * settings.cpus_per_gpu * gpus)}m"
     if settings.memory_per_gpu_mib is not None:
@@ -126,9 +138,12 @@ def _limits(settings: PodSettings, gpus: int) -> dict[str, str]:
     return limits
 
 
-def binding(name: str, node: str) -> dict[str, Any]:
-    """What tells the API server that a pod goes to a node."""
-    return {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+def binding(name: str, node: str, uid: str = "") -> dict[str, Any]:
+    """What tells the API server that a pod goes to a node; ``uid``: only if it is still the same pod."""
+    return {
+        "metadata": {"name": name, **({"uid": uid} if uid else {})},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
 
 
 @dataclass(frozen=True, slots=True)

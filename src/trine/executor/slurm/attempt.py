@@ -21,7 +21,6 @@ class SlurmAttempt(SharedAttempt):
 
     jobs: tuple[BatchJob, ...] = ()
     """What Slurm last said of it. More than one: a heterogeneous job, or a submission that was repeated."""
-    submitting: bool = False
     submitted_s: float | None = None
     """When Slurm took it; ``None``: it did not yet, or its answer was lost."""
     pending_from_s: float | None = None

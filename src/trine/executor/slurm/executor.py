@@ -6,7 +6,6 @@ decided elsewhere."""
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -59,17 +58,7 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
     def _new_attempt(self, handle: Handle) -> SlurmAttempt:
         return SlurmAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
 
-    def _launched(self, attempt: SlurmAttempt) -> None:
-        if attempt.known:
-            attempt.ask_first_s = -math.inf  # no other call can have submitted it
-            self._submit(attempt)
-
     # -- what Slurm is told and says ----------------------------------------------------------------------------------
-
-    def _submit(self, attempt: SlurmAttempt) -> None:
-        if not attempt.submitting and not self._away:
-            attempt.submitting = True
-            self._order(lambda: self._submit_now(attempt))
 
     def _submit_now(self, attempt: SlurmAttempt) -> None:
         refused = ""
