@@ -9,7 +9,10 @@ KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trine
 KUBE = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.executor.kubernetes_cluster
 ON_KUBE = $(BIN)/python examples/run_workload.py --engine kubernetes \
 	--up "--placement packed-sticky --set engine.python=$(CURDIR)/$(BIN)/python --set engine.exchange_s=0.2"
-ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
+ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON
+# Jobs in the order of their priority, so that it is known who makes way for whom.
+GANG = --files examples/workload_gang --relay
+ORDERED = --policy las --placement packed
 
 .PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo
 .PHONY: bench lint types imports docs notebooks pictures wheel clean
@@ -47,7 +50,7 @@ slurm: $(VENV)/.ready-dev
 # The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
 slurm-demo: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
-	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang --files examples/workload_gang
+	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang $(GANG) --up '$(ORDERED)'
 
 # The tests against a real kube-apiserver with played kubelets; they skip, and name the next target, where there is none.
 kubernetes: $(VENV)/.ready-dev
@@ -70,9 +73,10 @@ ray: ray-installed
 ray-installed: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock
 
-# The example workload on a real Ray; a gang over both nodes is preempted and resumed in it.
+# The example workload on a real Ray; then a gang that is preempted and goes on on other nodes.
 ray-demo: ray-installed
-	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
+	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY)' --state $(STATE)-ray
+	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(ON_RAY) $(ORDERED)' --state $(STATE)-ray-gang $(GANG)
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks
