@@ -66,9 +66,9 @@ kubernetes-demo: $(VENV)/.ready-dev
 	$(KUBE) 4x2 -- $(ON_KUBE) --state $(STATE)-kubernetes-gang --files examples/workload_gang
 
 # The tests against a real Ray, which they start in a network namespace; they skip where there is no right to make one.
-# Ray is not needed by trine itself and large, so it stands apart.
+# Ray is not needed by trine itself and large, so it stands apart. Only files that name the mark are collected.
 ray: ray-installed
-	$(BIN)/python -m pytest -m ray -rs
+	$(BIN)/python -m pytest -m ray -rs --durations 15 $$(grep -rl --include='test_*.py' 'mark\.ray\b' tests)
 
 ray-installed: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock

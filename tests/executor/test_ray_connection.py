@@ -88,7 +88,9 @@ def test_a_python_without_ray_is_bad_input(tmp_path: Path) -> None:
         RayEngine(ray_python="/no/python").find_nodes(None)
 
 
-@pytest.mark.parametrize("settings", [{"address": "ray://head:10001"}, {"environ": {"RAY_ADDRESS": "ray://head:10001"}}])
+@pytest.mark.parametrize(
+    "settings", [{"address": "ray://head:10001"}, {"environ": {"RAY_ADDRESS": "ray://head:10001"}}]
+)
 def test_jobs_are_not_run_through_rays_client(settings: dict[str, Any]) -> None:
     sentence = r"--engine ray: ray://head:10001 is Ray's client, .*; expected HOST:PORT of the head, from a node"
     with pytest.raises(InputError, match=sentence):

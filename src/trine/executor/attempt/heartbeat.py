@@ -2,8 +2,8 @@
 a reader has waited for a change. Light: every supervisor loads this.
 
 A part that was killed outright says nothing, and the engine that started it may not say so either. Readers compare
-contents and time by their own clock: clocks of machines differ. Only the time in which they were looking counts, so that
-a reader that was suspended, or kept from its files, does not take its own absence for that of others."""
+contents and time by their own clock: clocks of machines differ. Only the time in which they were looking counts, so
+that a reader that was suspended, or kept from its files, does not take its own absence for that of others."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH118
@@ -62,7 +62,7 @@ class Silence:
         self._looked_s = monotonic()
 
     def longest_s(self) -> float:
-        """Looks for news first, if that was not done just now. OSError if the machine cannot say: then nothing counts."""
+        """Looks for news first, unless that was done just now. OSError if the machine cannot say: nothing counts then."""
         now_s = self._monotonic()
         passed_s = now_s - self._looked_s
         if passed_s >= _BEAT_S:

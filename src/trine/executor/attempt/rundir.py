@@ -3,8 +3,8 @@
 ``spec.json`` what to run; ``lease.json`` what the job may read of its lease; ``pid.json`` the leader that owns it;
 ``status`` what happened, one JSON object per line; ``stop.json`` how to stop; ``exit.json`` the end; ``progress/``.
 Where an attempt has several parts: ``part-N.json`` the process that owns part N, ``part-N.up.json`` its ranks run,
-``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the first failure; ``port.json`` where
-the ranks meet."""
+``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the first failure; ``port.json``
+where the ranks meet."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH105, PTH108, PTH116, PTH118, PTH123

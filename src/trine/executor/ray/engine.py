@@ -22,8 +22,8 @@ from trine.executor.ray.inventory import Naming, check_description, described_no
 ID_FILE = "ray-id"
 """In the state directory: what tells its groups and actors in Ray from those of others."""
 _CLIENT = "ray://"
-"""How addresses begin that are reached through a process of the head's. Sweeps use it; it ends what it does not hear of
-for 30 s, and of the cluster it tells what every task may know."""
+"""How addresses begin that are reached through a process of the head's. Sweeps use it; what every node has free cannot
+be asked that way."""
 
 
 @dataclass

@@ -250,9 +250,9 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
             self._look.set()
 
     def _follow_over(self, attempt: RayAttempt, now_s: float, why: str) -> None:
-        """Ray has lost an actor, or all of it; or a part is silent. A part without its actor notices and leaves, so must
-        the others; one that is not heard of is lost when its lease and grace are over: whatever Ray says of its node, it
-        may still run."""
+        """Ray has lost an actor, or all of it; or a part is silent. A part without its actor notices and leaves, so
+        must the others; one that is not heard of is lost when its lease and grace are over: whatever Ray says of its
+        node, it may still run."""
         if attempt.over_from_s is None:
             attempt.over_from_s = now_s
         if not self._is_given_up(attempt):
