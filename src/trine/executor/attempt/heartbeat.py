@@ -62,7 +62,7 @@ class Silence:
         self._looked_s = monotonic()
 
     def longest_s(self) -> float:
-        """Looks for news first, unless that was done just now. OSError if the machine cannot say: nothing counts then."""
+        """Looks for news first, unless that was done just now. OSError if the machine cannot say: nothing counts."""
         now_s = self._monotonic()
         passed_s = now_s - self._looked_s
         if passed_s >= _BEAT_S:
