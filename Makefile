@@ -10,7 +10,8 @@ KUBE = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.executor.kubernetes
 ON_KUBE = $(BIN)/python examples/run_workload.py --engine kubernetes \
 	--up "--placement packed-sticky --set engine.python=$(CURDIR)/$(BIN)/python --set engine.exchange_s=0.2"
 ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON
-# Jobs in the order of their priority, so that it is known who makes way for whom.
+# Jobs in the order of their priority, so that it is known who makes way for whom: the policy trine keeps a gang that is
+# measured to end in seconds before jobs of which nobody knows how long they take.
 GANG = --files examples/workload_gang --relay
 ORDERED = --policy las --placement packed
 

@@ -37,8 +37,7 @@ _SMALL = [
 ]
 
 _EVEN = {"RAY_worker_niceness": "0"}
-"""Ray gives its workers, and so the ranks below them, the lowest share of a busy machine but four (nice 15): there a
-start took ten times as long."""
+"""Ray gives its workers, and so the ranks below them, a niceness of 15: on a busy machine they wait for all others."""
 
 
 def missing() -> str:
