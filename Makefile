@@ -9,11 +9,13 @@ STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trine
 KUBE = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.executor.kubernetes_cluster
-# Stops the gang for jobs that are nearer their end; the policy trine would let it finish.
-GANG = --policy srtf --round 1
 UP_KUBE = --placement packed-sticky --set engine.python=$(CURDIR)/$(BIN)/python --set engine.exchange_s=0.2
 ON_KUBE = $(BIN)/python examples/run_workload.py --engine kubernetes --up "$(UP_KUBE) $(1)"
-ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON'
+ON_RAY = $(BIN)/python examples/run_workload.py --engine ray --up '--set engine.ray_python=$$RAY_PYTHON $(1)'
+# Jobs in the order of their priority, so that it is known who makes way for whom: the policy trine keeps a gang that is
+# measured to end in seconds before jobs of which nobody knows how long they take.
+GANG = --files examples/workload_gang --relay
+ORDERED = --policy las --placement packed
 
 .PHONY: browser ray ray-installed ray-demo run sim test test-failed training torch slurm slurm-demo kubernetes kube-apiserver kubernetes-demo
 .PHONY: bench lint types imports docs notebooks pictures wheel clean
@@ -51,7 +53,7 @@ slurm: $(VENV)/.ready-dev
 # The example workload on a real Slurm, started on loopback; then a gang that is preempted and goes on on other nodes.
 slurm-demo: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.executor.slurm_cluster 2x2 -- $(WORKLOAD) --state $(STATE)-slurm
-	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --up "$(GANG)" --state $(STATE)-gang --files examples/workload_gang
+	$(BIN)/python -m tests.executor.slurm_cluster 4x2 -- $(WORKLOAD) --state $(STATE)-gang $(GANG) --up '$(ORDERED)'
 
 # The tests against a real kube-apiserver with played kubelets; they skip, and name the next target, where there is none.
 kubernetes: $(VENV)/.ready-dev
@@ -64,19 +66,20 @@ kube-apiserver:
 # The example workload on that; then a gang that is preempted and goes on on other nodes. Pods run as local processes.
 kubernetes-demo: $(VENV)/.ready-dev
 	$(KUBE) 2x2 -- $(call ON_KUBE) --state $(STATE)-kubernetes
-	$(KUBE) 4x2 -- $(call ON_KUBE,$(GANG)) --state $(STATE)-kubernetes-gang --files examples/workload_gang
+	$(KUBE) 4x2 -- $(call ON_KUBE,$(ORDERED)) --state $(STATE)-kubernetes-gang $(GANG)
 
 # The tests against a real Ray, which they start in a network namespace; they skip where there is no right to make one.
-# Ray is not needed by trine itself and large, so it stands apart.
+# Ray is not needed by trine itself and large, so it stands apart. Only files that name the mark are collected.
 ray: ray-installed
-	$(BIN)/python -m pytest -m ray -rs
+	$(BIN)/python -m pytest -m ray -rs --durations 15 $$(grep -rl --include='test_*.py' 'mark\.ray\b' tests)
 
 ray-installed: $(VENV)/.ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-ray.lock
 
-# The example workload on a real Ray; a gang over both nodes is preempted and resumed in it.
+# The example workload on a real Ray; then a gang that is preempted and goes on on other nodes.
 ray-demo: ray-installed
-	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(ON_RAY) --state $(STATE)-ray
+	$(BIN)/python -m tests.executor.ray_cluster 2x2 -- $(call ON_RAY) --state $(STATE)-ray
+	$(BIN)/python -m tests.executor.ray_cluster 4x2 -- $(call ON_RAY,$(ORDERED)) --state $(STATE)-ray-gang $(GANG)
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks

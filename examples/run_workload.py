@@ -34,6 +34,11 @@ def main() -> int:
     parser.add_argument(
         "--engine", default="local", help="what runs the jobs: local, or a cluster that is there, such as slurm"
     )
+    parser.add_argument(
+        "--relay",
+        action="store_true",
+        help="every job is submitted when the one before it runs, and the first is to go on on other nodes",
+    )
     parser.add_argument("--up", default="", help="more options of trine up, in one word")
     asked = parser.parse_args()
     options = ["--round", "3", "--policy", "trine", "--placement", "trine", "--set", "restore_s=2", "--quiet"]
@@ -47,9 +52,12 @@ def main() -> int:
     daemon = start(asked.state, options)
     try:
         client = Client(state=asked.state)
-        ids = submit(client, sorted(asked.files.glob("*.yaml")))
-        follow(client, ids)
-        ok = report(client, ids)
+        ids = submit(client, sorted(asked.files.glob("*.yaml"))[: 1 if asked.relay else None])
+        first = nodes_of(client.job(ids[0]))
+        if asked.relay:
+            ids += submit_in_turn(client, sorted(asked.files.glob("*.yaml"))[1:])
+        last = follow(client, ids)[ids[0]]
+        ok = report(client, ids) and (not asked.relay or report_places(first, last))
         if asked.keep:
             say(f"Staying up; in another terminal: trine queue --state {asked.state} (Ctrl-C ends it)")
             daemon.wait()
@@ -94,6 +102,11 @@ def submit(client: Client, files: Sequence[Path]) -> list[str]:
     return ids
 
 
+def submit_in_turn(client: Client, files: Sequence[Path]) -> list[str]:
+    """Each comes when the one before it runs."""
+    return [job_id for path in files for job_id in submit(client, [path])]
+
+
 def wait_for_progress(client: Client, job_id: str) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -104,19 +117,27 @@ def wait_for_progress(client: Client, job_id: str) -> None:
         time.sleep(0.1)
 
 
-def follow(client: Client, ids: Sequence[str]) -> None:
-    """Print what happens as it happens."""
+def follow(client: Client, ids: Sequence[str]) -> dict[str, str]:
+    """Print what happens as it happens; on which nodes every job was last."""
     told: dict[str, int] = {}
+    places: dict[str, str] = dict.fromkeys(ids, "")
     deadline = time.monotonic() + PATIENCE_S
     open_jobs = set(ids)
     while open_jobs and time.monotonic() < deadline:
         for job_id in ids:
             if job_id in open_jobs:
                 explained = client.explain(job_id)
+                job = explained["job"]
+                places[job_id] = nodes_of(job) or places[job_id]
                 tell_news(explained, told)
-                if explained["job"]["state"] in ("done", "failed", "cancelled"):
+                if job["state"] in ("done", "failed", "cancelled"):
                     open_jobs.discard(job_id)
         time.sleep(0.2)
+    return places
+
+
+def nodes_of(job: Any) -> str:
+    return ", ".join(part["node"] for part in job["placement"] or ())
 
 
 def tell_news(explained: Any, told: dict[str, int]) -> None:
@@ -124,7 +145,7 @@ def tell_news(explained: Any, told: dict[str, int]) -> None:
     for line in story[told.get(job["id"], 0) :]:
         if line["what"] != "submitted":
             at = time.strftime("%H:%M:%S", time.localtime(line["at_s"]))
-            where = ", ".join(part["node"] for part in job["placement"] or ()) if line["what"] == "running" else ""
+            where = nodes_of(job) if line["what"] == "running" else ""
             sentence = line["sentence"] or (where and f"on {where}.")
             say(f"{at}  job {job['id']:>2} {job['name']:<9} {line['what']:<13} {sentence}".rstrip())
     told[job["id"]] = len(story)
@@ -147,6 +168,12 @@ def report(client: Client, ids: Sequence[str]) -> bool:
         f"stopped and resumed from a checkpoint: {', '.join(job['name'] for job in resumed) or 'none'}."
     )
     return done and bool(resumed)
+
+
+def report_places(first: str, last: str) -> bool:
+    """Where the first job ran, and whether it went on elsewhere."""
+    say(f"The first job began on {first} and went on on {last}.")
+    return first != last
 
 
 def say(sentence: str) -> None:

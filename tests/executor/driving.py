@@ -208,6 +208,15 @@ class Driver:
         assert isinstance(event, AttemptExited), event
         return event
 
+    def renewed_until_exited(self, handle: Handle, lease_s: float) -> AttemptExited:
+        """The end of an attempt whose lease is renewed for as long as it has none, as a daemon does."""
+        deadline = time.monotonic() + 2 * _DEADLINE_S
+        while not any(isinstance(event, AttemptExited) for event in self.of(handle)):
+            assert time.monotonic() < deadline, f"{handle} does not end; saw {self.seen}"
+            self.executor.renew(handle, lease_s)
+            self.seen += self.executor.wait_events(0.5)
+        return self.exited(handle)
+
     def lines(self, job_id: str, rank: int = 0) -> list[dict[str, Any]]:
         """What a rank of the trainer said, over all attempts."""
         said = self.engine.log(self.state, job_id, rank).splitlines()

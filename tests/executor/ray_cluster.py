@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,9 @@ _SMALL = [
     *("--block", "--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats", "--log-style=record"),
     *("--object-store-memory=80000000", "--include-log-monitor=false"),
 ]
+
+_EVEN = {"RAY_worker_niceness": "0"}
+"""Ray gives its workers, and so the ranks below them, a niceness of 15: on a busy machine they wait for all others."""
 
 
 def missing() -> str:
@@ -74,8 +78,12 @@ class RayCluster:
         self._write_python()
         self.wait_for(lambda: self.run("ip", "link", "show", "lo").count("UP") > 0, "the network namespace")
         self.start_head()
-        for name in self.names:  # one after the other: they choose the names of their sockets when they start
-            self.start_node(name)
+        for number, name in enumerate(self.names, start=2):  # the head has the first socket
+            self._spawn_node(name)
+            # They take the next name that is free, so each is let choose before the next one looks.
+            self.wait_for(partial(self._has_sockets, number), f"the socket of {name}")
+        for name in self.names:
+            self.wait_for(partial(self._has_joined, name), name)
 
     def stop(self) -> None:
         """End every process, with all that they still run, and remove the directory."""
@@ -93,11 +101,16 @@ class RayCluster:
         self._heads += 1  # a directory of its own: Ray would take what it finds there for a head that runs
         home = f"--temp-dir={self.base / f's{self._heads}'}"
         ports = [f"--port={_PORT}", f"--ray-client-server-port={_CLIENT_PORT}", home, f"--node-ip-address={_HEAD}"]
-        self._spawn_ray("head", "--head", *ports, "--num-cpus=2", "--num-gpus=0", "--include-dashboard=false")
+        # Without cores: it would start as many workers for everybody who connects.
+        self._spawn_ray("head", "--head", *ports, "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false")
         self.wait_for(lambda: self._has_joined("head"), "the head")
 
     def start_node(self, name: str) -> None:
         """Returns when it has joined."""
+        self._spawn_node(name)
+        self.wait_for(lambda: self._has_joined(name), name)
+
+    def _spawn_node(self, name: str) -> None:
         self._log(name).unlink(missing_ok=True)
         index = self.names.index(name)
         labels = f"--labels=trine-node={name},rack=rack{index // 2},ray.io/accelerator-type=V100"
@@ -109,7 +122,6 @@ class RayCluster:
             f"--num-gpus={self.gpus}",
             labels,
         )
-        self.wait_for(lambda: self._has_joined(name), name)
 
     def kill_head(self) -> None:
         """The head and its memory, with its own raylet; those of the nodes notice some time later."""
@@ -165,6 +177,7 @@ class RayCluster:
             "RAY_ADDRESS": self.address,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_PYTHON": str(self.python),
+            **_EVEN,
             **self._variables,
         }
 
@@ -217,6 +230,9 @@ class RayCluster:
             if Path(first).name.startswith(command) or first.startswith(command):
                 found.append(pid)
         return found
+
+    def _has_sockets(self, least: int) -> bool:
+        return len(list(self.base.glob(f"s{self._heads}/session_latest/sockets/raylet*"))) >= least
 
     def _has_joined(self, name: str) -> bool:
         assert self.is_up(name), f"{name} has ended; {self._last_words()}"

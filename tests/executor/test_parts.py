@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import trine
-from tests.executor.driving import TRAINER, Driver, LocalEngine, running, unique_s, until
+from tests.executor.driving import TRAINER, Driver, LocalEngine, fill, running, small_disk, unique_s, until
 from trine.executor.attempt import leader, rundir
 from trine.executor.attempt.fence import Fences
+from trine.executor.attempt.heartbeat import Silence
 from trine.executor.attempt.leader import merged
 from trine.executor.attempt.processes import marked, parents
 from trine.executor.attempt.spec import Site, make_spec
@@ -300,6 +301,104 @@ def test_a_leader_that_does_not_hear_of_a_part_calls_it_lost_only_after_its_leas
         "reason": "a part of it was not heard of until its lease was over",
     }
     assert time.monotonic() - killed > 2.2
+
+
+def test_a_part_that_is_killed_outright_ends_the_gang_although_its_engine_says_nothing(gang: Gang) -> None:
+    """The command that started it goes on, and so does the daemon that renews the lease."""
+    gang.prepare(lease_s=2.0, grace_s=0.2)
+    gang.lead()
+    gang.ready()
+    os.kill(gang.pid(1), signal.SIGKILL)
+    deadline, renewal = time.monotonic() + 60.0, 1
+    while gang.read(rundir.EXIT) is None:
+        gang.renew(renewal := renewal + 1)
+        assert time.monotonic() < deadline, "its leader waits for ever"
+        time.sleep(0.1)
+    assert gang.end()["kind"] == "lost"
+    assert (gang.read(rundir.part_file(0, "end")) or {})["codes"] == {"0": 85}, "its peers save their work"
+
+
+def test_a_part_whose_peers_are_not_there_yet_is_not_silent(gang: Gang) -> None:
+    """It waits to be told where the ranks meet."""
+    gang.prepare()
+    gang.start("part", "node1")
+    beat = gang.run_dir / rundir.beat_file(1)
+    first = until(lambda: beat.exists() and beat.read_bytes(), "its first sign of life")
+    until(lambda: beat.read_bytes() != first, "the next one")
+    gang.stop(grace_s=0.0)
+
+
+class Reader:
+    """Looks once a second at the signs of life of one part, by a clock of its own."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.now_s, self.count = run_dir, 0.0, 0
+        rundir.claim(str(run_dir), {"pid": 1}, rundir.part_file(0))
+        self.silence = Silence(str(run_dir), 1, lambda: self.now_s)
+
+    def beat(self) -> None:
+        self.count += 1
+        rundir.write_beat(str(self.run_dir / rundir.beat_file(0)), self.count)
+
+    def looks(self, seconds: int) -> float:
+        """How long it was silent, after so many seconds of looking."""
+        for _ in range(seconds):
+            self.now_s += 1.0
+            self.silence.longest_s()
+        return self.silence.longest_s()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    return Reader(tmp_path)
+
+
+def test_the_silence_of_a_part_counts_from_its_last_sign(reader: Reader) -> None:
+    reader.beat()
+    assert reader.looks(20) == 19.0, "the first look found one"
+    reader.beat()
+    assert reader.looks(1) == 0.0
+    assert reader.looks(5) == 5.0
+
+
+def test_a_part_that_began_and_never_gave_a_sign_is_silent(reader: Reader) -> None:
+    assert reader.looks(30) >= 29.0
+
+
+def test_a_reader_that_was_away_does_not_blame_the_part(reader: Reader) -> None:
+    """Suspended, stopped, or waiting for a file server that was gone for the part as well."""
+    reader.beat()
+    reader.looks(3)
+    reader.now_s += 3_600.0
+    assert reader.silence.longest_s() <= 4.0
+    reader.beat()
+    assert reader.looks(1) == 0.0
+
+
+def test_a_sign_of_life_needs_no_room_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "size=64k") as disk:
+        reader = Reader(disk)
+        reader.beat()
+        fill(disk)
+        reader.looks(10)
+        reader.beat()
+        assert reader.looks(1) == 0.0
+
+
+def test_a_clock_that_is_set_back_on_the_node_makes_no_silence(reader: Reader) -> None:
+    reader.beat()
+    reader.looks(5)
+    reader.beat()
+    os.utime(reader.run_dir / rundir.beat_file(0), (0, 0))
+    assert reader.looks(1) == 0.0
+
+
+def test_parts_that_ended_or_never_began_are_not_waited_for(reader: Reader) -> None:
+    rundir.write_json(str(reader.run_dir / rundir.part_file(0, "end")), {"codes": {}})
+    assert reader.looks(30) == 0.0
+    other = Silence(str(reader.run_dir), 2, lambda: reader.now_s)
+    reader.now_s += 100.0
+    assert other.longest_s() == 0.0
 
 
 def test_a_part_leaves_with_the_process_that_started_it_where_the_engine_says_so(gang: Gang) -> None:

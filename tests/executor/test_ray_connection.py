@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,15 @@ def test_a_python_without_ray_is_bad_input(tmp_path: Path) -> None:
         RayEngine(ray_python=str(bare)).find_nodes(None)
     with pytest.raises(InputError, match="there is no Ray here: /no/python cannot be run: No such file"):
         RayEngine(ray_python="/no/python").find_nodes(None)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"address": "ray://head:10001"}, {"environ": {"RAY_ADDRESS": "ray://head:10001"}}]
+)
+def test_jobs_are_not_run_through_rays_client(settings: dict[str, Any]) -> None:
+    sentence = r"--engine ray: ray://head:10001 is Ray's client, .*; expected HOST:PORT of the head, from a node"
+    with pytest.raises(InputError, match=sentence):
+        RayEngine(**settings).find_nodes(None)
 
 
 def test_a_cluster_that_is_away_is_no_bad_input(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.executor.driving import TRAINER, job_log, marked_processes, until
+from tests.executor.pipeline import check_pipeline
 from tests.executor.ray_cluster import RayCluster
 from tests.executor.ray_driving import ray_engine, ray_settings
 from trine.client import Client
@@ -72,7 +73,7 @@ def test_a_described_node_that_is_away_is_down(ray: RayCluster) -> None:
 
 
 def test_labels_that_do_not_tell_nodes_apart_are_bad_input(ray: RayCluster) -> None:
-    with pytest.raises(InputError, match="two nodes are called rack0; expected a label rack=NAME of its own"):
+    with pytest.raises(InputError, match=r"two nodes are called rack\d; expected a label rack=NAME of its own"):
         ray_engine(ray, node_label="rack").find_nodes(None)
 
 
@@ -85,6 +86,7 @@ def command(ray: RayCluster, state: Path, *options: str) -> list[str]:
 def test_wrong_settings_end_with_code_2_one_sentence_and_nothing_written(ray: RayCluster, tmp_path: Path) -> None:
     for setting, sentence in (
         ("engine.address=127.0.0.1:1", "it does not answer"),
+        ("engine.address=ray://127.0.0.1:1", "ray://127.0.0.1:1 is Ray's client"),
         ("engine.ray_python=/no/python", "/no/python cannot be run"),
         ("engine.pending_s=-1", "engine.pending_s: '-1'; expected at least 0.1"),
     ):
@@ -94,6 +96,11 @@ def test_wrong_settings_end_with_code_2_one_sentence_and_nothing_written(ray: Ra
         )
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and sentence in done.stderr, done.stderr
     assert list(tmp_path.glob("*.db")) == [], "nothing is half-written"
+
+
+def test_an_array_runs_after_its_job_and_the_next_after_all_of_it(ray: RayCluster, tmp_path: Path) -> None:
+    with daemon(ray, tmp_path / "state"), Client(state=tmp_path / "state") as client:
+        check_pipeline(client, tmp_path)
 
 
 @contextmanager

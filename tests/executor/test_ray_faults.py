@@ -15,6 +15,7 @@ import pytest
 from tests.executor.driving import LONG, running, until
 from tests.executor.ray_cluster import RayCluster, ray_cluster
 from tests.executor.ray_driving import RayDriver, RayDriving
+from trine.executor.attempt import rundir
 from trine.executor.attempt.processes import identity, is_same
 from trine.executor.base import EngineDown, EngineUp, Handle, LaunchFailed, NodeInfo, Unreachable
 
@@ -158,6 +159,19 @@ def test_a_rank_that_outlives_its_raylet_is_lost_only_when_its_lease_and_grace_a
     finally:
         for pid in frozen:
             subprocess.run(["kill", "-KILL", str(pid)], check=False, stderr=subprocess.DEVNULL)
+
+
+def test_a_part_that_is_killed_under_its_actor_ends_the_gang_although_its_lease_is_renewed(driver: RayDriver) -> None:
+    """Ray sees nothing of it: the actor that started it is well."""
+    handle = driver.launch("j", A, B, lease_s=4.0, grace_s=1.0, **LONG)
+    driver.progress(handle)
+    part = rundir.read_json(str(driver.state / "jobs" / "j" / "1" / rundir.part_file(1)))
+    assert part is not None
+    os.kill(part["pid"], signal.SIGKILL)
+    end = driver.renewed_until_exited(handle, 4.0)
+    assert end.kind == "lost" and "not heard of" in end.reason
+    assert driver.engine.leftovers(driver.state) == []
+    until(lambda: not driver.engine.connection.call("ask", prefix="")["groups"], "its GPUs to be given back")
 
 
 def test_gpus_of_a_node_that_others_use_are_withheld_until_they_leave(driver: RayDriver) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.live import daemon
 from tests.executor.driving import LONG, until
+from tests.executor.pipeline import check_pipeline
 from tests.executor.slurm_cluster import SlurmCluster, slurm_cluster
 from tests.executor.slurm_driving import SlurmDriver, SlurmDriving
 from tests.executor.test_slurm_faults import node, starts
@@ -134,6 +136,15 @@ def test_the_command_line_says_it_in_one_sentence_with_exit_code_2(slurm: SlurmC
     code, said = up(*settings, environ=slurm.environ)
     assert code == 2 and "it does not answer" in said and said.count("\n") == 1
     assert list(tmp_path.glob("*.db")) == [], "nothing is half-written"
+
+
+@pytest.mark.slurm
+def test_an_array_runs_after_its_job_and_the_next_after_all_of_it(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    with daemon(tmp_path / "state", "--engine", "slurm", "--round", "3") as running:
+        check_pipeline(running.up(), tmp_path)
 
 
 @pytest.fixture

@@ -168,6 +168,17 @@ def test_a_job_whose_step_dies_under_it_saves_its_work_and_leaves(driver: SlurmD
     assert driver.engine.leftovers(driver.state) == []
 
 
+def test_a_part_that_is_killed_outright_ends_the_gang_although_its_lease_is_renewed(driver: SlurmDriver) -> None:
+    """With all of Slurm on its node, so that nothing tells of it; the node itself is there again at once."""
+    handle = driver.launch("j", A, B, lease_s=4.0, grace_s=1.0, **LONG)
+    driver.progress(handle)
+    driver.cluster.kill_machine("node1")
+    driver.cluster.start_node("node1")
+    end = driver.renewed_until_exited(handle, 4.0)
+    assert end.kind == "lost" or (end.kind, end.rc) == ("preempted", 85)
+    assert driver.engine.leftovers(driver.state) == []
+
+
 def test_a_lost_job_is_told_only_when_its_lease_and_grace_are_over(driver: SlurmDriver) -> None:
     """Nobody can see the node, and its processes do not run: they might go on at any moment."""
     handle = driver.launch("j", A, lease_s=6.0, grace_s=1.0, **LONG)

@@ -31,14 +31,24 @@ def compare(cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMPARE, *options], cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
 
 
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the comparison prints on this machine alone, and where its files are."""
+    home = tmp_path_factory.mktemp("here")
+    done = compare(home, "--workers", "1", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    return done.stdout, home / "out"
+
+
 @pytest.mark.parametrize("address", ["ray", RayCluster.client_address])
-def test_the_results_are_the_same_bytes_as_on_one_machine(ray: RayCluster, tmp_path: Path, address: str) -> None:
-    here = compare(tmp_path, "--workers", "1", "--out", "here")
-    there = compare(tmp_path, *on_ray(ray, address), "--out", "there")
-    assert (here.returncode, there.returncode) == (0, 0), there.stderr
-    assert here.stdout == there.stdout
-    assert files(tmp_path / "here") == files(tmp_path / "there"), "not the same bytes"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "there"], "nothing else is left"
+def test_the_results_are_the_same_bytes_as_on_one_machine(
+    ray: RayCluster, tmp_path: Path, address: str, here: tuple[str, Path]
+) -> None:
+    there = compare(tmp_path, *on_ray(ray, address), "--out", "out")
+    assert there.returncode == 0, there.stderr
+    assert there.stdout == here[0]
+    assert files(tmp_path / "out") == files(here[1]), "not the same bytes"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "nothing else is left"
 
 
 def test_a_comparison_that_was_interrupted_goes_on_where_it_was(ray: RayCluster, tmp_path: Path) -> None:

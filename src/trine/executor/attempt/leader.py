@@ -13,6 +13,7 @@ import sys
 import time
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.heartbeat import Silence, silence_limit_s
 from trine.executor.attempt.part import (
     CHECKPOINTED_EXIT,
     KILLED_RC,
@@ -162,9 +163,13 @@ class Leader:
     def __init__(self, run_dir: str, spec: dict[str, Any], pid: int) -> None:
         self.run_dir, self.spec, self.pid = run_dir, spec, pid
         self.started = False
-        self.given_up_s: float | None = None
+        self.silence = Silence(run_dir, len(parts_of(spec)))
+        self.ended_s: float | None = None
         """When the command that starts the parts had ended, on the monotonic clock."""
-        self.code = 0
+        self.given_up = ""
+        """Why the parts that are left are waited for no longer than they can still run."""
+        self.halted_s: float | None = None
+        """When they were told so."""
 
     def follow(self) -> dict[str, Any]:
         """The end of the attempt."""
@@ -176,7 +181,8 @@ class Leader:
             self._look_at_starts()
             if (end := merged_end(self.run_dir, self.spec)) is not None:
                 return end
-            if (end := self._without_command()) is not None:
+            self.given_up = self.given_up or self._why_give_up()
+            if self.given_up and (end := self._without_engine()) is not None:
                 return end
 
     def _look_at_starts(self) -> None:
@@ -189,25 +195,41 @@ class Leader:
         rundir.claim(self.run_dir, {"grace_s": self.spec["grace_s"]}, rundir.STOP)
 
     def _reap(self) -> None:
-        if self.given_up_s is None and os.waitpid(self.pid, os.WNOHANG)[0]:
-            self.given_up_s = time.monotonic()
+        if self.ended_s is None and os.waitpid(self.pid, os.WNOHANG)[0]:
+            self.ended_s = time.monotonic()
 
-    def _without_command(self) -> dict[str, Any] | None:
-        """The command has ended, and not all parts have: wait for their files, then for the end of the lease."""
-        if self.given_up_s is None:
-            return None
-        since_s = time.monotonic() - self.given_up_s
-        if since_s < _SETTLE_S:
-            return None
-        why = "the command that starts its parts has ended"
-        if (end := conclude(self.run_dir, self.spec, why)) is not None:
+    def _lease_s(self) -> float | None:
+        return (rundir.read_json(os.path.join(self.run_dir, rundir.LEASE)) or {}).get("lease_s")
+
+    def _why_give_up(self) -> str:
+        """The command has ended, and what the parts wrote had time to be seen; or it goes on, and a part does not."""
+        if self.ended_s is not None:
+            return "the command that starts its parts has ended" if time.monotonic() >= self.ended_s + _SETTLE_S else ""
+        return why_silent(self.silence, self._lease_s())
+
+    def _without_engine(self) -> dict[str, Any] | None:
+        """Not all parts have ended: wait for their files, then for the end of the lease."""
+        if (end := conclude(self.run_dir, self.spec, self.given_up)) is not None:
             return end
-        rundir.claim(self.run_dir, {"rank": -1, "rc": KILLED_RC}, rundir.HALT)
-        lease_s = (rundir.read_json(os.path.join(self.run_dir, rundir.LEASE)) or {}).get("lease_s")
+        if self.halted_s is None:
+            rundir.claim(self.run_dir, {"rank": -1, "rc": KILLED_RC}, rundir.HALT)
+            self.halted_s = time.monotonic()
+        lease_s, since_s = self._lease_s(), time.monotonic() - self.halted_s
         # A part that sees neither this nor any renewal ends itself when the last one it saw is over.
         if lease_s is None or since_s < lease_s + self.spec["grace_s"] + _KILL_S:
             return None
         return {"kind": "lost", "rc": KILLED_RC, "reason": "a part of it was not heard of until its lease was over"}
+
+
+def why_silent(silence: Silence, lease_s: float | None) -> str:
+    """Why parts are given up that were not heard of for too long; empty: they were, or can still run for ever."""
+    if lease_s is None:
+        return ""
+    try:
+        silent_s = silence.longest_s()
+    except OSError:
+        return ""  # it is us who cannot see
+    return f"a part of it was not heard of for {silent_s:.0f} s" if silent_s > silence_limit_s(lease_s) else ""
 
 
 def stop_pending_after(number: int) -> bool:

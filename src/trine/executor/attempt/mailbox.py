@@ -34,8 +34,11 @@ class Mailbox:
         look_s: float | None = None,
         parent: int = 0,
         keeper: dict[str, Any] | None = None,
+        beat: Callable[[], None] | None = None,
     ) -> None:
         self.run_dir, self._wake = run_dir, wake
+        self._beat = beat
+        """What shows others that the part goes on, where they want to know."""
         self.stop: dict[str, Any] | None = None
         """The wish to stop: with ``grace_s``, with ``kill``, or with neither if ``parent`` or ``keeper`` is gone."""
         self._parent, self._keeper = parent, keeper
@@ -94,6 +97,8 @@ class Mailbox:
         while True:
             self._bell.acquire(timeout=-1 if self._every_s is None else self._every_s)
             self._do_posts()
+            if self._beat is not None:
+                self._guarded(self._beat)
             self._guarded(self._look)
 
     def _do_posts(self) -> None:

@@ -22,6 +22,7 @@ import time
 
 from trine.executor.attempt import rendezvous, rundir
 from trine.executor.attempt.cgroup import Cgroup, make_cgroup
+from trine.executor.attempt.heartbeat import Heartbeat
 from trine.executor.attempt.mailbox import Mailbox
 from trine.executor.attempt.processes import adopt_orphans, children, descendants, identity, send, session, uptime_s
 from trine.executor.attempt.rank import STALE_EXIT, StaleLease, become, check_lease, log_of, make_log, stay_with
@@ -54,12 +55,13 @@ class Part:
         cgroup: Cgroup,
         index: int = 0,
         note: Callable[..., None] | None = None,
+        beat: Callable[[], None] | None = None,
     ) -> None:
         self.run_dir, self.spec, self.cgroup, self.index = run_dir, spec, cgroup, index
         self.nodes = parts_of(spec)[index]
         self.ranks = [rank for rank, placed in enumerate(spec["ranks"]) if placed["node"] in self.nodes]
         parent = os.getppid() if spec.get("ends_with_parent") else 0
-        self.mail = Mailbox(run_dir, _wake_main, spec.get("look_s"), parent, spec.get("keeper"))
+        self.mail = Mailbox(run_dir, _wake_main, spec.get("look_s"), parent, spec.get("keeper"), beat)
         self.mail.read()
         self._note = note
         self.rank_of: dict[int, int] = {}
@@ -369,7 +371,9 @@ def _report(descriptor: int, reason: str, host: bool) -> None:
     os.write(descriptor, json.dumps({"reason": " ".join(reason.split())[:300], "host": host}).encode() + b"\n")
 
 
-def _end_before_start(run_dir: str, spec: dict[str, Any], index: int) -> dict[str, Any] | None:
+def _end_before_start(
+    run_dir: str, spec: dict[str, Any], index: int, beat: Callable[[], None]
+) -> dict[str, Any] | None:
     """The end of a part that is to stop before it began, or whose ranks have nowhere to meet."""
     stop = rundir.read_json(os.path.join(run_dir, rundir.STOP))
     if stop is not None or stop_pending():
@@ -377,18 +381,24 @@ def _end_before_start(run_dir: str, spec: dict[str, Any], index: int) -> dict[st
         return {"codes": {}, "asked": "kill" if killed else "preempt"}
     if rundir.read_json(os.path.join(run_dir, rundir.HALT)) is not None:
         return {"codes": {}, "asked": ""}
-    spec["port"] = rendezvous.port(run_dir, spec, index, stop_pending)
+
+    def is_stopped() -> str:
+        beat()
+        return stop_pending()
+
+    spec["port"] = rendezvous.port(run_dir, spec, index, is_stopped)
     return None if spec["port"] else {"codes": {}, "asked": "preempt"}
 
 
 def _live(run_dir: str, spec: dict[str, Any], index: int, cgroup: Cgroup) -> dict[str, Any]:
     """The part, from its claim to its end."""
+    beat = Heartbeat(os.path.join(run_dir, rundir.beat_file(index))).beat
     try:
-        end = _end_before_start(run_dir, spec, index)
+        end = _end_before_start(run_dir, spec, index, beat)
         if end is not None:
             return end
         check_lease(run_dir, int(spec["epoch"]))
-        part = Part(run_dir, spec, cgroup, index)
+        part = Part(run_dir, spec, cgroup, index, beat=beat)
     except StaleLease as error:
         return {"codes": {}, "unlaunched": {"reason": str(error), "host": False}}
     except OSError as error:

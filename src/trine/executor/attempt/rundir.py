@@ -3,7 +3,8 @@
 ``spec.json`` what to run; ``lease.json`` what the job may read of its lease; ``pid.json`` the leader that owns it;
 ``status`` what happened, one JSON object per line; ``stop.json`` how to stop; ``exit.json`` the end; ``progress/``.
 Where an attempt has several parts: ``part-N.json`` the process that owns part N, ``part-N.up.json`` its ranks run,
-``part-N.end.json`` how they ended; ``halt.json`` the first failure; ``port.json`` where the ranks meet."""
+``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the first failure; ``port.json``
+where the ranks meet."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH105, PTH108, PTH116, PTH118, PTH123
@@ -127,6 +128,32 @@ def claim(run_dir: str, identity: dict[str, Any], name: str = PID) -> bool:
 def part_file(index: int, what: str = "") -> str:
     """The name of a file of part ``index``: its claim, or what it says when its ranks are ``up``, at their ``end``."""
     return f"part-{index}.{what}.json" if what else f"part-{index}.json"
+
+
+def beat_file(index: int) -> str:
+    """The name of the file that changes while part ``index`` goes on."""
+    return f"part-{index}.beat"
+
+
+def write_beat(path: str, count: int) -> None:
+    """Change it, in place: a disk that is full has room for that."""
+    try:
+        _write(path, b"%020d\n" % count, os.O_CREAT, 0o600)
+    except OSError:
+        os.utime(path)
+
+
+def read_beat(path: str) -> object:
+    """A mark that is another one whenever the file was changed, ``None`` without a file; OSError if it cannot be
+    read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(descriptor, _RESERVED_BYTES), os.fstat(descriptor).st_mtime_ns
+    finally:
+        os.close(descriptor)
 
 
 def reserve_exit(run_dir: str, at_s: float) -> None:

@@ -77,6 +77,18 @@ class SharedDirExecutor(RemoteExecutor[SharedT, AnswerT], Generic[SharedT, Answe
     def pair(self, handle: Handle, co_runner: str) -> None:
         """These engines give a GPU to one job only."""
 
+    def renew(self, handle: Handle, lease_s: float | None) -> None:
+        """Not what was given up: it is lost when its lease is over, and never if that is renewed."""
+        with self._lock:
+            attempt = self._running_one(handle)
+            if attempt is not None and not self._is_given_up(attempt):
+                super().renew(handle, lease_s)
+
+    def _is_given_up(self, attempt: SharedT) -> bool:
+        """The engine does not have it any more, and what its parts had to say of that had time to be seen."""
+        from_s = attempt.over_from_s
+        return from_s is not None and time.monotonic() >= from_s + self._times.visible_s
+
     def _make_spec(self, lease: JobLease) -> dict[str, Any]:
         # Where the ranks meet is added when it is submitted; a port is found on the node of the first of them.
         site = Site(part_per_node=True, look_s=PART_LOOK_S, ends_with_parent=True)

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.heartbeat import Silence
+from trine.executor.attempt.leader import why_silent
 from trine.executor.attempt.shared_dir import SharedAttempt
 from trine.executor.base import Handle
 
@@ -38,6 +40,8 @@ class RayAttempt(SharedAttempt):
     pending_from_s: float | None = None
     actors: list[str] = field(default_factory=list)
     """By part."""
+    silence: Silence | None = None
+    """How long its parts were not heard of; from when on they are known."""
 
     def note(self, state: str, actors: Collection[str], now_s: float) -> None:
         """What Ray says of it now."""
@@ -55,6 +59,12 @@ class RayAttempt(SharedAttempt):
     def abandoned(self) -> bool:
         """A part lost its actor and did not come to an end of its own: its peers wait for it in vain."""
         return any(self._abandoned(index) for index in self.orphaned)
+
+    def why_silent(self) -> str:
+        """Why a part whose actor is there counts as gone; empty: it does not. OSError if the machine cannot say."""
+        if self.silence is None:
+            return ""
+        return why_silent(self.silence, (self.read(rundir.LEASE) or {}).get("lease_s"))
 
     def _abandoned(self, index: int) -> bool:
         end = self.read(rundir.part_file(index, "end"))

@@ -21,6 +21,9 @@ from trine.executor.ray.inventory import Naming, check_description, described_no
 
 ID_FILE = "ray-id"
 """In the state directory: what tells its groups and actors in Ray from those of others."""
+_CLIENT = "ray://"
+"""How addresses begin that are reached through a process of the head's. Sweeps use it; what every node has free cannot
+be asked that way."""
 
 
 @dataclass
@@ -56,6 +59,9 @@ class RayEngine:
     def find_nodes(self, described: Cluster | None) -> list[NodeInfo] | Unreachable:
         self.described = described
         connection = self.connection()
+        if connection.address.startswith(_CLIENT):
+            found = f"{connection.address} is Ray's client, which does not tell what nodes have free"
+            raise InputError(f"--engine {self.name}", found, "HOST:PORT of the head, from a node of the cluster")
         try:
             nodes = parse_nodes(ask_first(connection, "--engine ray", "ask", prefix="\n")["nodes"], self.naming)
         except RayUnreachable as error:

@@ -17,6 +17,7 @@ from typing import Any
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.executor.attempt import rundir
+from trine.executor.attempt.heartbeat import Silence
 from trine.executor.attempt.leader import all_up, conclude, merged_end, write_end
 from trine.executor.attempt.shared_dir import KILLED_RC, SharedDirExecutor, Times
 from trine.executor.attempt.spec import boot
@@ -39,6 +40,7 @@ class Wanted:
     interface: str = ""
 
 
+_FORGOTTEN = "Ray knows nothing of it any more"
 Answer = dict[str, Any]
 """Of ``driver.Driver.do_ask``."""
 
@@ -83,6 +85,7 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
         super()._take_up(attempt)
         group = group_name(self._state_id, attempt.handle)
         attempt.actors = [f"{group}/{node}" for node, _ in attempt.spec.get("placement", ())]
+        attempt.silence = Silence(str(attempt.run_dir), len(attempt.actors))
 
     def _launched(self, attempt: RayAttempt) -> None:
         if attempt.known and not self._away:
@@ -226,7 +229,9 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
         elif not attempt.submitted and not all(begun) and (attempt.state or not any(begun)):
             self._start(attempt)  # what is there already is found by its name
         elif attempt.abandoned():
-            self._follow_over(attempt, now_s)
+            self._follow_over(attempt, now_s, "Ray lost an actor of it" if attempt.state else _FORGOTTEN)
+        elif why := attempt.why_silent():
+            self._follow_over(attempt, now_s, why)
         else:
             attempt.submitted, attempt.over_from_s = True, None
             if now_s >= attempt.cancel_due_s:
@@ -244,16 +249,16 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
             write_end(str(attempt.run_dir), end)
             self._look.set()
 
-    def _follow_over(self, attempt: RayAttempt, now_s: float) -> None:
-        """Ray has lost an actor, or all of it. The part under it notices and leaves, so must the others; one that is
-        not heard of is lost when its lease and grace are over: whatever Ray says of its node, it may still run."""
+    def _follow_over(self, attempt: RayAttempt, now_s: float, why: str) -> None:
+        """Ray has lost an actor, or all of it; or a part is silent. A part without its actor notices and leaves, so
+        must the others; one that is not heard of is lost when its lease and grace are over: whatever Ray says of its
+        node, it may still run."""
         if attempt.over_from_s is None:
             attempt.over_from_s = now_s
-        if now_s < attempt.over_from_s + self._times.visible_s:
+        if not self._is_given_up(attempt):
             return
         if not attempt.requested:
             rundir.claim(str(attempt.run_dir), {"rank": -1, "rc": KILLED_RC}, rundir.HALT)
-        why = "Ray lost an actor of it" if attempt.state else "Ray knows nothing of it any more"
         end = conclude(str(attempt.run_dir), attempt.spec, why)
         if end is None and self._fences.over(attempt.handle):
             end = {"kind": "lost", "rc": KILLED_RC, "reason": why}

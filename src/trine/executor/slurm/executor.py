@@ -165,7 +165,7 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
                 self._unlaunched(attempt, attempt.withdrawn)
             else:
                 self._explain_unlaunched(attempt)
-        elif now_s >= attempt.over_from_s + self._times.visible_s:
+        elif self._is_given_up(attempt):
             self._conclude(attempt, now_s)
 
     def _conclude(self, attempt: SlurmAttempt, now_s: float) -> None:
