@@ -101,6 +101,8 @@ class World:
         """Kept where a report is wanted."""
         if traffic is not None and recorder.keep_segments:
             self.link_loads = LinkLoads(traffic, len(engine.cluster.nodes), settings.round_s)
+        self.onlookers: list[Callable[[float], None]] = [] if self.link_loads is None else [self.link_loads.look]
+        """Called at every moment, once all that happens in it has."""
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     @property
@@ -160,8 +162,8 @@ class World:
                 self.engine.settle_speeds(self.now)
             if self.engine.rerated or self._truth is not None:
                 self._rerate()
-            if self.link_loads:
-                self.link_loads.look(self.now)
+            for look in self.onlookers:
+                look(self.now)
             if self._slices:
                 self._slices.begin(self.now, self._running(), self.engine.co_runners)
             if self.settings.validate:
