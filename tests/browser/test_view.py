@@ -136,11 +136,17 @@ def test_a_run_is_followed_while_it_goes_on_and_shown_as_it_ended(tmp_path: Path
                 says(page, ".condition", "recorded")
                 says(page, ".cards", "0.0 %")
                 page.goto(f"{url.partition('#')[0]}#/queue")
+                page.get_by_label("Show").select_option("ended")
                 says(page, "main", "40 jobs")
         finally:
             (tmp_path / "go").touch()
             assert simulation.wait(60) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["jobs.csv", "report.html", "summary.json", "timeline.parquet"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "jobs.csv",
+        "report.html",
+        "summary.json",
+        "timeline.parquet",
+    ]
     assert found_record(out) is None
 
 

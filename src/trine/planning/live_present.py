@@ -27,9 +27,7 @@ def live_state(request: ForecastRequest) -> LiveState:
     return from_snapshot(json.loads(request.live))
 
 
-def live_present(
-    request: ForecastRequest, state: LiveState, model: Model, exact: Collection[str] = ()
-) -> Present:
+def live_present(request: ForecastRequest, state: LiveState, model: Model, exact: Collection[str] = ()) -> Present:
     """The cluster at the moment of the request, if ``state`` is what it is; the limits of ``exact`` are lengths."""
     now_s = request.now_s
     engine, job_indices = build_engine(state, model, now_s)

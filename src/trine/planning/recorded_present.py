@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trine.assembly.settings import described, resolve
 from trine.core.errors import InputError
+from trine.inputs.job_rules import seconds
 from trine.inputs.job_spec import JobSpec
-from trine.report.recorded_run import RecordedRun
+from trine.planning.worker import answer
+from trine.report.recorded_run import RecordedRun, read_run, version_of
+from trine.report.running_record import RunningRunReader, found_record, is_running
 from trine.server.build import Model
 from trine.server.live_job import LiveJob
-from trine.server.predictions import EndedJob, ForecastRequest
+from trine.server.predictions import BUDGET_S, DRAWS, EndedJob, ForecastRequest
 from trine.server.state import LiveState
 
 _SHORTEST_S = 1e-3
@@ -56,7 +61,7 @@ class RecordedMoment:
         state.live = dict(state.jobs)
         state.next_id = 1 + max((int(job.id) for job in run.jobs if job.id.isdecimal()), default=0)
         self._check_sharing(jobs)
-        return copy.deepcopy(state)
+        return state
 
     def _check_sharing(self, jobs: list[LiveJob]) -> None:
         held = [gpu for job in jobs for gpu in job.gpus]
@@ -113,3 +118,29 @@ def _changed_settings(run: RecordedRun) -> dict[str, Any]:
             if name in usual[part] and not same and name not in _NOT_KEPT and value is not None:
                 found[name] = value
     return found
+
+
+def whatif_of_run(folder: Path, at: str, changes: Sequence[str]) -> dict[str, Any]:
+    """What ``changes`` at the time ``at`` of the run in ``folder`` would do; see ``planning.comparison``."""
+    run = read_any(folder)
+    moment = RecordedMoment(run, _time_s(run, at))
+    state = moment.state()
+    request = moment.request(tuple(changes), DRAWS, BUDGET_S)
+    return answer(request, lambda: copy.deepcopy(state), moment.exact)
+
+
+def read_any(folder: Path) -> RecordedRun:
+    """The run that goes on there, or the one whose results are there."""
+    record = found_record(folder)
+    if record is not None and (not version_of(folder) or is_running(record)):
+        return RunningRunReader(record, folder.name).read()
+    return read_run(folder)
+
+
+def _time_s(run: RecordedRun, at: str) -> float:
+    if not at:
+        return run.last_s if run.now_s is not None else float(np.median(run.submit_s))
+    try:
+        return run.begin_s + (0.0 if at == "0" else seconds(float(at) if at.replace(".", "", 1).isdigit() else at))
+    except ValueError:
+        raise InputError("--at", repr(at), "a time since the first submission, such as 12h or 3600") from None

@@ -118,7 +118,8 @@ def read_run(folder: Path) -> RecordedRun:
             lines = list(csv.DictReader(file))
         return _run(table, lines, version, folder)
     except FileNotFoundError as error:
-        raise InputError(str(folder), f"no {Path(str(error.filename)).name}", _EXPECTED) from None
+        missing = Path(str(error.filename)).name if error.filename else TIMELINE  # pyarrow does not say
+        raise InputError(str(folder), f"no {missing}", _EXPECTED) from None
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise InputError(str(folder), f"files that cannot be read ({error})", _EXPECTED) from None
 
