@@ -1,4 +1,4 @@
-"""The record of a run that goes on: at any time a reader sees all that happened, and nothing is left of it at the end."""
+"""The record of a run that goes on: a reader always sees all that happened, and nothing is left of it at the end."""
 
 from __future__ import annotations
 

@@ -97,6 +97,15 @@ class RecordedBoard:
         free = run.cluster.gpu_count - sum(len(run.gpus_of(i)) for i in run.running_at(at_s))
         return f"job {job_id} waits for {job.gpus} GPUs at once; {max(free, 0)} GPUs of the cluster are free."
 
+    def code(self, job_id: str, at_s: float) -> str:
+        """In a word, which a filter can be set to: ``placed``, ``preempted`` or ``waits``."""
+        index, _ = self._job(job_id)
+        run = self.run
+        past = [i for i in run.stretches_of.get(index, ()) if run.start_s[i] <= at_s]
+        if past and at_s < run.end_s[past[-1]]:
+            return run.started[past[-1]]
+        return run.ended[past[-1]] if past else "waits"
+
     def explain(self, job_id: str, at_s: float) -> dict[str, Any]:
         """As ``Explanation``, with the story up to this time."""
         index, job = self._job(job_id)

@@ -149,7 +149,8 @@ def _span(board: RecordedBoard, running: bool) -> dict[str, Any]:
 def _reasons(board: RecordedBoard, request: Request) -> dict[str, Any]:
     ids = request.query_params.getlist("job")[:_MOST_REASONS]
     at_s = _at(board, request)
-    return {"reasons": {each: {"sentence": board.reason(each, at_s)} for each in ids if each in board.run.job_index}}
+    known = [each for each in ids if each in board.run.job_index]
+    return {"reasons": {each: {"code": board.code(each, at_s), "sentence": board.reason(each, at_s)} for each in known}}
 
 
 def _at(board: RecordedBoard, request: Request) -> float:
