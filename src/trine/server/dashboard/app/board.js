@@ -12,6 +12,7 @@ export class Board extends EventTarget {
     this.slowdowns = {};
     this.out = {};
     this.flags = {};
+    this.link_loads = [];
     this.about = {};
     this.now_s = 0;
     this.begin_s = 0;
@@ -54,7 +55,7 @@ export class Board extends EventTarget {
   }
 
   common(value) {
-    for (const key of ["now_s", "begin_s", "end_s", "about", "nodes", "slowdowns", "out", "flags"]) {
+    for (const key of ["now_s", "begin_s", "end_s", "about", "nodes", "slowdowns", "out", "flags", "link_loads"]) {
       if (key in value) this[key] = value[key];
     }
     const order = value.order ?? (value.order_moves ? moved(this.order, value.order_moves) : null);
