@@ -43,7 +43,8 @@ export class HardwarePage {
   }
 
   outOfService() {
-    const out = Object.entries(this.board.out);
+    const whole = new Set(this.board.nodes.filter((node) => node.state !== "up").map(({ name }) => name));
+    const out = Object.entries(this.board.out).filter(([gpu]) => !whole.has(this.board.gpuName(Number(gpu)).replace(/:\d+$/, "")));
     const nodes = this.board.nodes.filter((node) => node.state !== "up");
     return el("section", {}, el("h2", {}, "Out of service"), out.length || nodes.length
       ? smallTable(["what", "why"], [...nodes.map((node) => [`${node.name} (${node.state})`, visible(node.reason)]),

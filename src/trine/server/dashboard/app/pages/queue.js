@@ -69,7 +69,7 @@ export class QueuePage {
       text("queue", "queue", "minmax(60px, .7fr)"),
       { key: "progress", title: "done", width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
       { key: "time", title: "ran / waited", width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
-      { key: "start", title: "expected", width: "minmax(96px, 1fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
+      { key: "start", title: "expected", width: "minmax(150px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
       { key: "why", title: "why", width: "minmax(120px, 4fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
     ];
   }
@@ -175,6 +175,7 @@ export class QueuePage {
   expectedText(job) {
     const found = this.predicted?.jobs?.[job.id];
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
+    if (!found.start_s && !found.end_s) return "";
     return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
   }
 }
