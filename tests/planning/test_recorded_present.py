@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from trine.cli.main import app
 from trine.core.errors import InputError
+from trine.planning.changes import APPLICABLE, GRAMMAR, INSTEAD
 from trine.planning.recorded_present import read_any, whatif_of_run
 from trine.report.files import write_run
 from trine.sim.scenario import Scenario, run
@@ -80,3 +81,9 @@ def test_the_command_tells_times_from_then_on(folder: Path) -> None:
     assert done.exit_code == 0 and "jobs gain, 0 lose" in done.stdout and "in " in done.stdout
     as_json = CliRunner().invoke(app, ["whatif", "add 4x4", "--run", str(folder), "--output", "json"])
     assert json.loads(as_json.stdout)["gain"] > 5
+
+
+@pytest.mark.parametrize("kind", sorted(GRAMMAR.keys() - set(APPLICABLE)))
+def test_what_a_daemon_does_not_carry_out_comes_with_what_to_do_instead(kind: str) -> None:
+    done = CliRunner().invoke(app, ["whatif", GRAMMAR[kind], "--apply"])
+    assert INSTEAD[kind] in (str(done.exception) + done.output)

@@ -101,7 +101,7 @@ def whatif(
 
     By how much, and before anything happens; --apply makes the change where the daemon can.
     """
-    from trine.planning.changes import APPLICABLE, words_of
+    from trine.planning.changes import APPLICABLE, INSTEAD, words_of
 
     if run is not None or at:
         _whatif_of_run(changes, run, at, apply, output)
@@ -110,7 +110,8 @@ def whatif(
     if apply and cannot:
         from trine.core.errors import InputError
 
-        raise InputError("--apply", repr(cannot[0]), f"changes that a daemon carries out: {', '.join(APPLICABLE)}")
+        able, instead = ", ".join(APPLICABLE), INSTEAD[words_of(cannot[0])[0]]
+        raise InputError("--apply", repr(cannot[0]), f"changes that a daemon carries out ({able}); for this: {instead}")
     with connected(state) as client:
         found = client.whatif(changes)
         if output is Form.JSON:
