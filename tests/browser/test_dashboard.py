@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -312,3 +313,61 @@ def test_a_name_of_a_proxy_is_answered_if_the_operator_allowed_it(tmp_path: Path
         }.items():
             answer = httpx.get(url_of(found), headers={"Host": name}, follow_redirects=True)
             assert answer.status_code == status, name
+
+
+TRAINING = """
+import time
+from pathlib import Path
+import trine.sdk
+for step in range(1, 100_000):
+    trine.sdk.report(step, 100_000, checkpoint_step=step - step % 10 or None)
+    print("step", step, flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_a_job_tells_progress_speed_checkpoint_end_attempts_and_reasons(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    script = cluster.state.parent / "train.py"
+    script.write_text(TRAINING)
+    job = submit(cluster, f"exec {sys.executable} {script}", gpus=2, name="train", model="bert", max_runtime="10m")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    says(page, "#why", "2 GPUs")
+    says(page, ".facts", re.compile(r"progressstep \d+ of 100,000"))
+    says(page, ".facts", re.compile(r"speed[\d.]+ steps/s"))
+    says(page, ".facts", re.compile(r"checkpointstep \d+0, .* ago"))
+    says(page, ".facts", re.compile(r"predicted end\d\d:\d\d:\d\d; with 80 % probability"))
+    says(page, "pre.log", "step 20")  # it follows
+    cluster.client.hold(job)
+    says(page, "h1", "held")
+    cluster.client.release(job)
+    says(page, ".story", re.compile("release asked by.*hold asked by", re.S))
+    page.get_by_label(re.compile("Attempts over time")).first.wait_for()
+    cluster.client.cancel(job)
+    says(page, "h1", "cancelled")
+
+
+def test_users_and_history_tell_what_was_promised_and_received(cluster: Daemon, open_page: Open) -> None:
+    submit(cluster, "sleep 300", gpus=4, name="fills-it")
+    submit(cluster, "sleep 300", gpus=2, name="waits")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/users")
+    for heading in ("promised", "received", "deficit (GPU-hours)", "quota", "fair share now"):
+        page.get_by_role("columnheader", name=heading).first.wait_for()
+    says(page, "main", re.compile(r"default.*Users", re.S))
+    page.goto(f"{url_of(cluster)}#/history")
+    for title in ("Utilization", "Jobs waiting", "Wait before the first start", "Fairness", "Preemptions"):
+        says(page, "main", title)
+
+
+def test_gpus_that_are_drained_and_still_held_are_not_counted_twice(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    submit(cluster, "sleep 300", gpus=2, name="holds-a-node")
+    page = logged_in(cluster, open_page)
+    says(page, ".cards", "2GPUs free")
+    held = next(job for job in cluster.client.jobs() if job["state"] == "running")
+    cluster.client.drain(held["placement"][0]["node"], "fan")
+    says(page, ".cards", re.compile(r"2GPUs free2GPUs out of service"))
+    page.goto(f"{url_of(cluster)}#/hardware")
+    says(page, "main", "drained")
