@@ -71,8 +71,9 @@ def test_the_history_of_a_daemon_is_planned_for_as_a_trace_of_the_same_jobs(
     rows = "".join(f"{i},{300 * i},2,1800\n" for i in range(1, 30))
     (tmp_path / "trace.csv").write_text(f"job_id,submit_s,gpus,duration_s\n{rows}")
     found = []
-    for given in (("--history", "history.csv"), ("--trace", "trace.csv")):
-        words = ["plan", given[0], str(tmp_path / given[1]), "--policy", "fifo", "--target", "wait_p95=1m", "--json"]
+    as_a_daemon = ["--set", "round_s=60", "--set", "fill=true"]
+    for option, name, more in (("--history", "history.csv", []), ("--trace", "trace.csv", as_a_daemon)):
+        words = ["plan", option, str(tmp_path / name), *more, "--policy", "fifo", "--target", "wait_p95=1s", "--json"]
         monkeypatch.setattr("sys.argv", ["trine", *words, "--nodes", "gpu=2"])
         with pytest.raises(SystemExit) as ended:
             main()

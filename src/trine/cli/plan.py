@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trine.trace import Trace
 
 HISTORY_FORMAT = "trine-history"
+_AS_A_DAEMON = {"round_s": 60.0, "fill": True}
+"""Free GPUs are given out at once, not with the next round."""
 
 
 def plan(
@@ -71,7 +73,7 @@ def plan(
         workload=workload,
         cluster=f"{types[0].gpu_type}=1x{types[0].gpus}",
         throughputs=throughputs,
-        values=parse_pairs(sets or []),
+        values=(_AS_A_DAEMON if asked or history else {}) | parse_pairs(sets or []),
     )
     scenario = make_scenario(inputs, policy, placement, seed)
     search = Search(scenario, Target.parse(target), types, _say)
