@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.conftest import Open, log_in
-from tests.e2e.live import Daemon, until
+from tests.e2e.live import Daemon, daemon, until
 from tests.server.api.conftest import running
 from tests.server.api.fake import ANNA_TOKEN, BEN_TOKEN, FakeAuth, FakeService
 from trine.client import Client, RefusedError
@@ -234,3 +235,139 @@ def test_a_change_is_tried_and_told_before_anything_happens(cluster: Daemon, ope
     page.get_by_role("button", name="Try it").click()
     says(page, "main", re.compile(r"\d gain, \d lose"))
     assert cluster.client is not None and len(cluster.client.nodes()) == 2
+
+
+def test_the_queue_is_filtered_by_reason(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    submit(cluster, "sleep 300", gpus=4, name="fills-it")
+    submit(cluster, "sleep 300", gpus=4, name="waits")
+    held = submit(cluster, "sleep 300", gpus=1, name="kept-back")
+    cluster.client.hold(held)
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/queue")
+    says(page, "main", "3 jobs")
+    page.get_by_label("Reason").focus()
+    says(page, "main", "held (1)")
+    page.get_by_label("Reason").select_option("held")
+    says(page, "main", "1 job,")
+    says(page, ".space", "kept-back")
+    page.get_by_label("Reason").select_option("")
+    page.get_by_label("Filter").fill("why:free")
+    says(page, "main", "1 job,")
+    says(page, ".space", "waits")
+
+
+def test_ranks_follow_jobs_that_come_leave_and_overtake(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    submit(cluster, "sleep 300", gpus=4, name="fills-it")
+    jobs = [submit(cluster, "sleep 300", gpus=4, name=f"waits-{i}") for i in range(4)]
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/queue")
+    says(page, "main", "5 jobs")
+    cluster.client.cancel(jobs[1])
+    submit(cluster, "sleep 300", gpus=4, name="urgent", priority=5)
+
+    def ranks() -> dict[str, str]:
+        rows = page.locator(".space .row").all_inner_texts()
+        return {cells[1]: cells[4] for cells in (row.split("\n") for row in rows) if len(cells) > 4}
+
+    client = cluster.client
+    until(
+        lambda: all(
+            ranks().get(job["name"]) == str(job["position"]) for job in client.jobs() if job["position"] is not None
+        ),
+        "the page to show the ranks that the daemon tells",
+    )
+
+
+LINKED = "racks: [{nodes: 2, gpus: 2, type: gpu}]\nlinks: {intra_node: 100 GB/s, nic: 1 GB/s}\n"
+
+
+def test_links_show_their_load_while_gangs_send_over_them(tmp_path: Path, open_page: Open) -> None:
+    (tmp_path / "linked.yaml").write_text(LINKED)
+    with daemon(tmp_path / "state", "--gpus", str(tmp_path / "linked.yaml"), "--event-driven") as found:
+        found.up()
+        page = logged_in(found, open_page)
+        page.goto(f"{url_of(found)}#/hardware")
+        says(page, "main", "Nothing is sent over links")
+        job = submit(found, "sleep 300", gpus=4, model="vgg16")
+        says(page, "main", re.compile(r"NIC of \S+1\d+ %"))
+        assert found.client is not None
+        found.client.cancel(job)
+        says(page, "main", "Nothing is sent over links")
+
+
+def test_a_name_of_a_proxy_is_answered_if_the_operator_allowed_it(tmp_path: Path) -> None:
+    import httpx
+
+    options = ("--gpus", "1x1", "--allow-host", "trine.example.org", "--allow-host", "*.lab.example")
+    with daemon(tmp_path / "state", *options) as found:
+        found.up()
+        for name, status in {
+            "trine.example.org": 200,
+            "trine.example.org:8443": 200,
+            "gpu.lab.example": 200,
+            "evil.example.org": 421,
+            "deep.gpu.lab.example": 421,
+            "127.0.0.1": 200,
+        }.items():
+            answer = httpx.get(url_of(found), headers={"Host": name}, follow_redirects=True)
+            assert answer.status_code == status, name
+
+
+TRAINING = """
+import time
+from pathlib import Path
+import trine.sdk
+for step in range(1, 100_000):
+    trine.sdk.report(step, 100_000, checkpoint_step=step - step % 10 or None)
+    print("step", step, flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_a_job_tells_progress_speed_checkpoint_end_attempts_and_reasons(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    script = cluster.state.parent / "train.py"
+    script.write_text(TRAINING)
+    job = submit(cluster, f"exec {sys.executable} {script}", gpus=2, name="train", model="bert", max_runtime="10m")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    says(page, "#why", "2 GPUs")
+    says(page, ".facts", re.compile(r"progressstep \d+ of 100,000"))
+    says(page, ".facts", re.compile(r"speed[\d.]+ steps/s"))
+    says(page, ".facts", re.compile(r"checkpointstep \d+0, .* ago"))
+    says(page, ".facts", re.compile(r"predicted end\d\d:\d\d:\d\d; with 80 % probability"))
+    says(page, "pre.log", "step 20")  # it follows
+    cluster.client.hold(job)
+    says(page, "h1", "held")
+    cluster.client.release(job)
+    says(page, ".story", re.compile("release asked by.*hold asked by", re.S))
+    page.get_by_label(re.compile("Attempts over time")).first.wait_for()
+    cluster.client.cancel(job)
+    says(page, "h1", "cancelled")
+
+
+def test_users_and_history_tell_what_was_promised_and_received(cluster: Daemon, open_page: Open) -> None:
+    submit(cluster, "sleep 300", gpus=4, name="fills-it")
+    submit(cluster, "sleep 300", gpus=2, name="waits")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/users")
+    for heading in ("promised", "received", "deficit (GPU-hours)", "quota", "fair share now"):
+        page.get_by_role("columnheader", name=heading).first.wait_for()
+    says(page, "main", re.compile(r"default.*Users", re.S))
+    page.goto(f"{url_of(cluster)}#/history")
+    for title in ("Utilization", "Jobs waiting", "Wait before the first start", "Fairness", "Preemptions"):
+        says(page, "main", title)
+
+
+def test_gpus_that_are_drained_and_still_held_are_not_counted_twice(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    submit(cluster, "sleep 300", gpus=2, name="holds-a-node")
+    page = logged_in(cluster, open_page)
+    says(page, ".cards", "2GPUs free")
+    held = next(job for job in cluster.client.jobs() if job["state"] == "running")
+    cluster.client.drain(held["placement"][0]["node"], "fan")
+    says(page, ".cards", re.compile(r"2GPUs free2GPUs out of service"))
+    page.goto(f"{url_of(cluster)}#/hardware")
+    says(page, "main", "drained")

@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.browser.conftest import Open
 from tests.browser.test_dashboard import says
+from tests.e2e.live import until
+from trine.core.errors import InputError
+from trine.report.running_record import RunningRunReader, found_record
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 TRACE = "job_id,submit_s,duration_s,gpus,model,user\n" + "".join(
@@ -88,3 +91,67 @@ def test_without_the_code_nothing_is_shown(runs: tuple[Path, Path], open_page: O
         page = open_page(url.partition("#")[0], allow_failures=True)
         page.get_by_label("Token or code").wait_for()
         assert page.evaluate("fetch('/v1/runs/0/board').then((answer) => answer.status)") == 401
+
+
+PACED = '''
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from trine.policy.fifo import Fifo
+
+
+@dataclass
+class Paced(Fifo):
+    """First in, first out; slow, and after a while it stands still until it is told to go on."""
+
+    name: ClassVar[str] = "paced"
+    title: ClassVar[str] = "stands still until told"
+
+    def rank(self, view):
+        until = time.monotonic() + (120 if view.now > 2000 else 0.2)
+        while time.monotonic() < until and not Path(__file__).with_name("go").exists():
+            time.sleep(0.02)
+        return super().rank(view)
+'''
+
+
+def test_a_run_is_followed_while_it_goes_on_and_shown_as_it_ended(tmp_path: Path, open_page: Open) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    (tmp_path / "paced.py").write_text(PACED)
+    out = tmp_path / "out"
+    options = ["--trace", tmp_path / "trace.csv", "--cluster", "4x4", "--policy", tmp_path / "paced.py", "--out", out]
+    command = [sys.executable, "-m", "trine", "sim", "run", "--set", "round_s=20", *map(str, options)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as simulation:
+        try:
+            until(lambda: is_readable(out), "the simulation to say how far it is")
+            with viewing(out) as url:
+                page = open_page(url, allow_failures=True)
+                says(page, ".condition", "running")
+                says(page, ".time", re.compile(r"Play(\d+) min of \1 min"))  # it shows the present
+                says(page, ".cards", re.compile(r"[1-9]\d*jobs with GPUs"))
+                assert not out.exists(), "results appear when they are complete"
+                (tmp_path / "go").touch()
+                says(page, ".condition", "recorded")
+                says(page, ".cards", "0.0 %")
+                page.goto(f"{url.partition('#')[0]}#/queue")
+                page.get_by_label("Show").select_option("ended")
+                says(page, "main", "40 jobs")
+        finally:
+            (tmp_path / "go").touch()
+            assert simulation.wait(60) == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "jobs.csv",
+        "report.html",
+        "summary.json",
+        "timeline.parquet",
+    ]
+    assert found_record(out) is None
+
+
+def is_readable(out: Path) -> bool:
+    path = found_record(out)
+    with suppress(InputError):
+        return path is not None and len(RunningRunReader(path, "").read().jobs) > 8
+    return False

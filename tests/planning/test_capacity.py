@@ -57,3 +57,36 @@ def test_the_command_prints_the_cluster_and_writes_a_plot(
     found = json.loads(capsys.readouterr().out)
     assert found["best"]["meets"] and found["best"]["cluster"].startswith("gpu=")
     assert "Capacity plan" in (tmp_path / "out" / "report.html").read_text()
+
+
+HISTORY = "id,user,queue,state,gpus,submitted_s,held_s,lost_s\n" + "".join(
+    f"{i},ann,default,done,2,{1893456000 + 300 * i},{1900 if i else 0},{100 if i else 0}\n" for i in range(30)
+)
+
+
+def test_the_history_of_a_daemon_is_planned_for_as_a_trace_of_the_same_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "history.csv").write_text(HISTORY)
+    rows = "".join(f"{i},{300 * i},2,1800\n" for i in range(1, 30))
+    (tmp_path / "trace.csv").write_text(f"job_id,submit_s,gpus,duration_s\n{rows}")
+    found = []
+    as_a_daemon = ["--set", "round_s=60", "--set", "fill=true"]
+    for option, name, more in (("--history", "history.csv", []), ("--trace", "trace.csv", as_a_daemon)):
+        words = ["plan", option, str(tmp_path / name), *more, "--policy", "fifo", "--target", "wait_p95=1s", "--json"]
+        monkeypatch.setattr("sys.argv", ["trine", *words, "--nodes", "gpu=2"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        found.append(json.loads(capsys.readouterr().out)["best"])
+    assert found[0] == found[1] and found[0]["meets"]
+
+
+def test_history_and_trace_are_not_both_taken(
+    trace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["plan", "--history", trace, "--trace", trace, "--target", "wait_p95=1m", "--nodes", "gpu=2"]
+    monkeypatch.setattr("sys.argv", ["trine", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "one of --trace, --workload, --history and --state" in capsys.readouterr().err

@@ -226,6 +226,29 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one_and_to_the_journal(place: 
             assert store.seq == len(records)
 
 
+def test_old_records_that_no_snapshot_needs_are_removed_and_the_rest_stays_whole(place: str) -> None:
+    records = some_records(jobs=12)
+    with opened(place) as store:
+        state = store.load()
+        for number, record in enumerate(records, 1):
+            store.append([record])
+            state.apply(record)
+            if number in (6, 10):
+                store.snapshot(to_snapshot(state), number)
+        assert store.removable(before_s=2.0) == 3, "those before it in time, and not the one at it"
+        assert store.removable(before_s=1e9) == 6, "what both snapshots are without"
+        assert [store.remove_records(6, most=4) for _ in range(3)] == [4, 2, 0]
+    with opened(place) as store:
+        assert to_snapshot(store.load()) == to_snapshot(state)
+        assert store.removed == 6 and list(store.records(after=6)) == records[6:]
+        with pytest.raises(InputError, match="removed because of their age"):
+            list(store.records())
+        store.append([rec.Ticked(20.0, False)])
+    raw(place, "delete from snapshots where seq = 10")
+    with opened(place) as store:
+        assert store.load().last_s == 20.0, "the older snapshot and the records since are enough"
+
+
 def test_only_the_last_snapshots_are_kept(place: str) -> None:
     with opened(place) as store:
         state = store.load()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -56,8 +59,13 @@ class Receiver:
 
 
 @contextmanager
-def receiving(*statuses: int) -> Iterator[Receiver]:
+def receiving(*statuses: int, tls: tuple[Path, Path] | None = None) -> Iterator[Receiver]:
     receiver = Receiver(*statuses)
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        receiver.server.socket = context.wrap_socket(receiver.server.socket, server_side=True)
+        receiver.url = receiver.url.replace("http://127.0.0.1", "https://localhost")
     thread = threading.Thread(target=receiver.server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -93,6 +101,34 @@ def test_notices_are_signed_and_arrive_in_order_over_failures_of_the_receiver() 
     assert headers["X-Trine-Signature"] == signature(SECRET, headers["X-Trine-Timestamp"], body)
     assert headers["X-Trine-Signature"] != signature(SECRET, headers["X-Trine-Timestamp"], body + b" ")
     assert headers["X-Trine-Delivery"] == "n2"
+
+
+def self_made(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for ``name`` that nobody but its holder vouches for, and its key."""
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    words = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name}".split()
+    options = ["-addext", f"subjectAltName=DNS:{name}", "-out", str(paths[0]), "-keyout", str(paths[1])]
+    subprocess.run(["openssl", *words, *options], check=True, capture_output=True)
+    return paths
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_over_tls_a_receiver_gets_notices_only_if_its_certificate_is_trusted_and_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, foreign = self_made(tmp_path, "localhost"), self_made(tmp_path, "other.example")
+    sent = (b'{"job":"1"}', "1893456000")
+    with receiving(tls=own) as receiver:
+        with pytest.raises(ssl.SSLCertVerificationError, match="self-signed"):
+            post(settings(receiver.url), "n1", *sent)
+        monkeypatch.setenv("SSL_CERT_FILE", str(own[0]))
+        assert post(settings(receiver.url), "n1", *sent) == 200
+        assert receiver.notices == [{"job": "1"}]
+    monkeypatch.setenv("SSL_CERT_FILE", str(foreign[0]))
+    with receiving(tls=foreign) as receiver:
+        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+            post(settings(receiver.url), "n1", *sent)
+        assert receiver.got == []
 
 
 def test_a_notice_that_is_refused_is_not_tried_again_and_redirects_are_not_followed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,11 @@ from trine.cli.sim import AsJson, FormatName, Out, Prices, Sets, Throughputs, Tr
 
 if TYPE_CHECKING:
     from trine.planning.capacity import Candidate, Search
+    from trine.trace import Trace
+
+HISTORY_FORMAT = "trine-history"
+_AS_A_DAEMON = {"round_s": 60.0, "fill": True}
+"""Free GPUs are given out at once, not with the next round."""
 
 
 def plan(
@@ -23,6 +29,17 @@ def plan(
     trace: TracePath = "",
     fmt: FormatName = "",
     workload: WorkloadName = "",
+    history: Annotated[
+        str,
+        typer.Option("--history", metavar="FILE", help="What `trine history --out` wrote (CSV): the jobs that ended."),
+    ] = "",
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="The jobs that ended under the daemon of this state directory."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="T", help="With --state: ended since then: 7d, 12h, 2030-01-31.")
+    ] = "",
     prices: Prices = "",
     throughputs: Throughputs = "",
     policy: Annotated[str, typer.Option("--policy", metavar="P", help="See `trine policies`.  [default: trine]")] = "",
@@ -34,8 +51,8 @@ def plan(
 ) -> None:
     """Find the least capacity that meets a target.
 
-    It is to hold on a trace or on a generated workload. Without --prices the fewest GPUs are sought. Jobs must all
-    fit: a cluster on which one can never run does not count.
+    It is to hold on a trace, on a generated workload, or on what a daemon recorded. Without --prices the fewest GPUs
+    are sought. Jobs must all fit: a cluster on which one can never run does not count.
     """
     from trine.assembly.settings import parse_pairs
     from trine.core.prices import Prices as PriceTable
@@ -48,13 +65,15 @@ def plan(
         require_page()
     table = load_prices(prices) if prices else PriceTable()
     types = [NodeType.parse(text, table) for text in nodes]
+    asked = _asked_history(history, state, since, bool(trace or workload))
     inputs = Inputs(
-        trace=trace,
-        format=fmt,
+        trace=asked.source if asked else history or trace,
+        loaded=asked,
+        format=HISTORY_FORMAT if history else fmt,
         workload=workload,
         cluster=f"{types[0].gpu_type}=1x{types[0].gpus}",
         throughputs=throughputs,
-        values=parse_pairs(sets or []),
+        values=(_AS_A_DAEMON if asked or history else {}) | parse_pairs(sets or []),
     )
     scenario = make_scenario(inputs, policy, placement, seed)
     search = Search(scenario, Target.parse(target), types, _say)
@@ -67,6 +86,34 @@ def plan(
     _print(search, best, as_json, "per hour" if prices else "GPUs")
     if best is None:
         raise typer.Exit(1)
+
+
+def _asked_history(history: str, state: Path | None, since: str, beside: bool) -> Trace | None:
+    """The jobs that a daemon tells of now, if it is to be asked."""
+    from trine.core.errors import InputError
+
+    if since and state is None:
+        raise InputError("--since", repr(since), "--state DIR beside it")
+    if (history or state) and (beside or (history and state)):
+        raise InputError("--history", "beside other jobs", "one of --trace, --workload, --history and --state")
+    return None if state is None else _asked(state, since)
+
+
+def _asked(state: Path, since: str) -> Trace:
+    """What the daemon tells of its ended jobs."""
+    import tempfile
+    import time
+
+    from trine.cli.live.history import csv_text, moment_s
+    from trine.cli.live.verb import connected
+    from trine.trace import load
+
+    with connected(state) as client:
+        found = list(client.history(moment_s(since, time.time(), "--since"), None))
+    with tempfile.NamedTemporaryFile("w", suffix=".csv", encoding="utf-8") as file:
+        file.write(csv_text(found))
+        file.flush()
+        return load(file.name, HISTORY_FORMAT)
 
 
 def _say(tried: Candidate) -> None:

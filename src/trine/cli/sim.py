@@ -131,6 +131,7 @@ def run_one(
     """Simulate one policy with one placement."""
     from trine.cli.progress_bar import ProgressBar
     from trine.core.result import Summary
+    from trine.experiment.onlooker import recorded
     from trine.experiment.run import run_simulation
     from trine.experiment.scenarios import make_scenario
     from trine.report.files import check_out, require_files, run_title
@@ -143,13 +144,21 @@ def run_one(
         scenario = make_scenario(inputs, policy, placement, seed)
         replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed), overwrite)
         require_files()
-    with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
-        done = run_simulation(
-            inputs, policy, placement, seed, keep_timeline=out is not None, progress=bar.advance, log=log
-        )
-    if out:
-        done.save(out, command_line(context))
-        done.notes.extend([replaced] if replaced else [])
+    with recorded(out) as record:
+        with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
+            done = run_simulation(
+                inputs,
+                policy,
+                placement,
+                seed,
+                keep_timeline=out is not None,
+                progress=bar.advance,
+                log=log,
+                onlooker=record,
+            )
+        if out:
+            done.save(out, command_line(context))
+            done.notes.extend([replaced] if replaced else [])
     _print_run(done.result, shown, out, as_json)
 
 

@@ -27,7 +27,7 @@ from trine.experiment.arguments import (
 from trine.experiment.results import Comparison, Point, Simulation
 from trine.experiment.scenarios import Inputs, make_scenario, make_sweep
 from trine.report.compare import Comparison as ComparisonOfRuns
-from trine.sim.scenario import DecisionLog, Progress, Sweep, Workers, run, run_each
+from trine.sim.scenario import DecisionLog, Onlooker, Progress, Sweep, Workers, run, run_each
 from trine.trace import ImportOptions, Trace
 from trine.trace import load as read_trace
 
@@ -130,10 +130,11 @@ def run_simulation(
     keep_timeline: bool = True,
     progress: Progress | None = None,
     log: DecisionLog | None = None,
+    onlooker: Onlooker | None = None,
 ) -> Simulation:
-    """One run. Without its timeline it takes less memory; ``log`` gets every decision."""
+    """One run. Without its timeline it takes less memory; ``log`` gets every decision, ``onlooker`` follows the run."""
     scenario = make_scenario(inputs, policy, placement, seed)
-    return Simulation(run(scenario, keep_segments=keep_timeline, progress=progress, log=log))
+    return Simulation(run(scenario, keep_segments=keep_timeline, progress=progress, log=log, onlooker=onlooker))
 
 
 def run_comparison(

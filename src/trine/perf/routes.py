@@ -88,6 +88,15 @@ class Routes:
         """The slowest NIC of the route without other jobs."""
         return min(self.capacity[node] for node in route.nodes)
 
+    def link_name(self, link: int) -> str:
+        """What people call the link of this number."""
+        nodes = self.cluster.nodes
+        if link < len(nodes):
+            return f"NIC of {nodes[link].name}"
+        if link == len(self.capacity) - 1:
+            return "spine"
+        return f"uplink of rack {self.cluster.racks[link - len(nodes)]}"
+
     def uplink_bytes_per_s(self, route: Route) -> float:
         """The slowest uplink of the route without other jobs."""
         first = len(self.cluster.nodes)

@@ -37,6 +37,15 @@ class Changed(NamedTuple):
     after: float
 
 
+class UsedLink(NamedTuple):
+    """A link that gangs send over: the share of it that they use on average, bytes per second that it carries."""
+
+    name: str
+    load: float
+    capacity: float
+    jobs: int
+
+
 class _Gang(NamedTuple):
     """What a gang sends, as ``link_sharing`` wants it."""
 
@@ -202,6 +211,15 @@ class Traffic:
             for link in gang.flow.links:
                 used[link] += rate
         return {link: rate / capacity[link] for link, rate in sorted(used.items()) if self._on_link[link]}
+
+    def used_links(self) -> list[UsedLink]:
+        """The links in use, the fullest first."""
+        network, loads = self._network, self.load()
+        found = [
+            UsedLink(network.link_name(link), load, network.capacity[link], len(self._on_link[link]))
+            for link, load in loads.items()
+        ]
+        return sorted(found, key=lambda each: (-each.load, each.name))
 
     # -- entries -------------------------------------------------------------------------------------------------
 

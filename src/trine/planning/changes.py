@@ -34,6 +34,15 @@ GRAMMAR = {
 """Every change by its first word."""
 APPLICABLE = ("cancel", "hold", "release", "lose")
 """Those that a daemon carries out; a node that is to be lost is drained."""
+INSTEAD = {
+    "policy": "start the daemon anew with --policy; jobs that run go on meanwhile",
+    "placement": "start the daemon anew with --placement; jobs that run go on meanwhile",
+    "quota": "write it into the configuration file and start the daemon anew; jobs that run go on meanwhile",
+    "priority": "a job keeps the priority that it was submitted with; submit it again and cancel this one",
+    "submit": "`trine submit`, which also says what is to run",
+    "add": "add the nodes to the cluster that the daemon runs on",
+}
+"""What to do about changes that a daemon does not carry out."""
 
 
 def words_of(change: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from trine.core.job import Job
@@ -27,8 +27,8 @@ def live_state(request: ForecastRequest) -> LiveState:
     return from_snapshot(json.loads(request.live))
 
 
-def live_present(request: ForecastRequest, state: LiveState, model: Model) -> Present:
-    """The cluster at the moment of the request, if ``state`` is what it is."""
+def live_present(request: ForecastRequest, state: LiveState, model: Model, exact: Collection[str] = ()) -> Present:
+    """The cluster at the moment of the request, if ``state`` is what it is; the limits of ``exact`` are lengths."""
     now_s = request.now_s
     engine, job_indices = build_engine(state, model, now_s)
     past = [_past(job) for job in request.ended]
@@ -37,7 +37,7 @@ def live_present(request: ForecastRequest, state: LiveState, model: Model) -> Pr
             engine.policy.finished(FinishedJob(each.job, job.attained_s * job.gpus, job.attained_s))
     settle_transitions(engine, now_s)
     settings = replace(settings_of(state).run, round_s=state.round_s, fill=True)
-    return Present(now_s, engine, settings, [*past, *_live(engine, now_s, state.live.values(), job_indices)])
+    return Present(now_s, engine, settings, [*past, *_live(engine, now_s, state.live.values(), job_indices, exact)])
 
 
 def _past(job: EndedJob) -> KnownJob:
@@ -55,12 +55,14 @@ def _past(job: EndedJob) -> KnownJob:
     return KnownJob(known, job.attained_s, True, limit_s=job.limit_s or math.inf)
 
 
-def _live(engine: Engine, now_s: float, jobs: Iterable[LiveJob], job_indices: dict[str, int]) -> Iterable[KnownJob]:
+def _live(
+    engine: Engine, now_s: float, jobs: Iterable[LiveJob], job_indices: dict[str, int], exact: Collection[str]
+) -> Iterable[KnownJob]:
     work_s = work_done_s(engine, now_s)
     for job in jobs:
         job_index = job_indices[job.id]
         known, spec = engine.table.jobs[job_index], job.spec
         # Steps alone are no length: only with a speed that the job reported, or that was measured of its model.
         measured = engine.perf.throughputs.rate(spec.model, spec.gpus.count, engine.cluster.types[0]) is not None
-        exact = bool(job.total or spec.steps) and (job.rate > 0 or measured)
-        yield KnownJob(known, work_s[job_index], False, exact, spec.max_runtime or math.inf)
+        by_steps = bool(job.total or spec.steps) and (job.rate > 0 or measured)
+        yield KnownJob(known, work_s[job_index], False, by_steps or job.id in exact, spec.max_runtime or math.inf)

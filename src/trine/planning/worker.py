@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 from trine.core.errors import InputError
@@ -31,17 +32,23 @@ _WITHOUT_GPUS = {
 }
 
 
-def answer(request: ForecastRequest) -> dict[str, Any]:
-    """Predictions, or what the changes of the request would do."""
+def answer(
+    request: ForecastRequest, make_state: Callable[[], LiveState] | None = None, exact: Collection[str] = ()
+) -> dict[str, Any]:
+    """Predictions, or what the changes of the request would do.
+
+    ``make_state``: makes the state, if it is not that of the request; ``exact``: jobs whose time limit is their length.
+    """
     started_s = time.process_time()
-    state = live_state(request)
+    make_state = make_state or (lambda: live_state(request))
+    state = make_state()
     # Before anything is computed: a change may be a mistake.
-    other, model = changed(live_state(request), request.model, request.changes, request.now_s)
-    futures = Futures(live_present(request, state, request.model), request.seed)
+    other, model = changed(make_state(), request.model, request.changes, request.now_s)
+    futures = Futures(live_present(request, state, request.model, exact), request.seed)
     share = 2 if request.changes else 1
     draws = _draws_within(futures, request.draws, request.budget_s / share)
     if request.changes:
-        others = Futures(live_present(request, other, model), request.seed)
+        others = Futures(live_present(request, other, model, exact), request.seed)
         found = compared(futures, draws, others, [others.draw(number) for number in range(len(draws))])
     else:
         found = _with_all(of_draws(futures, draws), state).as_json()

@@ -79,13 +79,13 @@ def timeline_table(segments: list[Segment], settings: dict[str, Any], cluster: C
 
     metadata = {"trine": json.dumps(plain(settings), sort_keys=True)}
     if cluster is not None:
-        metadata["cluster"] = json.dumps(_described(cluster), separators=(",", ":"))
+        metadata["cluster"] = json.dumps(described_cluster(cluster), separators=(",", ":"))
     schema = pa.schema(_timeline_fields(), metadata=metadata)
     columns = [_timeline_column(f, segments) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _described(cluster: Cluster) -> dict[str, Any]:
+def described_cluster(cluster: Cluster) -> dict[str, Any]:
     """Nodes with name, GPUs, type and rack, and the slowdown of each GPU by class, where GPUs differ."""
     nodes = [[node.name, node.gpus, node.gpu_type, node.rack] for node in cluster.nodes]
     scores = {

@@ -60,6 +60,11 @@ class RecordedRun:
     version: str = ""
     """Another one for other files."""
     stretches_of: dict[int, list[int]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """All settings of the run, as they took effect."""
+    now_s: float | None = None
+    """Up to when it has come, of a run that goes on: jobs and stretches that have not ended end at infinity, jobs that
+    have not started start at NaN. ``None``: it is over."""
 
     def gpus_of(self, stretch: int) -> list[int]:
         return [int(gpu) for gpu in self.gpu_ids[self.gpu_offsets[stretch] : self.gpu_offsets[stretch + 1]]]
@@ -82,6 +87,8 @@ class RecordedRun:
 
     @property
     def last_s(self) -> float:
+        if self.now_s is not None:
+            return self.now_s
         return max(float(self.end_s.max(initial=self.begin_s)), float(self.finish_s.max(initial=self.begin_s)))
 
     def running_at(self, at_s: float) -> list[int]:
@@ -111,7 +118,8 @@ def read_run(folder: Path) -> RecordedRun:
             lines = list(csv.DictReader(file))
         return _run(table, lines, version, folder)
     except FileNotFoundError as error:
-        raise InputError(str(folder), f"no {Path(str(error.filename)).name}", _EXPECTED) from None
+        missing = Path(str(error.filename)).name if error.filename else TIMELINE  # pyarrow does not say
+        raise InputError(str(folder), f"no {missing}", _EXPECTED) from None
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise InputError(str(folder), f"files that cannot be read ({error})", _EXPECTED) from None
 
@@ -129,11 +137,10 @@ def _run(table: Any, lines: list[dict[str, str]], version: str, folder: Path) ->
     stretches: dict[int, list[int]] = {}
     for stretch, job_id in enumerate(ids):
         stretches.setdefault(index[job_id], []).append(stretch)
-    policy, placement = str(about.get("policy", "")), str(about.get("placement", ""))
     return RecordedRun(
-        f"{folder.name}: {policy} with {placement}, seed {about.get('seed', '')}",
-        policy,
-        placement,
+        run_title(folder.name, about),
+        str(about.get("policy", "")),
+        str(about.get("placement", "")),
         _cluster(metadata.get(b"cluster"), int(flat.max(initial=-1)) + 1),
         jobs,
         np.array([index[job_id] for job_id in ids], np.int64),
@@ -146,7 +153,13 @@ def _run(table: Any, lines: list[dict[str, str]], version: str, folder: Path) ->
         flat,
         version,
         stretches,
+        about,
     )
+
+
+def run_title(name: str, about: dict[str, Any]) -> str:
+    """Of the directory ``name``, by the settings of its run."""
+    return f"{name}: {about.get('policy', '')} with {about.get('placement', '')}, seed {about.get('seed', '')}"
 
 
 def _jobs(
@@ -181,6 +194,10 @@ def _cluster(described: bytes | None, gpus: int) -> Cluster:
         return Cluster(
             tuple(Node(f"GPUs {i * _ASSUMED_GPUS}-{i * _ASSUMED_GPUS + n - 1}", n) for i, n in enumerate(sizes))
         )
-    found = json.loads(described)
+    return cluster_from_json(json.loads(described))
+
+
+def cluster_from_json(found: dict[str, Any]) -> Cluster:
+    """What ``data_files.described_cluster`` made."""
     nodes = tuple(Node(name, int(count), gpu_type, rack) for name, count, gpu_type, rack in found["nodes"])
     return Cluster(nodes, scores={name: tuple(values) for name, values in found["scores"].items()})

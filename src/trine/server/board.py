@@ -30,6 +30,9 @@ ENDED_KEPT = 500
 """Ended jobs that are shown; the API lists the others."""
 
 
+LINKS_SHOWN = 100
+
+
 @dataclass(frozen=True, slots=True)
 class BoardNode:
     """A node; its GPUs follow those of the node before it. ``state`` is ``up``, ``drained`` or ``down``."""
@@ -63,6 +66,8 @@ class Board:
     """GPUs that are out of service, and why."""
     flags: dict[int, list[str]] = field(default_factory=dict)
     """What is remarkable about a GPU, in sentences."""
+    link_loads: list[dict[str, Any]] = field(default_factory=list)
+    """Links that jobs share, the fullest first, where the cluster describes its links."""
 
     def layout(self) -> dict[str, Any]:
         """What seldom changes."""
@@ -72,6 +77,7 @@ class Board:
             "slowdowns": self.slowdowns,
             "out": self.out,
             "flags": self.flags,
+            "link_loads": self.link_loads,
         }
 
 
@@ -101,6 +107,7 @@ class LiveBoard:
             self._slowdowns(controller),
             _out_of_service(cluster, state),
             views.drift_flags(controller),
+            _link_loads(controller),
         )
 
     def _live_rows(self, state: LiveState, leases: Leases) -> dict[str, Row]:
@@ -155,6 +162,13 @@ def job_row(job: LiveJob, leases: Leases | None = None) -> Row:
         *(step, total, rate, heard_s or None, views.expected_end_s(job), job.exit_code, job.preemptions),
         *(job.migrations, spec.max_runtime),
     )
+
+
+def _link_loads(controller: Controller) -> list[dict[str, Any]]:
+    """To a per cent, so that what changes less is not sent."""
+    traffic = controller.deciding.traffic
+    links = [] if traffic is None else traffic.used_links()[:LINKS_SHOWN]
+    return [{**link._asdict(), "load": round(link.load, 2)} for link in links]
 
 
 def _nodes(cluster: Cluster, state: LiveState) -> list[BoardNode]:

@@ -5,6 +5,7 @@ Everything that can be wrong is found here, in one sentence, before anything is 
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import stat
 from collections.abc import Iterable, Sequence
@@ -39,6 +40,7 @@ from trine.server.store import Store
 from trine.server.webhook import WebhookSettings, webhook_of
 from trine.server.webhook import check_reachable as webhook_address
 
+_HOST_NAME = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.I)
 _ENGINE_SETTING = "engine."
 """What settings of the executor begin with, on the command line."""
 
@@ -58,6 +60,8 @@ class Options:
     host: str = "127.0.0.1"
     port: int | None = None
     """``None``: the usual one, or any free one if that is taken."""
+    allowed_hosts: tuple[str, ...] = ()
+    """More names by which browsers may ask, such as that of a proxy; ``*.example.org`` for all below."""
     config: Path | None = None
     variability: str = ""
     throughputs: str = ""
@@ -240,6 +244,10 @@ def _check_options(options: Options) -> None:
         raise InputError("--set", "round_s", "--round SECONDS")
     if options.job_user and not is_system_user(options.job_user):
         raise InputError("--job-user", f"no user {options.job_user!r} on this machine", "a user that exists")
+    for name in options.allowed_hosts:
+        if not _HOST_NAME.fullmatch(name):
+            expected = "a host name such as trine.example.org, without scheme and port, or *.example.org"
+            raise InputError("--allow-host", repr(name), expected)
     if options.tls is not None:
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*options.tls)

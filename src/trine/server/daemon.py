@@ -222,7 +222,7 @@ async def _serve(
 def _own_names(options: Options) -> set[str]:
     """Host names by which browsers may ask for this daemon."""
     named = certificate_names(options.tls[0]) if options.tls else []
-    return {options.host, socket.gethostname(), *named}
+    return {options.host, socket.gethostname(), *named, *options.allowed_hosts}
 
 
 def _busy_jobs(executor: Executor) -> set[str] | None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trine.assembly.believed import believed_model
 from trine.assembly.choices import Choice, label_of
@@ -105,8 +105,23 @@ Workers = Callable[[Callable[[Any], Any], Sequence[Any], "Done"], list[Any]]
 DecisionLog = Callable[[dict[str, Any]], None]
 
 
+class Onlooker(Protocol):
+    """Follows a run while it lasts."""
+
+    def begin(self, settings: dict[str, Any], cluster: Cluster, recorder: Recorder) -> None:
+        """The run begins, with these settings in effect; ``recorder`` keeps what happens."""
+
+    def look(self, now: float) -> None:
+        """Another moment has passed; called very often."""
+
+
 def run(
-    scenario: Scenario, *, keep_segments: bool = True, progress: Progress | None = None, log: DecisionLog | None = None
+    scenario: Scenario,
+    *,
+    keep_segments: bool = True,
+    progress: Progress | None = None,
+    log: DecisionLog | None = None,
+    onlooker: Onlooker | None = None,
 ) -> RunResult:
     """Simulate one scenario from its files to its result; ``log`` gets every decision with its reason."""
     world = _given_world(scenario)
@@ -127,6 +142,11 @@ def run(
     jobs = in_window(jobs, settings.run.window)
     started = time.process_time()
     simulated = _world(scenario, settings, jobs, perf, keep_segments, progress, log)
+    in_effect = _record(scenario, settings)
+    shown = replace(cluster, scores={name: tuple(table.slowdown(name)) for name in table.classes})
+    if onlooker is not None:
+        onlooker.begin(in_effect, shown, simulated.recorder)
+        simulated.onlookers.append(onlooker.look)
     with _older_objects_left_alone():
         simulated.run()
     recorder = simulated.recorder
@@ -150,10 +170,8 @@ def run(
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
     all_notes += _free(settings, perf, simulated.engine.costs, summary, records)
-    in_effect = _record(scenario, settings)
     times, links = metrics.tier_times(recorder), simulated.link_loads
     loads = [] if links is None else links.samples
-    shown = replace(cluster, scores={name: tuple(table.slowdown(name)) for name in table.classes})
     return RunResult(summary, records, recorder.segments, shown, in_effect, all_notes, timers, times, loads)
 
 

@@ -101,9 +101,12 @@ class World:
         """Kept where a report is wanted."""
         if traffic is not None and recorder.keep_segments:
             self.link_loads = LinkLoads(traffic, len(engine.cluster.nodes), settings.round_s)
-        self._observed = self.link_loads is not None or settings.validate
         self._only_rounds = not settings.fill or settings.event_driven
         """Whole rounds are all that is decided: free GPUs are not given out in between."""
+        self.onlookers: list[Callable[[float], None]] = [] if self.link_loads is None else [self.link_loads.look]
+        """Called at every moment, once all that happens in it has."""
+        if settings.validate:
+            self.onlookers.append(lambda _: check(self.engine))
         self._off_grid = settings.event_driven or settings.fill or self._slices is not None
 
     @property
@@ -168,21 +171,14 @@ class World:
                 self._rerate()
             if self._slices:
                 self._slices.begin(self.now, self._running(), self.engine.co_runners)
-            if self._observed:
-                self._observe()
+            for look in self.onlookers:
+                look(self.now)
             # 5. On to the next moment.
             self.rounds += 1
             if self._until_started and not self._tracked_left:
                 return True
             self.now = self._next_time()
         return False
-
-    def _observe(self) -> None:
-        """What is wanted of every moment beyond its outcome."""
-        if self.link_loads:
-            self.link_loads.look(self.now)
-        if self.settings.validate:
-            check(self.engine)
 
     def _flow(self) -> None:
         """The shares themselves, without rounds."""

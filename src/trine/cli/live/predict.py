@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,9 +54,12 @@ def _check_known(jobs: list[str], known: dict[str, Any]) -> None:
             raise InputError("JOB", repr(job_id), "the id of a job that has not ended, which `trine queue` lists")
 
 
-def _times(found: dict[str, float] | None) -> str:
-    from trine.cli.live.job_text import NOTHING, foretold
+def _times(found: dict[str, float] | None, since_s: float | None = None) -> str:
+    from trine.cli.live.job_text import NOTHING, duration, foretold
 
+    if found is not None and since_s is not None:
+        median, low, high = (found[name] for name in ("median", "low", "high"))
+        return f"in {duration(median - since_s)} -{duration(median - low)} +{duration(high - median)}"
     return NOTHING if found is None else foretold(found["median"], (found["low"], found["high"]))
 
 
@@ -78,6 +82,18 @@ def whatif(
     apply: Annotated[
         bool, typer.Option("--apply", help="Then do it, where the daemon can: cancel, hold, release, lose (drains).")
     ] = False,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="Of a simulation that `trine sim run --out DIR` wrote or writes."),
+    ] = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="With --run: how long after its first submission, such as 12h.  [default: half]",
+        ),
+    ] = "",
     state: State = None,
     output: Output = Form.TABLE,
 ) -> None:
@@ -85,13 +101,17 @@ def whatif(
 
     By how much, and before anything happens; --apply makes the change where the daemon can.
     """
-    from trine.planning.changes import APPLICABLE, words_of
+    from trine.planning.changes import APPLICABLE, INSTEAD, words_of
 
+    if run is not None or at:
+        _whatif_of_run(changes, run, at, apply, output)
+        return
     cannot = [change for change in changes if words_of(change)[0] not in APPLICABLE]
     if apply and cannot:
         from trine.core.errors import InputError
 
-        raise InputError("--apply", repr(cannot[0]), f"changes that a daemon carries out: {', '.join(APPLICABLE)}")
+        able, instead = ", ".join(APPLICABLE), INSTEAD[words_of(cannot[0])[0]]
+        raise InputError("--apply", repr(cannot[0]), f"changes that a daemon carries out ({able}); for this: {instead}")
     with connected(state) as client:
         found = client.whatif(changes)
         if output is Form.JSON:
@@ -103,7 +123,23 @@ def whatif(
                 _apply(client, *words_of(change))
 
 
-def _print_comparison(found: dict[str, Any]) -> None:
+def _whatif_of_run(changes: list[str], run: Path | None, at: str, apply: bool, output: Form) -> None:
+    from trine.core.errors import InputError
+    from trine.planning.recorded_present import whatif_of_run
+
+    if run is None:
+        raise InputError("--at", repr(at), "--run DIR beside it: a daemon is asked about now")
+    if apply:
+        raise InputError("--apply", "beside --run", "one of the two: what is recorded cannot be changed any more")
+    found = whatif_of_run(run, at, changes)
+    if output is Form.JSON:
+        print_json(found)
+    else:
+        _print_comparison(found, since_s=found["made_at_s"])
+
+
+def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> None:
+    """``since_s``: times are told as the time from then on, of a simulation, which knows no dates."""
     from trine.cli.tables import Fit, print_columns
 
     def middle(job: dict[str, Any]) -> float:
@@ -111,7 +147,7 @@ def _print_comparison(found: dict[str, Any]) -> None:
 
     jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
     rows = [
-        [job_id, _times(_end(job["before"])), _times(_end(job["after"])), shift(job["change_s"])]
+        [job_id, _times(_end(job["before"]), since_s), _times(_end(job["after"]), since_s), shift(job["change_s"])]
         for job_id, job in jobs
     ]
     header = ["id", "ends", "would end", "change, 80 %"]

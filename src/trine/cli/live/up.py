@@ -36,6 +36,12 @@ Host = Annotated[str, typer.Option(help="Address to listen on; anything but loop
 Port = Annotated[
     int | None, typer.Option(help="Port to listen on; 0 takes a free one.  [default: 7460, or a free one]")
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host", metavar="NAME", help="Browsers may ask by this name too, such as a proxy's; may be repeated."
+    ),
+]
 TlsCert = Annotated[Path | None, typer.Option(help="Certificate of the API, to serve it over TLS.")]
 TlsKey = Annotated[Path | None, typer.Option(help="Key of the certificate.")]
 LeaseS = Annotated[
@@ -92,6 +98,7 @@ def up(
     store: Store = "",
     host: Host = "127.0.0.1",
     port: Port = None,
+    allow_host: AllowHost = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     lease_s: LeaseS = None,
@@ -128,6 +135,7 @@ def up(
         store=store,
         host=host,
         port=port,
+        allowed_hosts=tuple(allow_host or ()),
         config=config,
         variability=variability,
         throughputs=throughputs,

@@ -39,7 +39,10 @@ class Browsers:
         """An attacker's name that leads here is refused; an address that was typed cannot be bent."""
         host = host_name(header(scope, "host"))
         if not (_is_address(host) or host == "localhost" or host.endswith(".localhost") or self._is_ours(host)):
-            message = f"This server is not called {host[:80]!a}; use its address, or the name of its machine."
+            message = (
+                f"This server is not called {host[:80]!a}; use its address, or the name of its machine. Where that is "
+                "the name of a proxy in front of it: trine up --allow-host NAME."
+            )
             raise ApiError("misdirected", message, "Host")
 
     def check_origin(self, scope: Scope) -> None:

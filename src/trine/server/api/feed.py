@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ class _Change:
     gpus: list[tuple[int, tuple[str, ...]]]
     layout: dict[str, Any]
     order: list[str] | None
-    """The waiting jobs by rank, unless the order follows from the rows."""
+    """The waiting jobs by rank; ``None``: as before."""
+    order_before: list[str]
     encoded: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -106,9 +108,21 @@ class Feed:
             value |= {"gone": gone} if gone else {}
             value |= {"gpus": change.gpus} if change.gpus else {}
             if change.order is not None:
-                value |= _ranks(change.order, board.rows, caller)
+                value |= self._reordered(change, caller)
             change.encoded[key] = self._event("change", change.number, value)
         return change.encoded[key]
+
+    def _reordered(self, change: _Change, caller: Caller) -> dict[str, Any]:
+        """What tells the new order: for those who see all of it, which jobs left their place and where jobs came in."""
+        assert self._board is not None and change.order is not None
+        rows = self._board.rows
+        if not caller.admin:
+            now = _ranks(change.order, rows, caller)
+            return {} if now == _ranks(change.order_before, rows, caller) else now
+        taken, put = moves(change.order_before, change.order)
+        if len(taken) + len(put) > len(change.order) // 2:
+            return {"order": change.order}
+        return {"order_moves": {"out": taken, "in": put}}
 
     def _event(self, kind: str, number: int, value: dict[str, Any]) -> bytes:
         data = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -133,6 +147,38 @@ def _is_seen(job_id: str, rows: dict[str, Row], caller: Caller) -> bool:
     return row is not None and caller.sees(row[USER_COLUMN])
 
 
+def moves(before: list[str], after: list[str]) -> tuple[list[str], list[tuple[int, str]]]:
+    """What to take out of ``before``, and what to put in then, at which index of the result, in ascending order.
+
+    Jobs that changed places are in both; as many as possible stay where they are.
+    """
+    known, wanted = set(before), set(after)
+    old = [job_id for job_id in before if job_id in wanted]
+    new = [job_id for job_id in after if job_id in known]
+    staying = known & wanted if old == new else _in_order(old, new)
+    taken = [job_id for job_id in before if job_id not in staying]
+    return taken, [(index, job_id) for index, job_id in enumerate(after) if job_id not in staying]
+
+
+def _in_order(old: list[str], new: list[str]) -> set[str]:
+    """A longest part of ``new`` that has the order of ``old``, of which it is a permutation (patience sorting)."""
+    place = {job_id: index for index, job_id in enumerate(old)}
+    ends: list[int] = []
+    """Place of the last job of the best part of each length."""
+    before: dict[int, int] = {}
+    for job_id in new:
+        at = place[job_id]
+        length = bisect_left(ends, at)
+        if length:
+            before[at] = ends[length - 1]
+        ends[length : length + 1] = [at]
+    found, at = set[str](), ends[-1] if ends else -1
+    while at >= 0:
+        found.add(old[at])
+        at = before.get(at, -1)
+    return found
+
+
 def _difference(before: Board, after: Board, number: int) -> _Change | None:
     known = before.rows
     rows = [row for job_id, row in after.rows.items() if (old := known.get(job_id)) is not row and old != row]
@@ -143,7 +189,7 @@ def _difference(before: Board, after: Board, number: int) -> _Change | None:
     order = after.order if before.order != after.order else None
     if not (rows or gone or gpus or changed or order is not None):
         return None
-    return _Change(number, after.now_s, rows, gone, gpus, changed, order)
+    return _Change(number, after.now_s, rows, gone, gpus, changed, order, before.order)
 
 
 def _changed_gpus(before: Board, after: Board) -> list[tuple[int, tuple[str, ...]]]:

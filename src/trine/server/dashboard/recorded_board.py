@@ -75,10 +75,11 @@ class RecordedBoard:
         started = job.start_s if past else None
         finished = job.finish_s if job.finish_s <= at_s else None
         since = float(run.start_s[stretch]) if stretch is not None else None
+        known_end = math.isfinite(job.finish_s)
         return (
             *(job.id, "", job.user, "", self._state(index, at_s, stretch), job.gpus, job.model, "", 0.0, len(past)),
             *(job.submit_s, started, finished, since, None, None, None, None),
-            *(job.finish_s if stretch is not None else None, None, stops, 0, None),
+            *(job.finish_s if stretch is not None and known_end else None, None, stops, 0, None),
         )
 
     def reason(self, job_id: str, at_s: float) -> str:
@@ -95,6 +96,15 @@ class RecordedBoard:
             return f"job {job_id} is not submitted yet."
         free = run.cluster.gpu_count - sum(len(run.gpus_of(i)) for i in run.running_at(at_s))
         return f"job {job_id} waits for {job.gpus} GPUs at once; {max(free, 0)} GPUs of the cluster are free."
+
+    def code(self, job_id: str, at_s: float) -> str:
+        """In a word, which a filter can be set to: ``placed``, ``preempted`` or ``waits``."""
+        index, _ = self._job(job_id)
+        run = self.run
+        past = [i for i in run.stretches_of.get(index, ()) if run.start_s[i] <= at_s]
+        if past and at_s < run.end_s[past[-1]]:
+            return run.started[past[-1]]
+        return run.ended[past[-1]] if past else "waits"
 
     def explain(self, job_id: str, at_s: float) -> dict[str, Any]:
         """As ``Explanation``, with the story up to this time."""
@@ -192,7 +202,7 @@ class RecordedBoard:
         """By equal parts of the run, as a daemon tells them by the hour."""
         run = self.run
         wide_s = max((run.last_s - run.begin_s) / _BUCKETS, 1e-9)
-        held = np.bincount(run.job_of, run.end_s - run.start_s, len(run.jobs))
+        held = np.bincount(run.job_of, np.minimum(run.end_s, run.last_s) - run.start_s, len(run.jobs))
         stops = np.bincount(run.job_of, [code == "preempted" for code in run.ended], len(run.jobs))
         starts = np.array([job.start_s for job in run.jobs])
         bounded = np.maximum(1.0, (run.finish_s - run.submit_s) / np.maximum(held, _SHORT_S))

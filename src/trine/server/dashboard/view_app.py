@@ -1,15 +1,17 @@
 """Serves the dashboard for recorded runs: the same pages, gate and login as a daemon's, all read-only.
 
-The files are read again when they change, so that a run that is made anew, or ends only later, is shown as it is.
+The files are read again when they change, so that a run that goes on, or is made anew, is shown as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +24,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from trine.core.errors import InputError
-from trine.report.recorded_run import read_run, version_of
+from trine.report.recorded_run import RecordedRun, read_run, version_of
+from trine.report.running_record import RunningRunReader, found_record, is_running
 from trine.server.api.app import add_error_shapes
 from trine.server.api.browser import Browsers
 from trine.server.api.errors import ApiError
@@ -55,17 +58,43 @@ class OneReader:
 
 
 class RunFolder:
-    """The run in a directory, read again when its files change; before they are there, there is nothing to show."""
+    """The run in a directory, read again when its files change. One that goes on there hides earlier results."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._board: RecordedBoard | None = None
+        self._reader: RunningRunReader | None = None
+        self._lock = threading.Lock()
 
     def board(self) -> RecordedBoard:
-        version = version_of(self.folder)
+        with self._lock:  # requests are answered in threads, and reading a record on is a change
+            return self._newest()
+
+    def _newest(self) -> RecordedBoard:
+        record, version = found_record(self.folder), version_of(self.folder)
+        if record is not None and (not version or is_running(record)):
+            with contextlib.suppress(InputError):  # it may have ended in the meantime
+                return self._kept(self._read_on(record))
+            version = version_of(self.folder)
+        else:
+            self._reader = None
         if self._board is None or (version and version != self._board.run.version):
             self._board = RecordedBoard(read_run(self.folder))
         return self._board
+
+    def _read_on(self, record: Path) -> RecordedRun:
+        if self._reader is None or self._reader.path != record:
+            self._reader = RunningRunReader(record, self.folder.name)
+        return self._reader.read()
+
+    def _kept(self, run: RecordedRun) -> RecordedBoard:
+        if self._board is None or self._board.run.version != run.version:
+            self._board = RecordedBoard(run)
+        return self._board
+
+    def is_running(self) -> bool:
+        record = found_record(self.folder)
+        return record is not None and is_running(record)
 
 
 class RunRoutes:
@@ -76,7 +105,7 @@ class RunRoutes:
 
     def routes(self) -> list[Route]:
         paths: dict[str, Callable[[RecordedBoard, Request], Any]] = {
-            "span": _span,
+            "span": lambda board, request: _span(board, self._runs[request.path_params["run"]].is_running()),
             "board": lambda board, request: board.at(_at(board, request)),
             "board/reasons": _reasons,
             "usage": lambda board, _: asdict(board.usage()),
@@ -104,15 +133,24 @@ class RunRoutes:
             raise ApiError("unavailable", str(error)) from None
 
 
-def _span(board: RecordedBoard, _: Request) -> dict[str, Any]:
+def _span(board: RecordedBoard, running: bool) -> dict[str, Any]:
+    """``stopped``: the run was ended from outside before it was over, and this is how far it had come."""
     run = board.run
-    return {"begin_s": run.begin_s, "end_s": run.last_s, "version": run.version, "running": False}
+    unfinished = run.now_s is not None
+    return {
+        "begin_s": run.begin_s,
+        "end_s": run.last_s,
+        "version": run.version,
+        "running": unfinished and running,
+        "stopped": unfinished and not running,
+    }
 
 
 def _reasons(board: RecordedBoard, request: Request) -> dict[str, Any]:
     ids = request.query_params.getlist("job")[:_MOST_REASONS]
     at_s = _at(board, request)
-    return {"reasons": {each: {"sentence": board.reason(each, at_s)} for each in ids if each in board.run.job_index}}
+    known = [each for each in ids if each in board.run.job_index]
+    return {"reasons": {each: {"code": board.code(each, at_s), "sentence": board.reason(each, at_s)} for each in known}}
 
 
 def _at(board: RecordedBoard, request: Request) -> float:

@@ -12,6 +12,7 @@ export class Board extends EventTarget {
     this.slowdowns = {};
     this.out = {};
     this.flags = {};
+    this.link_loads = [];
     this.about = {};
     this.now_s = 0;
     this.begin_s = 0;
@@ -54,12 +55,13 @@ export class Board extends EventTarget {
   }
 
   common(value) {
-    for (const key of ["now_s", "begin_s", "end_s", "about", "nodes", "slowdowns", "out", "flags"]) {
+    for (const key of ["now_s", "begin_s", "end_s", "about", "nodes", "slowdowns", "out", "flags", "link_loads"]) {
       if (key in value) this[key] = value[key];
     }
-    if (value.order) {
-      this.order = value.order;
-      this.rank = new Map(value.order.map((id, index) => [id, value.ranks ? value.ranks[index] : index + 1]));
+    const order = value.order ?? (value.order_moves ? moved(this.order, value.order_moves) : null);
+    if (order) {
+      this.order = order;
+      this.rank = new Map(order.map((id, index) => [id, value.ranks ? value.ranks[index] : index + 1]));
     }
   }
 
@@ -93,6 +95,18 @@ export class Board extends EventTarget {
     }
     return parts.join(", ");
   }
+}
+
+/** The order without the jobs that left their place, and with those that came in at an index of the result. */
+function moved(order, { out, in: put }) {
+  const left = new Set(out), stayed = order.filter((id) => !left.has(id)), result = [];
+  let next = 0;
+  for (const [index, id] of put) {
+    while (result.length < index) result.push(stayed[next++]);
+    result.push(id);
+  }
+  while (next < stayed.length) result.push(stayed[next++]);
+  return result;
 }
 
 /** [0,1,2,5] as "0-2,5". */

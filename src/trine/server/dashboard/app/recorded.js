@@ -3,13 +3,13 @@
 import { el, setText } from "./elements.js";
 import { duration } from "./format.js";
 
-const STEPS = 1000, PLAY_MS = 250;
+const STEPS = 1000, PLAY_MS = 250, RUNNING_MS = 1000, RECORDED_MS = 3000;
 
 export class RecordedRuns {
   constructor(boards, condition) {
     this.boards = boards;
     this.condition = condition;
-    this.slider = el("input", { type: "range", min: 0, max: STEPS, value: 0, "aria-label": "Time", oninput: () => this.moved() });
+    this.slider = el("input", { type: "range", min: 0, max: STEPS, step: "any", value: 0, "aria-label": "Time", oninput: () => this.moved() });
     this.label = el("output", {});
     this.playing = null;
     this.play = el("button", { type: "button", onclick: () => this.toggle() }, "Play");
@@ -18,23 +18,36 @@ export class RecordedRuns {
 
   async start() {
     await this.spans();
+    if (this.running) this.slider.value = String(STEPS); // of a run that goes on, what is now
     this.moved();
-    setInterval(() => this.spans(), 3000); // a run may still go on, or be made anew
+    this.again();
   }
 
-  /** From when to when the runs last. */
+  /** A run may still go on, or be made anew. */
+  again() {
+    setTimeout(async () => { await this.spans(); this.again(); }, this.running ? RUNNING_MS : RECORDED_MS);
+  }
+
+  /** From when to when the runs last. While they go on, the end of the slider means now and another time stays. */
   async spans() {
     try {
       const spans = await Promise.all(this.boards.map((board) => board.ask("span")));
       const versions = spans.map(({ version }) => version).join();
+      const shown_s = this.begin_s === undefined || this.following ? null : this.at_s;
       this.begin_s = Math.min(...spans.map(({ begin_s }) => begin_s));
       this.end_s = Math.max(...spans.map(({ end_s }) => end_s));
-      this.condition(spans.some(({ running }) => running) ? "recording" : "recorded");
+      this.running = spans.some(({ running }) => running);
+      if (shown_s !== null) this.slider.value = String(Math.min(STEPS - 1, STEPS * (shown_s - this.begin_s) / (this.end_s - this.begin_s || 1)));
+      this.condition(this.running ? "running" : spans.some(({ stopped }) => stopped) ? "stopped before its end" : "recorded");
       if (this.versions !== undefined && versions !== this.versions) this.moved();
       this.versions = versions;
     } catch (error) {
       this.condition(error.status === 401 ? "logged out" : "lost");
     }
+  }
+
+  get following() {
+    return Number(this.slider.value) >= STEPS;
   }
 
   get at_s() {
@@ -68,7 +81,7 @@ export class RecordedRuns {
   }
 
   step() {
-    if (Number(this.slider.value) >= STEPS) { this.toggle(); return; }
+    if (this.following) { this.toggle(); return; }
     this.slider.value = String(Number(this.slider.value) + 2);
     this.moved();
   }

@@ -38,11 +38,12 @@ export class ClusterPage {
     const board = this.board;
     this.worst = this.worstSlowdowns();
     const held = board.gpus.filter((jobs) => jobs.length).length, out = Object.keys(board.out).length;
+    const free = board.gpus.filter((jobs, gpu) => !jobs.length && !(gpu in board.out)).length; // one that is out of service may still be held
     const states = { running: 0, waiting: 0 };
     for (const job of board.jobs.values()) states[job.state] = (states[job.state] ?? 0) + 1;
     setText(this.title, board.title ? visible(board.title) : "Cluster");
     setText(this.lead, `${count(board.gpus.length, "GPU")} on ${count(board.nodes.length, "node")}; ${board.about.policy} with ${board.about.placement}`);
-    const cards = [[percent(held / Math.max(1, board.gpus.length)), "of the GPUs held"], [board.gpus.length - held - out, "GPUs free"],
+    const cards = [[percent(held / Math.max(1, board.gpus.length)), "of the GPUs held"], [free, "GPUs free"],
       [out, "GPUs out of service"], [states.running + (states.starting ?? 0) + (states.stopping ?? 0), "jobs with GPUs"], [states.waiting, "jobs waiting"]];
     fill(this.cards, cards.map(([value, text]) => el("div", { class: "card" }, el("b", {}, typeof value === "number" ? value.toLocaleString("en") : value), el("span", {}, text))));
     fill(this.legend, this.legendItems().map(([colour, text]) => el("span", {}, this.swatch(colour), text)));

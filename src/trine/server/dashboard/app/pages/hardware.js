@@ -16,7 +16,7 @@ export class HardwarePage {
   }
 
   update() {
-    const stamp = JSON.stringify([this.board.flags, this.board.out, this.board.nodes.length, Object.keys(this.board.slowdowns), this.chosen]);
+    const stamp = JSON.stringify([this.board.flags, this.board.link_loads, this.board.out, this.board.nodes.length, Object.keys(this.board.slowdowns), this.chosen]);
     if (stamp === this.stamp) return;
     this.stamp = stamp;
     fill(this.content, this.types(), this.evidence(), this.outOfService(), this.variability(), this.links());
@@ -43,7 +43,8 @@ export class HardwarePage {
   }
 
   outOfService() {
-    const out = Object.entries(this.board.out);
+    const whole = new Set(this.board.nodes.filter((node) => node.state !== "up").map(({ name }) => name));
+    const out = Object.entries(this.board.out).filter(([gpu]) => !whole.has(this.board.gpuName(Number(gpu)).replace(/:\d+$/, "")));
     const nodes = this.board.nodes.filter((node) => node.state !== "up");
     return el("section", {}, el("h2", {}, "Out of service"), out.length || nodes.length
       ? smallTable(["what", "why"], [...nodes.map((node) => [`${node.name} (${node.state})`, visible(node.reason)]),
@@ -65,10 +66,20 @@ export class HardwarePage {
 
   links() {
     const loads = this.board.link_loads;
-    return el("section", {}, el("h2", {}, "Links"), loads?.length
-      ? smallTable(["link", "load", "jobs"], loads.map(({ name, load, jobs }) => [visible(name), { number: `${Math.round(load * 100)} %` }, { number: number(jobs) }]))
-      : el("p", { class: "muted" }, "No load on links is known: the cluster file states no links that jobs share, or no gang spans nodes now."));
+    const none = this.board.live
+      ? "Nothing is sent over links that are modelled: the cluster file states no links, or no gang spans nodes now."
+      : "The files of a run do not tell the load of single links; its report shows the busiest over time.";
+    return el("section", {}, el("h2", {}, "Links between nodes"), loads.length
+      ? smallTable(["link", "carries (GB/s)", "load", "", "jobs"], loads.map(({ name, load, capacity, jobs }) =>
+        [visible(name), { number: number(capacity / 1e9) }, { number: `${Math.round(load * 100)} %` }, loadBar(load), { number: number(jobs) }]))
+      : el("p", { class: "muted" }, none));
   }
+}
+
+function loadBar(load) {
+  const inner = el("i"), made = el("span", { class: "bar", role: "img", "aria-label": `${Math.round(load * 100)} % of the link` }, inner);
+  inner.style.width = `${Math.min(100, load * 100)}%`;
+  return made;
 }
 
 function histogram(canvas, values) {

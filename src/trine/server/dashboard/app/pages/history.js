@@ -31,7 +31,7 @@ export class HistoryPage {
     const held = columns["GPUs held"], all = columns["GPUs in service"];
     const percents = { time, least: 100, format: (value) => `${number(value)} %` };
     fill(this.content,
-      lineChart("Utilization", at_s, [{ name: "GPUs held", values: held.map((n, i) => (all?.[i] ? (n / all[i]) * 100 : NaN)) }], percents),
+      lineChart("Utilization", at_s, [{ name: "GPUs held", values: held.map((n, i) => (all?.[i] ? (n / Math.max(n, all[i])) * 100 : NaN)) }], percents),
       lineChart("GPUs", at_s, Object.entries(columns).filter(([name]) => name !== "jobs waiting").map(([name, values]) => ({ name, values })), { time }),
       columns["jobs waiting"] ? lineChart("Jobs waiting", at_s, [{ name: "jobs", values: columns["jobs waiting"] }], { time }) : null,
       hours.length ? lineChart("Wait before the first start", times, [{ name: "median", values: of("wait_p50_s") }, { name: "95th percentile", values: of("wait_p95_s") }], { time, format: duration }) : null,

@@ -15,6 +15,7 @@ const GROUPS = {
 };
 const ORDER = { running: 0, starting: 0, stopping: 0, waiting: 1, held: 2, "set aside": 2 };
 const REASONS_EVERY_MS = 1500;
+const ALL_AT_ONCE = 200, ALL_PAUSE_MS = 100, ALL_EVERY_MS = 5000;
 
 export class QueuePage {
   constructor(root, board) {
@@ -24,8 +25,11 @@ export class QueuePage {
     this.predicted = null;
     this.askedMs = 0;
     this.summary = el("span", { class: "muted", role: "status" });
-    this.filter = el("input", { type: "search", placeholder: "filter: text, user:ada, state:waiting, gpus:8", "aria-label": "Filter",
+    this.codes = new Map();
+    this.reason = "";
+    this.filter = el("input", { type: "search", placeholder: "filter: text, user:ada, state:waiting, gpus:8, why:quota", "aria-label": "Filter",
       oninput: () => this.chooseAnew() });
+    this.reasonChoice = el("select", { onfocus: () => this.askAll(), onchange: () => { this.reason = this.reasonChoice.value; this.chooseAnew(); } }, el("option", { value: "" }, "any"));
     this.table = new LongTable(this.columns(), {
       label: "Jobs", rowId: (job) => job.id, open: (job) => { location.hash = `#/job/${job.id}`; },
       visibleChanged: (jobs) => this.askReasons(jobs), marker: (job) => stateColour(job.state),
@@ -33,7 +37,8 @@ export class QueuePage {
     this.table.element.style.setProperty("--narrow", "minmax(48px, .7fr) minmax(80px, 1.4fr) minmax(70px, 1fr) 48px");
     const groups = Object.entries(GROUPS).map(([key, [text]]) => [key, text]);
     fill(root, el("h1", {}, "Queue"), el("div", { class: "controls" }, this.filter,
-      choice("Show", groups, this.group, (value) => { this.group = value; this.chooseAnew(); }), this.summary), this.table.element);
+      choice("Show", groups, this.group, (value) => { this.group = value; this.chooseAnew(); }),
+      el("label", { class: "choice" }, el("span", {}, "Reason"), this.reasonChoice), this.summary), this.table.element);
     for (const row of [this.table.head]) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
     if (board.live) this.askPredictions();
   }
@@ -46,6 +51,7 @@ export class QueuePage {
 
   /** Other rows are wanted: they begin at the top. */
   chooseAnew() {
+    if (this.byReason()) this.askAll();
     this.update();
     this.table.toTop();
   }
@@ -63,21 +69,22 @@ export class QueuePage {
       text("queue", "queue", "minmax(60px, .7fr)"),
       { key: "progress", title: "done", width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
       { key: "time", title: "ran / waited", width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
-      { key: "start", title: "expected", width: "minmax(96px, 1fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
+      { key: "start", title: "expected", width: "minmax(150px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
       { key: "why", title: "why", width: "minmax(120px, 4fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
     ];
   }
 
   update() {
     const [, inGroup] = GROUPS[this.group];
-    const wanted = matcher(this.filter.value);
-    const jobs = [...this.board.jobs.values()].filter((job) => inGroup(job) && wanted(job));
+    const wanted = matcher(this.filter.value, this.reasons);
+    const jobs = [...this.board.jobs.values()].filter((job) => inGroup(job) && wanted(job) && (!this.reason || this.codes.get(job.id) === this.reason));
     const rank = this.board.rank;
     const place = (job) => [ORDER[job.state] ?? 3, rank.get(job.id) ?? -(job.finished_s ?? 0)];
     const keyed = jobs.map((job) => [place(job), job]);
     keyed.sort(([[a, b]], [[c, d]]) => a - c || b - d);
     this.table.set(keyed.map(([, job]) => job));
-    setText(this.summary, `${count(jobs.length, "job")}, ${count(jobs.reduce((sum, job) => sum + job.gpus, 0), "GPU")} asked for`);
+    const unknown = this.byReason() && this.asked < this.toAsk ? `, reasons of ${number(this.toAsk - this.asked)} more are asked for` : "";
+    setText(this.summary, `${count(jobs.length, "job")}, ${count(jobs.reduce((sum, job) => sum + job.gpus, 0), "GPU")} asked for${unknown}`);
     for (const row of this.table.pool) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
   }
 
@@ -97,14 +104,60 @@ export class QueuePage {
     if (this.closed || (known && stamp === this.reasonsOf)) return;
     this.askedMs = performance.now();
     try {
-      const query = ids.map((id) => `job=${encodeURIComponent(id)}`).join("&");
-      const { reasons } = await this.board.ask(`board/reasons?${query}${this.board.live ? "" : `&at=${stamp}`}`);
+      await this.takeReasons(ids, stamp);
       this.reasonsOf = stamp;
-      for (const id of ids) this.reasons.set(id, reasons[id]?.sentence ?? "");
       if (!this.closed) this.table.show();
     } catch {
       // The stream says that the connection is lost.
     }
+  }
+
+  async takeReasons(ids, stamp) {
+    const query = ids.map((id) => `job=${encodeURIComponent(id)}`).join("&");
+    const { reasons } = await this.board.ask(`board/reasons?${query}${this.board.live ? "" : `&at=${stamp}`}`);
+    for (const id of ids) {
+      this.reasons.set(id, reasons[id]?.sentence ?? "");
+      this.codes.set(id, reasons[id]?.code ?? "");
+    }
+  }
+
+  byReason() {
+    return this.reason !== "" || /(^|\s)why:/.test(this.filter.value);
+  }
+
+  /** To filter by reason, that of every job has to be known: asked for in parts, again while the filter is set. */
+  async askAll() {
+    if (this.askingAll) return;
+    this.askingAll = true;
+    try {
+      do {
+        const ids = [...this.board.jobs.values()].filter((job) => job.finished_s === null).map(({ id }) => id);
+        this.toAsk = ids.length;
+        for (this.asked = 0; this.asked < ids.length && !this.closed; this.asked += ALL_AT_ONCE) {
+          await this.takeReasons(ids.slice(this.asked, this.asked + ALL_AT_ONCE), this.board.now_s);
+          this.offerReasons();
+          if (this.byReason()) this.update();
+          await new Promise((resolve) => setTimeout(resolve, ALL_PAUSE_MS));
+        }
+        await new Promise((resolve) => setTimeout(resolve, ALL_EVERY_MS));
+      } while (this.byReason() && !this.closed);
+    } catch {
+      // The stream says that the connection is lost; a new choice asks again.
+    } finally {
+      this.askingAll = false;
+    }
+  }
+
+  /** Every reason that some job has, with how many. */
+  offerReasons() {
+    const counts = new Map([[this.reason, 0]]);
+    for (const [id, code] of this.codes) if (this.board.jobs.get(id)?.finished_s === null) counts.set(code, (counts.get(code) ?? 0) + 1);
+    counts.delete("");
+    const offered = [...counts].sort().map(([code, jobs]) => [code, `${code.replaceAll("-", " ")} (${number(jobs)})`]);
+    const told = JSON.stringify(offered);
+    if (told === this.toldReasons) return;
+    this.toldReasons = told;
+    fill(this.reasonChoice, el("option", { value: "" }, "any"), offered.map(([code, text]) => el("option", { value: code, selected: code === this.reason }, text)));
   }
 
   async askPredictions() {
@@ -122,6 +175,7 @@ export class QueuePage {
   expectedText(job) {
     const found = this.predicted?.jobs?.[job.id];
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
+    if (!found.start_s && !found.end_s) return "";
     return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
   }
 }
@@ -135,11 +189,12 @@ function elapsed(job, board) {
   return board.time_s - job.submitted_s;
 }
 
-/** "ada state:waiting": every word must be found, a word with a colon in its column. */
-function matcher(text) {
+/** "ada state:waiting": every word must be found, a word with a colon in its column; why: is the reason. */
+function matcher(text, reasons) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return (job) => words.every((word) => {
     const [key, ...rest] = word.split(":");
+    if (key === "why" && rest.length) return (reasons.get(job.id) ?? "").toLowerCase().includes(rest.join(":"));
     if (rest.length && key in job) return key === "gpus" || key === "id" ? String(job[key]) === rest.join(":") : String(job[key] ?? "").toLowerCase().includes(rest.join(":"));
     return ["id", "name", "user", "queue", "state", "model"].some((column) => String(job[column] ?? "").toLowerCase().includes(word));
   });

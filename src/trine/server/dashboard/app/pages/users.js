@@ -31,11 +31,11 @@ export class UsersPage {
 
   part(title, shares) {
     if (!shares.length) return title === "Users" ? el("p", { class: "muted" }, "No user had jobs in this time.") : null;
-    const header = ["name", "weight", "GPUs held", "GPUs waited for", "fair share now", "promised", "received", "", "deficit (GPU-hours)", "quota"];
+    const header = ["name", "promised", "received", "", "deficit (GPU-hours)", "quota", "GPUs held", "GPUs waited for", "fair share now", "weight"];
     const text = (value) => ({ number: value });
     return el("section", {}, el("h2", {}, title), smallTable(header, shares.map((share) => [
-      visible(share.name), text(number(share.weight)), text(number(share.held_gpus)), text(number(share.waiting_gpus)), text(number(share.fair_gpus)),
-      text(percent(share.promised)), text(percent(share.received)), bar(share), text(share.deficit_gpu_h > 0.005 ? number(share.deficit_gpu_h) : "none"), quota(share)])));
+      visible(share.name), text(percent(share.promised)), text(percent(share.received)), bar(share), text(share.deficit_gpu_h > 0.005 ? number(share.deficit_gpu_h) : "none"),
+      quota(share), text(number(share.held_gpus)), text(number(share.waiting_gpus)), text(number(share.fair_gpus)), text(number(share.weight))])));
   }
 }
 

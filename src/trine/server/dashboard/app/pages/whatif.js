@@ -46,7 +46,7 @@ export class WhatIfPage {
 /** Who gains and who loses, those who lose most first; a change below 0 means that the job ends earlier. */
 function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
   const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row }));
-  const keys = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const keys = ["job", "change_s", "before", "after"];
   rows.sort((a, b) => (b.change_s?.median ?? 0) - (a.change_s?.median ?? 0));
   const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.`;
   return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), rows.length

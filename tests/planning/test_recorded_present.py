@@ -1,0 +1,89 @@
+"""What-if from a recorded simulation: where nothing is uncertain it must say what the recording says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from trine.cli.main import app
+from trine.core.errors import InputError
+from trine.planning.changes import APPLICABLE, GRAMMAR, INSTEAD
+from trine.planning.recorded_present import read_any, whatif_of_run
+from trine.report.files import write_run
+from trine.sim.scenario import Scenario, run
+
+TRACE = "job_id,submit_s,duration_s,gpus,user\n" + "".join(
+    f"{i},{i * 300},{1800 + 700 * (i % 7)},{1 + i % 4},{'ada' if i % 2 else 'ben'}\n" for i in range(80)
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("runs")
+    (home / "trace.csv").write_text(TRACE)
+    values = {"event_driven": True}
+    write_run(
+        run(Scenario("4x4", "fifo", "packed-sticky", trace=str(home / "trace.csv"), values=values)), home / "fifo"
+    )
+    return home / "fifo"
+
+
+def test_in_order_of_arrival_with_known_lengths_the_future_is_the_recorded_one(folder: Path) -> None:
+    recorded = read_any(folder)
+    found = whatif_of_run(folder, "", ["submit 1 60"])
+    assert found["draws"] >= 10
+    middle_s = float(np.median(recorded.submit_s))
+    there = {job.id: job.finish_s for job in recorded.jobs if job.submit_s <= middle_s < job.finish_s}
+    assert len(there) > 5
+    ends = {job_id: job["before"]["end_s"]["median"] for job_id, job in found["jobs"].items() if job["before"]}
+    assert ends == pytest.approx(there, abs=1.0)
+
+
+def test_more_nodes_make_jobs_end_as_if_they_had_been_there(folder: Path) -> None:
+    found = whatif_of_run(folder, "", ["add 4x4"])
+    assert found["gain"] > 5 and found["lose"] == 0
+    assert found["mean_change_s"]["median"] < 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["policy las", "placement packed", "lose node1", "cancel JOB", "hold JOB", "priority JOB 5", "quota user:x=4"],
+)
+def test_every_change_of_a_live_state_can_be_asked(folder: Path, change: str) -> None:
+    recorded = read_any(folder)
+    middle_s = float(np.median(recorded.submit_s))
+    present = next(job.id for job in recorded.jobs if job.submit_s <= middle_s < job.finish_s)
+    found = whatif_of_run(folder, "", [change.replace("JOB", present)])
+    assert found["gain"] + found["lose"] + found["same"] > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--at", "999d"], "a time of the run"),
+        (["--at", "noon"], "such as 12h or 3600"),
+        (["--apply"], "cannot be changed any more"),
+        (["--run", "/nonexistent"], "no timeline.parquet"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(folder: Path, options: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["whatif", "cancel 1", "--run", str(folder), *options])
+    assert isinstance(done.exception, InputError | SystemExit)
+    assert said in (str(done.exception) + done.output)
+
+
+def test_the_command_tells_times_from_then_on(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["whatif", "add 4x4", "--run", str(folder)])
+    assert done.exit_code == 0 and "jobs gain, 0 lose" in done.stdout and "in " in done.stdout
+    as_json = CliRunner().invoke(app, ["whatif", "add 4x4", "--run", str(folder), "--output", "json"])
+    assert json.loads(as_json.stdout)["gain"] > 5
+
+
+@pytest.mark.parametrize("kind", sorted(GRAMMAR.keys() - set(APPLICABLE)))
+def test_what_a_daemon_does_not_carry_out_comes_with_what_to_do_instead(kind: str) -> None:
+    done = CliRunner().invoke(app, ["whatif", GRAMMAR[kind], "--apply"])
+    assert INSTEAD[kind] in (str(done.exception) + done.output)
