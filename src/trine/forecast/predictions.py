@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from trine.engine.engine import Engine
-from trine.forecast.draws import NEW_JOB, NOBODY, Draw, Futures
+from trine.forecast.draws import Draw, Futures
+from trine.forecast.queue_run import NEW_JOB, NOBODY
 from trine.policy.view import Floats
 
 INTERVAL = (0.1, 0.5, 0.9)
