@@ -23,7 +23,7 @@ _TIMED = 10
 
 def busy_cluster(policy: str) -> Present:
     """The moment at which so many jobs wait, after some hours of overload."""
-    settings = resolve(policy, "packed-sticky", {"fill": True, "round_s": 60.0})
+    settings = resolve(policy, "packed-sticky", {"event_driven": True, "round_s": 1_800.0})
     cluster = load_cluster("128x8")
     perf = performance_model(settings.run, cluster, VariabilityTable.of_cluster(cluster), ThroughputTable())
     engine = make_engine(settings, perf, "0/placement")

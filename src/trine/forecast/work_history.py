@@ -48,7 +48,8 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
     that were only cut at the limit, but drawn without it, would be too short.
     """
     job, keys = known.job, list[Key]([()])
-    limit = round(math.log2(known.limit_s)) if known.limit_s < math.inf else None
+    # Limits are round figures. Those of eight and of twelve hours in one set would make the former too long.
+    limit = float(f"{known.limit_s:.2g}") if known.limit_s < math.inf else None
     for what in (limit, job.gpus, job.user or None, job.model or None):
         if what is not None:
             keys.append((*keys[-1], what))

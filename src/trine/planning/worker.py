@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from trine.core.errors import InputError
@@ -23,6 +24,8 @@ from trine.server.state import LiveState
 
 _LEAST_DRAWS = 10
 """Fewer make no interval, whatever the budget."""
+_WHATIF_S = 3.0
+"""Processor seconds of a what-if: somebody waits for it."""
 _WITHOUT_GPUS = {
     "held": "is held",
     "set aside": "is set aside",
@@ -38,21 +41,23 @@ def answer(request: ForecastRequest) -> dict[str, Any]:
     # Before anything is computed: a change may be a mistake.
     other, model = changed(live_state(request), request.model, request.changes, request.now_s)
     futures = Futures(live_present(request, state, request.model), request.seed)
-    share = 2 if request.changes else 1
-    draws = _draws_within(futures, request.draws, request.budget_s / share)
     if request.changes:
         others = Futures(live_present(request, other, model), request.seed)
-        found = compared(futures, draws, others, [others.draw(number) for number in range(len(draws))])
+        draws, other_draws = _draws_within([futures, others], request.draws, min(request.budget_s, _WHATIF_S))
+        found = compared(futures, draws, others, other_draws)
     else:
+        (draws,) = _draws_within([futures], request.draws, request.budget_s)
         found = _with_all(of_draws(futures, draws), state).as_json()
     return found | {"cpu_s": time.process_time() - started_s}
 
 
-def _draws_within(futures: Futures, most: int, budget_s: float) -> list[Draw]:
-    """As many draws as the budget of processor seconds has room for."""
-    until_s, found = time.process_time() + budget_s, list[Draw]()
-    while len(found) < most and (len(found) < _LEAST_DRAWS or time.process_time() < until_s):
-        found.append(futures.draw(len(found)))
+def _draws_within(futures: Sequence[Futures], most: int, budget_s: float) -> list[list[Draw]]:
+    """As many draws of each as the budget of processor seconds has room for, the same number of all."""
+    until_s, found = time.process_time() + budget_s, [list[Draw]() for _ in futures]
+    while len(found[0]) < most and (len(found[0]) < _LEAST_DRAWS or time.process_time() < until_s):
+        number = len(found[0])
+        for each, draws in zip(futures, found, strict=True):
+            draws.append(each.draw(number))
     return found
 
 

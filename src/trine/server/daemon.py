@@ -40,6 +40,7 @@ from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
 from trine.server.sessions import SESSIONS_FILE, Sessions
+from trine.server.predictions import SCORE_FILE
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
 from trine.server.usage import USAGE_FILE, UsageHistory
@@ -188,6 +189,7 @@ async def _serve(
 
     scheduler.on_crash = crashed
     scheduler.past = UsageHistory(options.state / USAGE_FILE)
+    scheduler.forecasts.keep_score_at(options.state / SCORE_FILE)
     await scheduler.start()
     pruner = scheduler.pruner = Pruner(
         executor.storage,
