@@ -13,7 +13,7 @@ from operator import attrgetter
 import numpy as np
 
 from trine.core.job import Job
-from trine.forecast.work_history import KnownJob, WorkDraw
+from trine.forecast.work_history import Key, KnownJob, WorkDraw, group_of
 
 _DAY_S = 86_400.0
 _BLOCK_S = 3_600.0
@@ -31,6 +31,7 @@ class RecentArrivals:
         recent = [each for each in known if now_s - _WINDOW_S <= each.job.submit_s <= now_s]
         self._jobs = sorted(recent, key=lambda each: each.job.submit_s)
         self._submits_s = [each.job.submit_s for each in self._jobs]
+        self._alike = [group_of(each) for each in self._jobs]
         self._now_s = now_s
         first_s = self._submits_s[0] if self._jobs else now_s
         # Before the first submission there may have been no cluster; a few minutes of history are no rate.
@@ -38,12 +39,21 @@ class RecentArrivals:
 
     def draw(self, rng: np.random.Generator, work: WorkDraw, most: int) -> Iterator[tuple[Job, float]]:
         """Jobs in order of submission with the steps they really take; at most ``most``."""
+        for number, (like, submit_s, steps) in enumerate(self.draw_like(rng, work, most), 1):
+            values = list(_VALUES(like))
+            values[_TRACKED] = False
+            yield Job(f"arrival-{number}", submit_s, *values), steps
+
+    def draw_like(self, rng: np.random.Generator, work: WorkDraw, most: int) -> Iterator[tuple[Job, float, float]]:
+        """The same as jobs of the past that come again: such a job, when it comes, and the steps it really takes."""
         number, begin_s = 0, self._now_s
         while self._jobs and number < most:
             shift_s = begin_s - self._block_from(rng, begin_s)
-            for each in self._between(begin_s - shift_s, begin_s - shift_s + _BLOCK_S):
+            first, end = self._between(begin_s - shift_s, begin_s - shift_s + _BLOCK_S)
+            for at in range(first, end):
                 number += 1
-                yield self._again(each, number, each.job.submit_s + shift_s, work)
+                each = self._jobs[at]
+                yield each.job, each.job.submit_s + shift_s, self._steps(each, self._alike[at], work)
             begin_s += _BLOCK_S
 
     def _block_from(self, rng: np.random.Generator, begin_s: float) -> float:
@@ -55,15 +65,12 @@ class RecentArrivals:
         span_s = self._now_s - self._from_s - _BLOCK_S
         return self._from_s + span_s * rng.random()
 
-    def _between(self, from_s: float, to_s: float) -> list[KnownJob]:
-        return self._jobs[bisect_left(self._submits_s, from_s) : bisect_left(self._submits_s, to_s)]
+    def _between(self, from_s: float, to_s: float) -> tuple[int, int]:
+        return bisect_left(self._submits_s, from_s), bisect_left(self._submits_s, to_s)
 
     @staticmethod
-    def _again(each: KnownJob, number: int, submit_s: float, work: WorkDraw) -> tuple[Job, float]:
-        values = list(_VALUES(each.job))
-        values[_TRACKED] = False
-        job = Job(f"arrival-{number}", submit_s, *values)
+    def _steps(each: KnownJob, alike: Key, work: WorkDraw) -> float:
+        job = each.job
         if each.exact:
-            return job, job.steps
-        whole_s = job.ideal_s or each.work_s or 1.0
-        return job, job.steps * work.new_job_s(each) / whole_s
+            return job.steps
+        return job.steps * work.new_job_s(each, alike) / (job.ideal_s or each.work_s or 1.0)

@@ -108,7 +108,7 @@ class Futures:
 
     def _run_queue(self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
         """The same without the engine's books."""
-        starts, ends, blockers = queue.run(steps, lambda: self._arrivals.draw(rng, work, self._most_arrivals()))
+        starts, ends, blockers = queue.run(steps, lambda: self._arrivals.draw_like(rng, work, self._most_arrivals()))
         found = self.job_indices.tolist()
         start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
         blocking = np.array([blockers.get(i, NOBODY) for i in found], dtype=np.int64)

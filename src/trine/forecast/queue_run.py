@@ -26,14 +26,15 @@ from trine.placement.base import Placement
 from trine.placement.free_index import FreeIndex
 from trine.placement.wrapper import Sticky
 from trine.policy.fifo_backfill import UNLIMITED_S
-from trine.policy.view import Floats, remaining_by_work
+from trine.policy.view import Flags, Floats, Ints, remaining_by_work
 
 NOBODY = -1
 NEW_JOB = -2
 _GROWTH = 1024
+_NONE: Ints = np.zeros(0, dtype=np.int64)
 
-Arrivals = Callable[[], Iterator[tuple[Job, float]]]
-"""Makes the jobs to come, in order of submission, with the steps that they really take."""
+Arrivals = Iterator[tuple[Job, float, float]]
+"""Jobs like those to come, in order of submission, with the time of that and the steps that they really take."""
 Outcome = tuple[list[float], list[float], dict[int, int]]
 """Starts (below 0: none) and ends (infinity: none) by job index, and whose GPUs jobs got last."""
 
@@ -60,7 +61,7 @@ class Queue:
         free, placement = self._image.copy()
         return Planner(self.engine.table, free, {}, placement, False, False)
 
-    def run(self, steps: Floats, arrivals: Arrivals) -> Outcome:
+    def run(self, steps: Floats, arrivals: Callable[[], Arrivals]) -> Outcome:
         """Until every job has started that never did; ``steps`` of each job by job index."""
         # Jobs that come later stand behind all that are there: in strict order none of those waits for them.
         return _Run(self, steps.tolist(), arrivals() if self.easy else iter(())).run()
@@ -85,7 +86,7 @@ def is_plain_queue(engine: Engine) -> bool:
 class _Run:
     """One run of a queue; lists are by job index, arrivals behind the present jobs."""
 
-    def __init__(self, queue: Queue, steps: list[float], arrivals: Iterator[tuple[Job, float]]) -> None:
+    def __init__(self, queue: Queue, steps: list[float], arrivals: Arrivals) -> None:
         engine, table = queue.engine, queue.engine.table
         self.queue, self.perf, self.now = queue, engine.perf, queue.now_s
         self.present = count = len(table)
@@ -135,7 +136,7 @@ class _Run:
                 unasked, due_s = False, self.now + round_s
             upcoming = self.ends[0][0] if self.ends else math.inf
             if self.next is not None:
-                upcoming = min(upcoming, self.next[0].submit_s)
+                upcoming = min(upcoming, self.next[1])
             if self.line.changes_with_time and len(self.line):
                 upcoming = min(upcoming, self.now + round_s)
             if not self.left or (not self.ends and self.next is None):
@@ -161,8 +162,8 @@ class _Run:
     def _submit(self) -> bool:
         """Whether a job came that fits into what is free."""
         fits = False
-        while self.next is not None and self.next[0].submit_s <= self.now:
-            job, steps = self.next
+        while self.next is not None and self.next[1] <= self.now:
+            job, _, steps = self.next
             i = len(self.jobs)
             self.jobs.append(job)
             self.types.append(self.perf.types_for(job))
@@ -272,6 +273,8 @@ class _EasyLine(_Line):
         self._count = 0
         self._sizes: Counter[int] = Counter()
         """Waiting jobs by GPUs."""
+        self._limited = 0
+        """Waiting jobs that state a limit."""
         self._believed: list[tuple[float, int, int]] = []
         """Running jobs by when they end by their limits, with their GPUs."""
         self._end_of: dict[int, tuple[float, int, int]] = {}
@@ -291,6 +294,7 @@ class _EasyLine(_Line):
         self._left_s[position] = math.inf if self._is_open(i) else self._limit_left_s(i)
         self._count += 1
         self._sizes[job.gpus] += 1
+        self._limited += bool(self._left_s[position] < math.inf)
 
     def _is_open(self, i: int) -> bool:
         run = self._run
@@ -344,6 +348,7 @@ class _EasyLine(_Line):
         self._waits[position] = False
         self._count -= 1
         self._sizes[int(self._gpus[position])] -= 1
+        self._limited -= bool(self._left_s[position] < math.inf)
 
     def _end_by_limit(self, now: float, position: int) -> float:
         left_s = float(self._left_s[position])
@@ -367,24 +372,33 @@ class _EasyLine(_Line):
 
     def _backfill(self, now: float, free: int, reserved_s: float, spare: int) -> list[int]:
         chosen: list[int] = []
-        for position in self._that_may_fit(now, free, reserved_s, spare):
-            gpus = int(self._gpus[position])
-            late = self._end_by_limit(now, position) > reserved_s
+        fitting = self._that_may_fit(now, free, reserved_s, spare)
+        while len(fitting):
+            position = int(fitting[0])
+            gpus, late = int(self._gpus[position]), self._end_by_limit(now, position) > reserved_s
             if gpus <= (min(free, spare) if late else free):
                 spare -= gpus if late else 0
                 free -= gpus
                 self._take(position)
                 chosen.append(position)
-            if not free:
-                break
+            # What is free only shrinks: those that do not fit any more are dropped all at once.
+            rest = fitting[1:]
+            fitting = rest[self._fits(rest, now, free, reserved_s, spare)]
         return chosen
 
-    def _that_may_fit(self, now: float, free: int, reserved_s: float, spare: int) -> list[int]:
-        first, end = self._head + 1, len(self._indices)
-        gpus = self._gpus[first:end]
-        fits: np.ndarray[tuple[int], np.dtype[np.bool_]] = self._waits[first:end] & (gpus <= free)
+    def _that_may_fit(self, now: float, free: int, reserved_s: float, spare: int) -> Ints:
+        """Positions behind the head of all jobs that could start, and few others."""
+        smallest = min(size for size, count in self._sizes.items() if count)
+        if smallest > free or (smallest > spare and reserved_s < math.inf and not self._limited):
+            return _NONE
+        behind = slice(self._head + 1, len(self._indices))
+        fitting: Ints = (self._waits[behind] & self._fits(behind, now, free, reserved_s, spare)).nonzero()[0]
+        return fitting + behind.start
+
+    def _fits(self, some: slice | Ints, now: float, free: int, reserved_s: float, spare: int) -> Flags:
+        """Into what is free, and either into what is left over at the reserved time or, up to rounding, ends by then."""
+        gpus = self._gpus[some]
+        fits: Flags = gpus <= free
         if reserved_s < math.inf and spare < free:
-            ends_in_time = self._left_s[first:end] <= (reserved_s + 1e-9 * abs(reserved_s)) - now
-            fits &= (gpus <= spare) | ends_in_time
-        found: list[int] = (fits.nonzero()[0] + first).tolist()
-        return found
+            fits &= (gpus <= spare) | (self._left_s[some] <= (reserved_s + 1e-9 * abs(reserved_s)) - now)
+        return fits

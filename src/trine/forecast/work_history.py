@@ -119,9 +119,9 @@ class WorkDraw:
         total: Floats = np.maximum(np.minimum(drawn, known.limit_s), done_s + 1.0)
         return total
 
-    def new_job_s(self, known: KnownJob) -> float:
-        """The work of a job that has done none. Drawn for several at a time: calls of numpy for one job are slow."""
-        ready = self._ready.setdefault((*sets_of(known)[-1], known.limit_s), [])
+    def new_job_s(self, known: KnownJob, group: Key) -> float:
+        """The work of a job of this group that has done none. Drawn for several at a time: numpy is slow for one."""
+        ready = self._ready.setdefault(group, [])
         if not ready:
             ready += self.total_s(known, np.zeros(_AT_ONCE)).tolist()
         return ready.pop()
@@ -146,14 +146,20 @@ class WorkDraw:
         if counts is None:
             return prior
         ended, survived = counts
-        prior = np.clip(prior, 1e-6, 1.0 - 1e-6)
+        prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)  # np.clip is several times as slow for so few
         drawn = self._rng.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
-        return np.clip(drawn, 0.0, _HIGHEST)
+        highest: Floats = np.minimum(drawn, _HIGHEST)
+        return highest
+
+
+def group_of(known: KnownJob) -> Key:
+    """The same for jobs alike in sets and limit."""
+    return (*sets_of(known)[-1], known.limit_s)
 
 
 def groups_of(jobs: Sequence[KnownJob]) -> list[tuple[KnownJob, Ints]]:
     """Positions of jobs alike in sets and limit, with one of the jobs, in order of first appearance."""
     found: dict[Key, list[int]] = {}
     for position, known in enumerate(jobs):
-        found.setdefault((*sets_of(known)[-1], known.limit_s), []).append(position)
+        found.setdefault(group_of(known), []).append(position)
     return [(jobs[positions[0]], np.array(positions, dtype=np.int64)) for positions in found.values()]

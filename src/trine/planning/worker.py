@@ -15,10 +15,12 @@ from typing import Any
 
 from trine.core.errors import InputError
 from trine.forecast.draws import Draw, Futures
-from trine.forecast.predictions import Forecast, of_draws
+from trine.forecast.predictions import Forecast, JobPrediction, of_draws
+from trine.inputs.job_relations import predecessor
 from trine.planning.changes import changed
 from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
+from trine.server.live_job import LiveJob
 from trine.server.predictions import ForecastRequest
 from trine.server.state import LiveState
 
@@ -27,7 +29,7 @@ _LEAST_DRAWS = 10
 _WHATIF_S = 3.0
 """Processor seconds of a what-if: somebody waits for it."""
 _WITHOUT_GPUS = {
-    "held": "is held",
+    "held": "is held: does not start before it is released",
     "set aside": "is set aside",
     "waiting": "does not take part in decisions now",
     "stopping": "is being stopped for good",
@@ -63,12 +65,21 @@ def _draws_within(futures: Sequence[Futures], most: int, budget_s: float) -> lis
 
 def _with_all(found: Forecast, state: LiveState) -> Forecast:
     """With the jobs that no future can say anything of."""
-    from trine.forecast.predictions import JobPrediction
-
     for job in state.live.values():
         if job.id not in found.jobs:
-            found.jobs[job.id] = JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
+            found.jobs[job.id] = _without_times(job)
     return found
+
+
+def _without_times(job: LiveJob) -> JobPrediction:
+    """Why there is nothing to predict of a job."""
+    if job.state == "waiting" and job.after:
+        first, *more = (predecessor(term).job for term in job.after)
+        others = f" and {len(more)} more" if more else ""
+        return JobPrediction(None, None, f"waits for job {first}{others} to end; predicted from then on", first)
+    if job.state == "waiting" and not job.in_turn:
+        return JobPrediction(None, None, "waits for others of its array to end; predicted from then on")
+    return JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
 
 
 def main() -> None:
