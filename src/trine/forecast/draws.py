@@ -108,7 +108,9 @@ class Futures:
 
     def _run_queue(self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
         """The same without the engine's books."""
-        starts, ends, blockers = queue.run(steps, lambda: self._arrivals.draw_like(rng, work, self._most_arrivals()))
+        arrivals = self._arrivals
+        come, steps_of = lambda: arrivals.draw_like(rng, self._most_arrivals()), lambda at: arrivals.steps(at, work)
+        starts, ends, blockers = queue.run(steps, come, steps_of)
         found = self.job_indices.tolist()
         start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
         blocking = np.array([blockers.get(i, NOBODY) for i in found], dtype=np.int64)

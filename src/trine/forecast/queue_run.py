@@ -21,6 +21,7 @@ from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.engine.job_table import State
 from trine.engine.planner import Plan, Planner
+from trine.forecast.arrivals import Length
 from trine.forecast.engine_copy import Image
 from trine.placement.base import Placement
 from trine.placement.free_index import FreeIndex
@@ -33,8 +34,9 @@ NEW_JOB = -2
 _GROWTH = 1024
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
-Arrivals = Iterator[tuple[Job, float, float]]
-"""Jobs like those to come, in order of submission, with the time of that and the steps that they really take."""
+Arrivals = Iterator[tuple[Job, float, Length]]
+"""Jobs like those to come, in order of submission, with the time of that and what their length follows from."""
+StepsOf = Callable[[Length], float]
 Outcome = tuple[list[float], list[float], dict[int, int]]
 """Starts (below 0: none) and ends (infinity: none) by job index, and whose GPUs jobs got last."""
 
@@ -61,10 +63,10 @@ class Queue:
         free, placement = self._image.copy()
         return Planner(self.engine.table, free, {}, placement, False, False)
 
-    def run(self, steps: Floats, arrivals: Callable[[], Arrivals]) -> Outcome:
+    def run(self, steps: Floats, arrivals: Callable[[], Arrivals], steps_of: StepsOf) -> Outcome:
         """Until every job has started that never did; ``steps`` of each job by job index."""
         # Jobs that come later stand behind all that are there: in strict order none of those waits for them.
-        return _Run(self, steps.tolist(), arrivals() if self.easy else iter(())).run()
+        return _Run(self, steps.tolist(), arrivals() if self.easy else iter(()), steps_of).run()
 
 
 def is_plain_queue(engine: Engine) -> bool:
@@ -86,14 +88,14 @@ def is_plain_queue(engine: Engine) -> bool:
 class _Run:
     """One run of a queue; lists are by job index, arrivals behind the present jobs."""
 
-    def __init__(self, queue: Queue, steps: list[float], arrivals: Arrivals) -> None:
+    def __init__(self, queue: Queue, steps: list[float], arrivals: Arrivals, steps_of: StepsOf) -> None:
         engine, table = queue.engine, queue.engine.table
         self.queue, self.perf, self.now = queue, engine.perf, queue.now_s
         self.present = count = len(table)
         self.planner, self.plan = queue.planner(), Plan()
         self.free = self.planner.free
         self.jobs, self.types, self.steps = list(table.jobs), list(table.types), steps
-        self.done, self.ideal_s = table.done[:count].tolist(), table.ideal_s[:count].tolist()
+        self.done = table.done[:count].tolist()
         epochs = table.epoch
         self.start_s = [s if n else -1.0 for s, n in zip(table.submit_s[:count].tolist(), epochs, strict=True)]
         self.finish_s = [-1.0] * count
@@ -111,7 +113,9 @@ class _Run:
         for i in queue.waiting:
             self.line.append(i)
         self.left = sum(self.start_s[i] < 0 for i in queue.waiting)
-        self.arrivals = arrivals
+        self.arrivals, self.steps_of = arrivals, steps_of
+        self.lengths: dict[int, Length] = {}
+        """Of jobs that came and have not started: most never do in this future, and lengths are dear."""
         self.next = next(arrivals, None)
 
     def _go_on(self, i: int) -> None:
@@ -130,6 +134,8 @@ class _Run:
         while self.left:
             unasked = self._finish() or unasked
             unasked = self._submit() or unasked
+            if not unasked:
+                self._pass_by(due_s)
             if unasked or self.now >= due_s:
                 for i in self.line.admit(self.now, self.free.total):
                     self._start(i)
@@ -163,13 +169,13 @@ class _Run:
         """Whether a job came that fits into what is free."""
         fits = False
         while self.next is not None and self.next[1] <= self.now:
-            job, _, steps = self.next
+            job, _, length = self.next
             i = len(self.jobs)
             self.jobs.append(job)
             self.types.append(self.perf.types_for(job))
-            self.steps.append(steps)
+            self.steps.append(0.0)
+            self.lengths[i] = length
             self.done.append(0.0)
-            self.ideal_s.append(self.perf.ideal_s(job))
             self.start_s.append(-1.0)
             self.finish_s.append(-1.0)
             self.end_s.append(math.inf)
@@ -178,12 +184,24 @@ class _Run:
             self.next = next(self.arrivals, None)
         return fits
 
+    def _pass_by(self, due_s: float) -> None:
+        """Go on over jobs that come and do not fit into what is free: nothing is decided before the next end."""
+        free, until_s = self.free.total, min(due_s, self.ends[0][0] if self.ends else math.inf)
+        while self.next is not None and self.next[0].gpus > free:
+            submit_s = self.next[1]
+            if submit_s >= until_s or submit_s > self.now + self.queue.look_again_s:
+                break
+            self.now = max(submit_s, self.now)
+            self._submit()
+
     def _start(self, i: int) -> None:
         job, now = self.jobs[i], self.now
         self.planner.now = now
         gpus = self.planner.try_place(job, self.types[i], self.plan, i)
         if gpus is None:
             raise RefusedError(job.id)
+        if i >= self.present:
+            self.steps[i] = self.steps_of(self.lengths.pop(i))
         again = self.start_s[i] >= 0
         rate = self.perf.speed(job, gpus).steps_per_s
         work_from_s = now + (self.queue.costs.restore(job) if again else 0.0)
@@ -301,9 +319,10 @@ class _EasyLine(_Line):
         return bool(run.queue.engine.table.open_ended[i]) if i < run.present else run.jobs[i].open_ended
 
     def _limit_left_s(self, i: int) -> float:
-        run = self._run
-        steps = float(run.queue.engine.table.steps[i]) if i < run.present else run.jobs[i].steps
-        return run.ideal_s[i] * (1.0 - run.done[i] / steps)
+        run, table = self._run, self._run.queue.engine.table
+        if i >= run.present:
+            return run.perf.ideal_s(run.jobs[i])
+        return float(table.ideal_s[i]) * (1.0 - run.done[i] / float(table.steps[i]))
 
     def runs(self, i: int, rate: float, work_from_s: float, from_s: float, steps: float) -> None:
         run = self._run

@@ -23,7 +23,8 @@ _PRIOR_SCALE_S = 1800.0
 _CONCENTRATION = 5.0
 """Jobs that the hazards of the larger set count as, in each bin of a smaller one."""
 _HIGHEST = 1.0 - 1e-9
-_AT_ONCE = 16
+_APART = 1 << 24
+"""More random numbers than the hazards of one set take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class WorkHistory:
     edges: Floats = field(default_factory=work_bins)
     _counts: dict[Key, tuple[Floats, Floats]] = field(default_factory=dict, init=False, repr=False)
     """By set: jobs that ended in each bin, and jobs that survived it."""
+    _numbers: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         bins: dict[Key, tuple[list[float], list[float]]] = {}
@@ -71,6 +73,7 @@ class WorkHistory:
             for key in sets_of(each):
                 bins.setdefault(key, ([], []))[0 if each.ended else 1].append(each.work_s)
         self._counts = {key: self._count(*both) for key, both in bins.items()}
+        self._numbers = {key: number for number, key in enumerate(self._counts)}
 
     def _count(self, ended_s: Sequence[float], running_s: Sequence[float]) -> tuple[Floats, Floats]:
         count = len(self.edges)
@@ -93,15 +96,24 @@ class WorkHistory:
     def counts(self, key: Key) -> tuple[Floats, Floats] | None:
         return self._counts.get(key)
 
+    def number(self, key: Key) -> int:
+        """Of a set that has counts: each has its own."""
+        return self._numbers[key]
+
 
 class WorkDraw:
-    """Hazards drawn once; lengths of jobs drawn by them."""
+    """Hazards drawn once; lengths of jobs drawn by them.
+
+    The hazards of a set come from a place of their own in the random stream: they are the same whatever else is drawn
+    before, so that lengths that nobody asks for need not be drawn.
+    """
 
     def __init__(self, history: WorkHistory, rng: np.random.Generator) -> None:
         self._history, self._rng = history, rng
+        self._stream = np.random.PCG64(int(rng.integers(2**63)))
+        self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
-        self._ready: dict[Key, list[float]] = {}
         edges = history.edges
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
         self._log_edges = np.log(np.append(edges, 2 * edges[-1]) + edges[1])
@@ -119,12 +131,11 @@ class WorkDraw:
         total: Floats = np.maximum(np.minimum(drawn, known.limit_s), done_s + 1.0)
         return total
 
-    def new_job_s(self, known: KnownJob, group: Key) -> float:
-        """The work of a job of this group that has done none. Drawn for several at a time: numpy is slow for one."""
-        ready = self._ready.setdefault(group, [])
-        if not ready:
-            ready += self.total_s(known, np.zeros(_AT_ONCE)).tolist()
-        return ready.pop()
+    def new_job_s(self, known: KnownJob, keys: tuple[Key, ...], chance: float) -> float:
+        """The work of a job of these sets that has done none; ``chance`` between 0 and 1 says which part outlives it."""
+        survival = self._survival_of(keys)
+        log_work = np.interp(math.log(chance), survival[::-1], self._log_edges[::-1])
+        return max(min(math.exp(log_work) - self._history.edges[1], known.limit_s), 1.0)
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""
@@ -139,15 +150,18 @@ class WorkDraw:
         key = keys[-1]
         if key not in self._hazards:
             prior = self._hazard_of(keys[:-1]) if key else pareto_hazard(self._history.edges, _PRIOR_SCALE_S)
-            self._hazards[key] = self._drawn(prior, self._history.counts(key))
+            self._hazards[key] = self._drawn(prior, key)
         return self._hazards[key]
 
-    def _drawn(self, prior: Floats, counts: tuple[Floats, Floats] | None) -> Floats:
+    def _drawn(self, prior: Floats, key: Key) -> Floats:
+        counts = self._history.counts(key)
         if counts is None:
             return prior
         ended, survived = counts
         prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)  # np.clip is several times as slow for so few
-        drawn = self._rng.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
+        self._stream.state = self._begin
+        self._stream.advance(_APART * self._history.number(key))
+        drawn = self._of_sets.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
         highest: Floats = np.minimum(drawn, _HIGHEST)
         return highest
 
