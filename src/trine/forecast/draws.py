@@ -67,6 +67,7 @@ class Futures:
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
         self._open = self._without_exact_length(engine)
+        self._levels = self.history.levels(known for known, _, _ in self._open)
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
         if self._until_started:
@@ -95,6 +96,7 @@ class Futures:
     def draw(self, number: int) -> Draw:
         rng = np.random.default_rng([self._seed, number])
         work = WorkDraw(self.history, rng)
+        work.prepare(self._levels)
         steps = self.present.engine.table.steps[: len(self._lives)].copy()
         for known, own, done_s in self._open:
             steps[own] = work.total_s(known, done_s) / self._step_work_s[own]

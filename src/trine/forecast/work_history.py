@@ -57,6 +57,16 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
     return tuple(keys)
 
 
+@dataclass(frozen=True)
+class Level:
+    """Sets of one depth: their keys, the larger sets that each is part of, and their counts by bin."""
+
+    keys: list[Key]
+    parents: list[tuple[Key, ...]]
+    ended: Floats
+    survived: Floats
+
+
 @dataclass
 class WorkHistory:
     """Jobs of the past by set, counted in bins of work."""
@@ -96,6 +106,20 @@ class WorkHistory:
     def counts(self, key: Key) -> tuple[Floats, Floats] | None:
         return self._counts.get(key)
 
+    def levels(self, jobs: Iterable[KnownJob]) -> list[Level]:
+        """The sets of these jobs that have counts, the larger ones first."""
+        by_depth: dict[int, dict[Key, tuple[Key, ...]]] = {}
+        for keys in map(sets_of, jobs):
+            for depth in range(1, len(keys)):
+                if keys[depth] in self._counts:
+                    by_depth.setdefault(depth, {})[keys[depth]] = keys[:depth]
+        return [self._level(by_depth[depth]) for depth in sorted(by_depth)]
+
+    def _level(self, sets: dict[Key, tuple[Key, ...]]) -> Level:
+        counts = [self._counts[key] for key in sets]
+        ended, survived = (np.stack([each[at] for each in counts]) for at in (0, 1))
+        return Level(list(sets), list(sets.values()), ended, survived)
+
     def number(self, key: Key) -> int:
         """Of a set that has counts: each has its own."""
         return self._numbers[key]
@@ -117,6 +141,19 @@ class WorkDraw:
         edges = history.edges
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
         self._log_edges = np.log(np.append(edges, 2 * edges[-1]) + edges[1])
+
+    def prepare(self, levels: Sequence[Level]) -> None:
+        """Draw the hazards of many sets at once, which is many times as fast as one by one."""
+        rng, concentration = self._rng, _CONCENTRATION
+        for level in levels:
+            prior = np.stack([self._hazard_of(parents) for parents in level.parents])
+            prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)
+            drawn = rng.beta(level.ended + concentration * prior, level.survived + concentration * (1.0 - prior))
+            hazards = np.minimum(drawn, _HIGHEST)
+            survival = np.zeros((len(hazards), hazards.shape[1] + 1))
+            np.cumsum(np.log1p(-hazards), axis=1, out=survival[:, 1:])
+            self._hazards.update(zip(level.keys, hazards, strict=True))
+            self._survival.update(zip(level.keys, survival, strict=True))
 
     def total_s(self, known: KnownJob, done_s: Floats) -> Floats:
         """The work that jobs like this take in all, one value for each of ``done_s``, which they have done already.
