@@ -27,7 +27,7 @@ def _same(one: Draw, two: Draw) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-backfill"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_a_plain_queue_runs_as_the_engine_would_run_it(policy: str, data: st.DataObject) -> None:
     seed = data.draw(st.integers(0, 10_000))

@@ -31,9 +31,10 @@ _LEAST_ARRIVALS = 300
 """Arrivals of a draw: beyond these none comes, and what is still there ends in a cluster that empties."""
 
 _FINE_ROUNDS = 12
-_COARSE = 6
-"""After so many rounds a draw decides only every sixth: who is stopped for whom in a week is not known to the minute,
-and GPUs that come free are given out at once all the same."""
+_COARSE, _COARSE_S = 6, 86_400.0
+_COARSEST = 30
+"""After so many rounds a draw decides only every sixth, and after a day every thirtieth: who is stopped for whom in a
+week is not known to the minute, and GPUs that come free are given out at once all the same."""
 _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
 _LOOK_AGAIN_S = 1_800.0
@@ -152,6 +153,9 @@ class Futures:
         elif not world.go_on(now_s, now_s + _FINE_ROUNDS * round_s):
             if self._settings.fill:
                 world.use_rounds_of(_COARSE * round_s)
+                if world.advance(now_s + _COARSE_S):
+                    return
+                world.use_rounds_of(_COARSEST * round_s)
             world.advance(now_s + _HORIZON_S)
 
     def _read(self, world: World, holders: _Holders) -> Draw:

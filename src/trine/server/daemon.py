@@ -36,11 +36,11 @@ from trine.server.clock import JournalClock
 from trine.server.configuration import Options, Prepared, on_record, prepare
 from trine.server.controller import Controller
 from trine.server.leases import Leases
+from trine.server.predictions import SCORE_FILE
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
 from trine.server.sessions import SESSIONS_FILE, Sessions
-from trine.server.predictions import SCORE_FILE
 from trine.server.state_directory import JOURNAL, StateLock, make_state_directory, owner_of
 from trine.server.store import Store
 from trine.server.usage import USAGE_FILE, UsageHistory

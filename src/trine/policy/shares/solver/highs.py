@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class HighsSession:
         """``more``: options of HiGHS by name."""
         import highspy
 
+        self._made_with = (tolerance, more)
         self._statuses = highspy.HighsModelStatus
         self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         options: dict[str, str | float] = {"output_flag": False, "threads": 1}
@@ -78,6 +80,11 @@ class HighsSession:
             self.highs.setOptionValue(name, value)
         self._shape: tuple[int, int] = (0, 0)
         self._basis: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as forecasts make them, begins without a basis: HiGHS itself cannot be copied."""
+        tolerance, more = self._made_with
+        return partial(HighsSession, tolerance, **more), ()
 
     def minimise(self, program: Program) -> Optimum:
         """The optimum; ``InfeasibleError`` where there is none."""
