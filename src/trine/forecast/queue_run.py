@@ -415,7 +415,7 @@ class _EasyLine(_Line):
         return fitting + behind.start
 
     def _fits(self, some: slice | Ints, now: float, free: int, reserved_s: float, spare: int) -> Flags:
-        """Into what is free, and either into what is left over at the reserved time or, up to rounding, ends by then."""
+        """Into what is free, and either into what is left over at the reserved time or, nearly, ends by then."""
         gpus = self._gpus[some]
         fits: Flags = gpus <= free
         if reserved_s < math.inf and spare < free:

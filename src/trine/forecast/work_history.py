@@ -169,7 +169,7 @@ class WorkDraw:
         return total
 
     def new_job_s(self, known: KnownJob, keys: tuple[Key, ...], chance: float) -> float:
-        """The work of a job of these sets that has done none; ``chance`` between 0 and 1 says which part outlives it."""
+        """The work of a job of these sets that has done none; ``chance``, up to 1, says which part outlives it."""
         survival = self._survival_of(keys)
         log_work = np.interp(math.log(chance), survival[::-1], self._log_edges[::-1])
         return max(min(math.exp(log_work) - self._history.edges[1], known.limit_s), 1.0)
