@@ -226,8 +226,8 @@ class Policy(ABC):
 
     @property
     def queue(self) -> str:
-        """What the policy does, if it is a plain queue in order of arrival that stops nothing: ``strict`` where the
-        first that does not fit blocks all behind it, ``easy`` with EASY backfilling. Forecasts run such a queue quickly."""
+        """What the policy does, if it is a plain queue in order of arrival that stops nothing; forecasts run such
+        a queue quickly. ``strict``: the first that does not fit blocks all behind it; ``easy``: EASY backfilling."""
         return ""
 
     @property

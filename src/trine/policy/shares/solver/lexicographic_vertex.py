@@ -35,6 +35,7 @@ class LexicographicVertex:
 
     def __init__(self) -> None:
         self._session = HighsSession(presolve="off", solver="simplex")
+        self._highs: Any = self._session.highs
         self._capacity: list[float] = []
         self._blocks = 0
         self._place: dict[Hashable, int] = {}
@@ -43,9 +44,9 @@ class LexicographicVertex:
         """Its rates, for a demand of 1; worth and gang are the same as long as these are."""
         self._empty: list[int] = []
 
-    @property
-    def _highs(self) -> Any:
-        return self._session.highs
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as forecasts make them, begins anew: what is kept here is kept in HiGHS, too."""
+        return LexicographicVertex, ()
 
     def solve(self, problem: LevelProblem, worth: Array, keys: Sequence[Hashable]) -> Solution | None:
         """Shares of the highest level that, among those, make the largest sum of ``worth * share``, worth being
