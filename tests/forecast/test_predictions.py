@@ -85,3 +85,9 @@ def test_lengths_are_drawn_like_those_of_the_same_user_and_limit() -> None:
     # A job of the quick user that has run for an hour is none of its usual ones: it outlives its age.
     assert (draw.total_s(quick, np.full(500, 3600.0)) > 3600.0).all()
     assert (draw.total_s(limited, np.zeros(500)) <= 1000.0).all()
+
+
+def test_a_policy_that_solves_linear_programs_can_be_foretold() -> None:
+    jobs = [_job(f"j{i}", 10.0 * i, 2, 900.0) for i in range(4)]
+    found = forecast(Futures(present_at("max-min-fairness", "1x4", jobs, 100.0)), range(1))
+    assert all(job.end_s is not None for job in found.jobs.values())

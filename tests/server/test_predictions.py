@@ -13,6 +13,8 @@ from trine.inputs.job_spec import JobSpec
 from trine.planning.changes import changed
 from trine.planning.live_present import live_state
 from trine.server.interface import Caller, Refused
+from trine.server.live_job import LiveJob
+from trine.server.predictions import Scores
 
 ANN, BOB, ROOT = Caller("ann"), Caller("bob"), Caller("root", admin=True)
 
@@ -63,7 +65,7 @@ def test_users_see_predictions_of_their_own_jobs_only(tmp_path: Path) -> None:
         await _three_jobs(daemon)
         assert set((await daemon.predictions(ANN))["jobs"]) == {"1", "2"}
         assert set((await daemon.predictions(BOB))["jobs"]) == {"3"}
-        assert set((await daemon.whatif(["hold 2"], BOB))["jobs"]) == {"3"}
+        assert set((await daemon.whatif(["hold 3"], BOB))["jobs"]) == {"3"}
 
     _with_site(tmp_path, check)
 
@@ -102,3 +104,51 @@ def test_a_host_that_can_start_no_process_is_a_refusal_and_not_the_end_of_predic
         assert (await daemon.predictions(ROOT))["draws"] >= 10
 
     _with_site(tmp_path, check)
+
+
+def test_nobody_learns_of_jobs_of_others_by_predictions(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+        await daemon.submit([_spec(gpus=4, max_runtime=600)], BOB)
+        await asyncio.sleep(0.1)
+        for_bob, for_root = (await daemon.predictions(BOB))["jobs"]["2"], (await daemon.predictions(ROOT))["jobs"]["2"]
+        assert (for_root["reason"], for_root["blocker"]) == ("waits for job 1 to end", "1")
+        assert (for_bob["reason"], for_bob["blocker"]) == ("waits for another user's job to end", None)
+        said = []
+        for change in ("hold 1", "cancel 77"):  # a job of another user, and none at all
+            with pytest.raises(Refused) as refused:
+                await daemon.whatif([change], BOB)
+            said.append(str(refused.value).replace("'1'", "X").replace("'77'", "X"))
+        assert said[0] == said[1]
+
+    _with_site(tmp_path, check)
+
+
+def test_jobs_that_cannot_be_predicted_yet_say_why(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+        await daemon.submit([_spec(gpus=1, after=["1"])], ANN)
+        await asyncio.sleep(0.1)
+        found = (await daemon.predictions(ANN))["jobs"]["2"]
+        assert found["start_s"] is None and found["reason"] == "waits for job 1 to end; predicted from then on"
+
+    _with_site(tmp_path, check)
+
+
+def test_the_score_survives_a_restart_and_says_when_it_is_too_thin(tmp_path: Path) -> None:
+    path, jobs = tmp_path / "predictions.json", {}
+    scores = Scores(path)
+    times = {"low": 90.0, "median": 100.0, "high": 110.0}
+    made = {"made_at_s": 0.0, "draws": 10, "jobs": {"7": {"start_s": times, "end_s": None, "reason": ""}}}
+    jobs["7"] = LiveJob("7", "ann", "default", 1.0, _spec(), 0.0)
+    assert scores.calibrated(made, "fifo", jobs)["calibrated"] is False  # nothing has happened yet
+    scores.note(made)
+    scores.keep()
+    again = Scores(path)
+    jobs["7"].started_s = 105.0
+    again.settle(jobs)
+    assert again.as_json() == {"starts": again.starts.summary(), "ends": again.ends.summary()}
+    assert again.starts.coverage == 1.0
+    assert [each.score is not None for each in again.calibrations["fifo"].noted] == [True]
+    path.write_text("{half")
+    assert Scores(path).as_json() is None

@@ -13,12 +13,16 @@ from operator import attrgetter
 import numpy as np
 
 from trine.core.job import Job
-from trine.forecast.work_history import KnownJob, WorkDraw
+from trine.forecast.work_history import KnownJob, WorkDraw, sets_of
 
 _DAY_S = 86_400.0
 _BLOCK_S = 3_600.0
 _WINDOW_S = 7 * _DAY_S
 """What lies further back says little of the days to come."""
+
+_BLOCK_OF_CHANCES = 1_024
+Length = tuple[int, float]
+"""What the length of a job to come follows from: the job that it is like, and chance."""
 
 _REST = [each.name for each in fields(Job)][2:]
 _VALUES, _TRACKED = attrgetter(*_REST), _REST.index("tracked")
@@ -31,6 +35,7 @@ class RecentArrivals:
         recent = [each for each in known if now_s - _WINDOW_S <= each.job.submit_s <= now_s]
         self._jobs = sorted(recent, key=lambda each: each.job.submit_s)
         self._submits_s = [each.job.submit_s for each in self._jobs]
+        self._sets = [sets_of(each) for each in self._jobs]
         self._now_s = now_s
         first_s = self._submits_s[0] if self._jobs else now_s
         # Before the first submission there may have been no cluster; a few minutes of history are no rate.
@@ -38,13 +43,32 @@ class RecentArrivals:
 
     def draw(self, rng: np.random.Generator, work: WorkDraw, most: int) -> Iterator[tuple[Job, float]]:
         """Jobs in order of submission with the steps they really take; at most ``most``."""
+        for number, (like, submit_s, length) in enumerate(self.draw_like(rng, most), 1):
+            values = list(_VALUES(like))
+            values[_TRACKED] = False
+            yield Job(f"arrival-{number}", submit_s, *values), self.steps(length, work)
+
+    def draw_like(self, rng: np.random.Generator, most: int) -> Iterator[tuple[Job, float, Length]]:
+        """The same as jobs of the past that come again: such a job, when it comes, and what its length follows from."""
         number, begin_s = 0, self._now_s
+        chances: Iterator[float] = _chances(np.random.default_rng(int(rng.integers(2**63))))
         while self._jobs and number < most:
             shift_s = begin_s - self._block_from(rng, begin_s)
-            for each in self._between(begin_s - shift_s, begin_s - shift_s + _BLOCK_S):
-                number += 1
-                yield self._again(each, number, each.job.submit_s + shift_s, work)
+            first, end = self._between(begin_s - shift_s, begin_s - shift_s + _BLOCK_S)
+            number += end - first
+            for at in range(first, end):
+                job = self._jobs[at].job
+                yield job, job.submit_s + shift_s, (at, next(chances))
             begin_s += _BLOCK_S
+
+    def steps(self, length: Length, work: WorkDraw) -> float:
+        """The steps that a job to come really takes; its length need not be known before it starts."""
+        at, chance = length
+        each = self._jobs[at]
+        job = each.job
+        if each.exact:
+            return job.steps
+        return job.steps * work.new_job_s(each, self._sets[at], chance) / (job.ideal_s or each.work_s or 1.0)
 
     def _block_from(self, rng: np.random.Generator, begin_s: float) -> float:
         """Where a block for the time from ``begin_s`` on begins: at the same time of another day, if there is one."""
@@ -55,15 +79,11 @@ class RecentArrivals:
         span_s = self._now_s - self._from_s - _BLOCK_S
         return self._from_s + span_s * rng.random()
 
-    def _between(self, from_s: float, to_s: float) -> list[KnownJob]:
-        return self._jobs[bisect_left(self._submits_s, from_s) : bisect_left(self._submits_s, to_s)]
+    def _between(self, from_s: float, to_s: float) -> tuple[int, int]:
+        return bisect_left(self._submits_s, from_s), bisect_left(self._submits_s, to_s)
 
-    @staticmethod
-    def _again(each: KnownJob, number: int, submit_s: float, work: WorkDraw) -> tuple[Job, float]:
-        values = list(_VALUES(each.job))
-        values[_TRACKED] = False
-        job = Job(f"arrival-{number}", submit_s, *values)
-        if each.exact:
-            return job, job.steps
-        whole_s = job.ideal_s or each.work_s or 1.0
-        return job, job.steps * work.new_job_s(each) / whole_s
+
+def _chances(rng: np.random.Generator) -> Iterator[float]:
+    """Numbers above 0 and up to 1, drawn for many jobs at a time."""
+    while True:
+        yield from (1.0 - rng.random(_BLOCK_OF_CHANCES)).tolist()

@@ -18,6 +18,7 @@ from trine.engine.job_table import State
 from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.engine_copy import EngineImage
 from trine.forecast.present import Present, work_done_s
+from trine.forecast.queue_run import NEW_JOB, NOBODY, Queue, RefusedError, is_plain_queue
 from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
@@ -30,16 +31,14 @@ _LEAST_ARRIVALS = 300
 """Arrivals of a draw: beyond these none comes, and what is still there ends in a cluster that empties."""
 
 _FINE_ROUNDS = 12
-_COARSE = 6
-"""After so many rounds a draw decides only every sixth: who is stopped for whom in a week is not known to the minute,
-and GPUs that come free are given out at once all the same."""
+_COARSE, _COARSE_S = 6, 86_400.0
+_COARSEST = 30
+"""After so many rounds a draw decides only every sixth, and after a day every thirtieth: who is stopped for whom in a
+week is not known to the minute, and GPUs that come free are given out at once all the same."""
 _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
-
-NOBODY = -1
-NEW_JOB = -2
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,17 @@ class Futures:
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
         self._open = self._without_exact_length(engine)
+        self._levels = self.history.levels(known for known, _, _ in self._open)
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
         if self._until_started:
             # Rounds exist for stops. Without any, GPUs are given out when they come free, here as in a daemon.
             self._settings = replace(present.settings, event_driven=True, fill=False, round_s=_LOOK_AGAIN_S)
+        self.queue: Queue | None = None
+        """Runs the draws if it can; ``None``: the engine does."""
+        if self._until_started and is_plain_queue(engine) and not any(each.job.after for each in present.known):
+            costs = replace(self._settings.costs, by_model=engine.costs.by_model)
+            self.queue = Queue(engine, present.now_s, _LOOK_AGAIN_S, costs)
 
     def _steps_done(self, engine: Engine) -> dict[str, float]:
         """By job id, those that run as they are now."""
@@ -92,17 +97,36 @@ class Futures:
     def draw(self, number: int) -> Draw:
         rng = np.random.default_rng([self._seed, number])
         work = WorkDraw(self.history, rng)
+        work.prepare(self._levels)
         steps = self.present.engine.table.steps[: len(self._lives)].copy()
         for known, own, done_s in self._open:
             steps[own] = work.total_s(known, done_s) / self._step_work_s[own]
+        if self.queue is not None:
+            try:
+                return self._run_queue(self.queue, steps, rng, work)
+            except RefusedError:
+                self.queue = None
+                return self.draw(number)
         return self._run(steps, rng, work)
+
+    def _run_queue(self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
+        """The same without the engine's books."""
+        arrivals = self._arrivals
+        come, steps_of = lambda: arrivals.draw_like(rng, self._most_arrivals()), lambda at: arrivals.steps(at, work)
+        starts, ends, blockers = queue.run(steps, come, steps_of)
+        found = self.job_indices.tolist()
+        start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
+        blocking = np.array([blockers.get(i, NOBODY) for i in found], dtype=np.int64)
+        return Draw(np.array(start_s), np.array([ends[i] for i in found]), blocking)
+
+    def _most_arrivals(self) -> int:
+        return _ARRIVALS_PER_JOB * len(self.job_indices) + _LEAST_ARRIVALS
 
     def _run(self, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
         engine = self._image.copy()
         recorder = Recorder(engine.cluster, keep_segments=False)
         recorder.lives += [make(true) for make, true in zip(self._lives, steps.tolist(), strict=True)]
-        most = _ARRIVALS_PER_JOB * len(self.job_indices) + _LEAST_ARRIVALS
-        arriving = _Arriving(self._arrivals.draw(rng, work, most))
+        arriving = _Arriving(self._arrivals.draw(rng, work, self._most_arrivals()))
         holders = _Holders(engine, recorder, self.present.now_s)
         tracked = int((~self.started).sum()) if self._until_started else len(self.job_indices)
         world = World(
@@ -129,6 +153,9 @@ class Futures:
         elif not world.go_on(now_s, now_s + _FINE_ROUNDS * round_s):
             if self._settings.fill:
                 world.use_rounds_of(_COARSE * round_s)
+                if world.advance(now_s + _COARSE_S):
+                    return
+                world.use_rounds_of(_COARSEST * round_s)
             world.advance(now_s + _HORIZON_S)
 
     def _read(self, world: World, holders: _Holders) -> Draw:

@@ -1,4 +1,4 @@
-"""Copies of an engine, each to be run forward by itself. Jobs, cluster and performance model are shared.
+"""Copies of an engine or parts of it, each to be run forward by itself. Jobs, cluster and performance model are shared.
 
 Pickled once and unpickled for every copy, which is many times as fast as ``copy.deepcopy``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from types import FunctionType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from trine.core.cluster import Cluster
 from trine.core.job import Job
@@ -19,18 +19,25 @@ _SHARED = (Job, Cluster, PerfModel, FunctionType)
 """Values that no run changes but for caches of what they compute; functions may be lambdas, which have no pickle."""
 
 
-class EngineImage:
-    """An engine as it is now; ``copy`` gives one that stands there, as often as wanted."""
+What = TypeVar("What")
 
-    def __init__(self, engine: Engine) -> None:
+
+class Image(Generic[What]):
+    """Something as it is now; ``copy`` gives one that stands there, as often as wanted."""
+
+    def __init__(self, what: What) -> None:
         self._shared: list[Any] = []
         written = io.BytesIO()
-        _Writer(written, self._shared).dump(engine)
+        _Writer(written, self._shared).dump(what)
         self._image = written.getvalue()
 
-    def copy(self) -> Engine:
-        found: Engine = _Reader(io.BytesIO(self._image), self._shared).load()
+    def copy(self) -> What:
+        found: What = _Reader(io.BytesIO(self._image), self._shared).load()
         return found
+
+
+class EngineImage(Image[Engine]):
+    """Of an engine."""
 
 
 class _Writer(pickle.Pickler):

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from trine.engine.engine import Engine
-from trine.forecast.draws import NEW_JOB, NOBODY, Draw, Futures
+from trine.forecast.draws import Draw, Futures
+from trine.forecast.queue_run import NEW_JOB, NOBODY
 from trine.policy.view import Floats
 
 INTERVAL = (0.1, 0.5, 0.9)
@@ -42,10 +43,12 @@ class JobPrediction:
     start_s: Interval | None
     end_s: Interval | None
     reason: str
+    blocker: str | None = None
+    """Id of the job that the reason names."""
 
     def as_json(self) -> dict[str, Any]:
         start, end = (None if each is None else each.as_json() for each in (self.start_s, self.end_s))
-        return {"start_s": start, "end_s": end, "reason": self.reason}
+        return {"start_s": start, "end_s": end, "reason": self.reason, "blocker": self.blocker}
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,11 @@ def of_draws(futures: Futures, found: Sequence[Draw]) -> Forecast:
     predictions = {}
     for at, job_index in enumerate(futures.job_indices.tolist()):
         if futures.started[at]:
-            start, reason = None, _length_sentence(futures, job_index)
+            start, reason, blocker = None, _length_sentence(futures, job_index), None
         else:
             start = interval(starts[:, at])
-            reason = _waits_for(engine, blockers[:, at].tolist(), start is not None)
-        predictions[engine.table.jobs[job_index].id] = JobPrediction(start, interval(ends[:, at]), reason)
+            reason, blocker = _waits_for(engine, blockers[:, at].tolist(), start is not None)
+        predictions[engine.table.jobs[job_index].id] = JobPrediction(start, interval(ends[:, at]), reason, blocker)
     return Forecast(present.now_s, len(found), predictions)
 
 
@@ -90,22 +93,22 @@ def interval(times_s: Floats) -> Interval | None:
     return Interval(*(float(q) for q in np.quantile(finite, INTERVAL)))
 
 
-def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> str:
-    """What weighs most for a job that waits: the job whose GPUs it gets last, in the most futures."""
+def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> tuple[str, str | None]:
+    """What weighs most for a job that waits: the job whose GPUs it gets last, in the most futures; and its id."""
     if not starts:
-        return "does not start as things are"
+        return "does not start as things are", None
     blocker, count = Counter(blockers).most_common(1)[0]
     share = count / len(blockers)
     if blocker == NOBODY:
-        return "waits for its turn, not for GPUs"
+        return "waits for its turn, not for GPUs", None
     if blocker == NEW_JOB:
-        return "waits for jobs that are yet to come"
+        return "waits for jobs that are yet to come", None
     other = engine.table.jobs[blocker].id
     what = f"job {other} to end" if blocker in engine.assigned else f"job {other}, which waits too, to run and end"
     if share >= _OFTEN:
-        return f"waits for {what}"
+        return f"waits for {what}", other
     others = len(set(blockers)) - 1
-    return f"waits for one of {others + 1} jobs to end; most often for {what} ({share:.0%})"
+    return f"waits for one of {others + 1} jobs to end; most often for {what} ({share:.0%})", other
 
 
 def _length_sentence(futures: Futures, job_index: int) -> str:

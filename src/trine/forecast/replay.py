@@ -15,13 +15,14 @@ from trine.assembly.settings import Settings
 from trine.core.cluster import Cluster
 from trine.core.job import Job
 from trine.engine.engine import Engine
+from trine.forecast.calibration import Calibration
 from trine.forecast.draws import Futures
 from trine.forecast.predictions import Interval, forecast
 from trine.forecast.present import of_engine
 from trine.forecast.slurm_start import slurm_starts
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
-from trine.sim.recorder import Recorder
+from trine.sim.recorder import Life, Recorder
 from trine.sim.world import World
 
 _MENU_H = (0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 96, 168, 336, 672, 8760)
@@ -35,14 +36,17 @@ class Foretold:
 
     job: str
     kind: str
-    """``start`` or ``end``."""
+    """``start``, ``end``, or ``rest``: the end of a job that runs."""
     at_s: float
     waited_s: float
     """How long the job had waited for its first start when the prediction was made."""
     predicted: Interval
+    """As it would have been shown."""
     real_s: float
     slurm_s: float | None = None
     """What Slurm would have said of the start."""
+    drawn: Interval | None = None
+    """As the futures had it, where that was put right by the score of earlier ones; ``None``: shown as drawn."""
 
 
 def with_limits(jobs: Sequence[Job], seed: int) -> tuple[list[Job], dict[str, float]]:
@@ -70,12 +74,32 @@ def replay(
     world = World(engine, iter(limited), len(limited), settings.run, recorder, true_steps=steps_of)
     world.now = limited[0].submit_s
     made: list[Foretold] = []
+    scored = Calibration()
     for at_s in times_s:
         if world.advance(at_s):
             break
-        made += _predict(engine, at_s, settings, draws, seed)
+        lives = {life.job.id: life for life in recorder.lives}
+        scored.settle(lambda job_id, kind, lives=lives: _seen(lives[job_id], kind))  # type: ignore[misc]
+        made += _shown(_predict(engine, at_s, settings, draws, seed), scored, at_s)
     world.advance()
     return _with_outcomes(made, recorder)
+
+
+def _seen(life: Life, kind: str) -> float | None:
+    """When it started or ended, if it has."""
+    time_s = life.start_s if kind == "start" else life.finish_s
+    return time_s if time_s >= 0 else None
+
+
+def _shown(made: Sequence[Foretold], scored: Calibration, at_s: float) -> list[Foretold]:
+    """Predictions of one moment as they are shown, by what is known then; all of them will count for later ones."""
+    corrections, shown = scored.corrections(at_s), []
+    for each in made:
+        found = corrections.of(each.kind, each.waited_s, each.predicted.as_json())
+        scored.note(each.job, each.kind, each.waited_s, at_s, each.predicted.as_json(), found)
+        right = each if found is None else replace(each, predicted=Interval(**found), drawn=each.predicted)
+        shown.append(right)
+    return shown
 
 
 def _predict(engine: Engine, at_s: float, settings: Settings, draws: int, seed: int) -> list[Foretold]:
@@ -89,7 +113,8 @@ def _predict(engine: Engine, at_s: float, settings: Settings, draws: int, seed: 
         if job.start_s is not None:
             made.append(Foretold(job_id, "start", at_s, waited_s, job.start_s, -1.0, slurm.get(job_id)))
         if job.end_s is not None:
-            made.append(Foretold(job_id, "end", at_s, waited_s, job.end_s, -1.0))
+            kind = "rest" if job.start_s is None else "end"
+            made.append(Foretold(job_id, kind, at_s, waited_s, job.end_s, -1.0))
     return made
 
 
@@ -104,5 +129,4 @@ def _by_slurm(engine: Engine, now_s: float) -> dict[str, float]:
 
 def _with_outcomes(made: Sequence[Foretold], recorder: Recorder) -> list[Foretold]:
     lives = {life.job.id: life for life in recorder.lives}
-    real = {"start": lambda life: life.start_s, "end": lambda life: life.finish_s}
-    return [replace(each, real_s=real[each.kind](lives[each.job])) for each in made]
+    return [replace(each, real_s=_seen(lives[each.job], each.kind) or -1.0) for each in made]

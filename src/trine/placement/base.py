@@ -130,6 +130,8 @@ class Placement(ABC):
     """Sticky, it may be asked for a better place for a running job, under policies that relocate; false where chance
     decides."""
 
+    by_room_alone: ClassVar[bool] = False
+    """What it answers depends on nothing but the job and the free GPUs, and it refuses no job that has room."""
     changes_with_starts: bool = False
     """What it answers depends on earlier starts (``started``)."""
 

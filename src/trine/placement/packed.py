@@ -23,6 +23,7 @@ class Packed(Placement):
     name: ClassVar[str] = "packed"
     title: ClassVar[str] = "fewest racks and nodes, best fit"
     paper: ClassVar[str] = "PAL (SC'24), baselines Packed-Sticky and Packed-Non-Sticky"
+    by_room_alone: ClassVar[bool] = True
 
     def place(self, ask: Ask, pool: FreePool) -> list[int] | Reason:
         count = ask.job.gpus

@@ -10,22 +10,26 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from trine.core.errors import InputError
 from trine.forecast.draws import Draw, Futures
-from trine.forecast.predictions import Forecast, of_draws
+from trine.forecast.predictions import Forecast, JobPrediction, of_draws
+from trine.inputs.job_relations import predecessor
 from trine.planning.changes import changed
 from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
+from trine.server.live_job import LiveJob
 from trine.server.predictions import ForecastRequest
 from trine.server.state import LiveState
 
 _LEAST_DRAWS = 10
 """Fewer make no interval, whatever the budget."""
+_WHATIF_S = 3.0
+"""Processor seconds of a what-if: somebody waits for it."""
 _WITHOUT_GPUS = {
-    "held": "is held",
+    "held": "is held: does not start before it is released",
     "set aside": "is set aside",
     "waiting": "does not take part in decisions now",
     "stopping": "is being stopped for good",
@@ -45,32 +49,43 @@ def answer(
     # Before anything is computed: a change may be a mistake.
     other, model = changed(make_state(), request.model, request.changes, request.now_s)
     futures = Futures(live_present(request, state, request.model, exact), request.seed)
-    share = 2 if request.changes else 1
-    draws = _draws_within(futures, request.draws, request.budget_s / share)
     if request.changes:
         others = Futures(live_present(request, other, model, exact), request.seed)
-        found = compared(futures, draws, others, [others.draw(number) for number in range(len(draws))])
+        draws, other_draws = _draws_within([futures, others], request.draws, min(request.budget_s, _WHATIF_S))
+        found = compared(futures, draws, others, other_draws)
     else:
+        (draws,) = _draws_within([futures], request.draws, request.budget_s)
         found = _with_all(of_draws(futures, draws), state).as_json()
     return found | {"cpu_s": time.process_time() - started_s}
 
 
-def _draws_within(futures: Futures, most: int, budget_s: float) -> list[Draw]:
-    """As many draws as the budget of processor seconds has room for."""
-    until_s, found = time.process_time() + budget_s, list[Draw]()
-    while len(found) < most and (len(found) < _LEAST_DRAWS or time.process_time() < until_s):
-        found.append(futures.draw(len(found)))
+def _draws_within(futures: Sequence[Futures], most: int, budget_s: float) -> list[list[Draw]]:
+    """As many draws of each as the budget of processor seconds has room for, the same number of all."""
+    until_s, found = time.process_time() + budget_s, [list[Draw]() for _ in futures]
+    while len(found[0]) < most and (len(found[0]) < _LEAST_DRAWS or time.process_time() < until_s):
+        number = len(found[0])
+        for each, draws in zip(futures, found, strict=True):
+            draws.append(each.draw(number))
     return found
 
 
 def _with_all(found: Forecast, state: LiveState) -> Forecast:
     """With the jobs that no future can say anything of."""
-    from trine.forecast.predictions import JobPrediction
-
     for job in state.live.values():
         if job.id not in found.jobs:
-            found.jobs[job.id] = JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
+            found.jobs[job.id] = _without_times(job)
     return found
+
+
+def _without_times(job: LiveJob) -> JobPrediction:
+    """Why there is nothing to predict of a job."""
+    if job.state == "waiting" and job.after:
+        first, *more = (predecessor(term).job for term in job.after)
+        others = f" and {len(more)} more" if more else ""
+        return JobPrediction(None, None, f"waits for job {first}{others} to end; predicted from then on", first)
+    if job.state == "waiting" and not job.in_turn:
+        return JobPrediction(None, None, "waits for others of its array to end; predicted from then on")
+    return JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
 
 
 def main() -> None:

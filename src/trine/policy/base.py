@@ -225,6 +225,12 @@ class Policy(ABC):
             _accept_gpu_time(cls)
 
     @property
+    def queue(self) -> str:
+        """What the policy does, if it is a plain queue in order of arrival that stops nothing; forecasts run such
+        a queue quickly. ``strict``: the first that does not fit blocks all behind it; ``easy``: EASY backfilling."""
+        return ""
+
+    @property
     def is_preemptive(self) -> bool:
         """As ``preemptive``, for policies whose parameters decide it."""
         return self.preemptive

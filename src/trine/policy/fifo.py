@@ -35,6 +35,10 @@ class Fifo(KeyPolicy):
             self.without_blocking()
 
     @property
+    def queue(self) -> str:
+        return "" if self._fills else "strict"
+
+    @property
     def is_strict(self) -> bool:
         return not self._fills
 

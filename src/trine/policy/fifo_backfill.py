@@ -29,6 +29,10 @@ class FifoBackfill(Policy):
     paper: ClassVar[str] = "Lifka, The ANL/IBM SP scheduling system (JSSPP'95)"
     preemptive: ClassVar[bool] = False
 
+    @property
+    def queue(self) -> str:
+        return "easy"
+
     def rank(self, view: View) -> Ranking:
         order = view.allowed(np.lexsort((view.submit_s, -view.priority)))
         running = order[view.assigned[order]]

@@ -36,6 +36,7 @@ from trine.server.clock import JournalClock
 from trine.server.configuration import Options, Prepared, on_record, prepare
 from trine.server.controller import Controller
 from trine.server.leases import Leases
+from trine.server.predictions import SCORE_FILE
 from trine.server.prune import Pruner
 from trine.server.records import StartOrder
 from trine.server.scheduler import Scheduler
@@ -188,6 +189,7 @@ async def _serve(
 
     scheduler.on_crash = crashed
     scheduler.past = UsageHistory(options.state / USAGE_FILE)
+    scheduler.forecasts.keep_score_at(options.state / SCORE_FILE)
     await scheduler.start()
     pruner = scheduler.pruner = Pruner(
         executor.storage,

@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from trine.core.atomic_file import write_private
+from trine.forecast.calibration import Calibration
 from trine.forecast.score import Score
 from trine.server.build import Model
 from trine.server.interface import Refused
@@ -23,6 +27,8 @@ from trine.server.snapshot import capture
 from trine.server.state import LiveState
 
 FORECASTER = "trine.planning.worker"
+SCORE_FILE = "predictions.json"
+"""In the state directory."""
 DRAWS = 100
 BUDGET_S = 10.0
 """Processor seconds of one forecast; with many jobs there are fewer draws."""
@@ -68,11 +74,60 @@ class ForecastRequest:
 
 @dataclass
 class Scores:
-    """Predictions that are waiting to come true, and how those before them did. Of this run of the daemon."""
+    """Predictions that are waiting to come true, and how those before them did: by policy, and kept on disk."""
 
+    path: Path | None = None
+    """Where they are kept; ``None``: nowhere."""
     starts: Score = field(default_factory=Score)
     ends: Score = field(default_factory=Score)
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
+    """By policy: what the intervals are put right by."""
     _open: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+    _kept: str = ""
+
+    def __post_init__(self) -> None:
+        """Goes on from what is on disk; a file that cannot be read is no reason not to predict."""
+        if self.path is None or not self.path.exists():
+            return
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            body = json.loads(self.path.read_text())
+            starts, ends = (Score.of_json(body[name]) for name in ("starts", "ends"))
+            found = {str(name): Calibration.of_json(each) for name, each in body["calibrations"].items()}
+            still = {(str(job_id), str(kind)): dict(said) for job_id, kind, said in body["open"]}
+            self.starts, self.ends, self.calibrations, self._open = starts, ends, found, still
+
+    def keep(self) -> None:
+        """Write to disk what has changed; a full disk costs the score of later restarts, and nothing now."""
+        if self.path is None:
+            return
+        body = {
+            "starts": self.starts.as_json(),
+            "ends": self.ends.as_json(),
+            "calibrations": {name: each.as_json() for name, each in self.calibrations.items()},
+            "open": [[job_id, kind, said] for (job_id, kind), said in self._open.items()],
+        }
+        text = json.dumps(body)
+        if text != self._kept:
+            with contextlib.suppress(OSError):
+                write_private(self.path, text)
+                self._kept = text
+
+    def calibrated(self, made: dict[str, Any], policy: str, jobs: Mapping[str, LiveJob]) -> dict[str, Any]:
+        """The predictions as they are shown: put right by how earlier ones of this policy came out, and noted."""
+        calibration, now_s = self.calibrations.setdefault(policy, Calibration()), made["made_at_s"]
+        corrections, shown, right = calibration.corrections(now_s), {}, 0
+        for job_id, job in made["jobs"].items():
+            shown[job_id] = after = dict(job)
+            waits = job["start_s"] is not None
+            waited_s = max(now_s - jobs[job_id].submitted_s, 0.0) if waits and job_id in jobs else 0.0
+            for kind, name in (("start", "start_s"), ("end" if waits else "rest", "end_s")):
+                if job[name] is None:
+                    continue
+                found = corrections.of(kind, waited_s, job[name])
+                calibration.note(job_id, kind, waited_s, now_s, job[name], found)
+                after[name], right = found or job[name], right + (found is not None)
+        said = sum(job[name] is not None for job in made["jobs"].values() for name in ("start_s", "end_s"))
+        return {**made, "jobs": shown, "calibrated": right == said and right > 0}
 
     def note(self, made: dict[str, Any]) -> None:
         """Of each job the first prediction of its start counts, and the first of its end that was made after it."""
@@ -81,21 +136,30 @@ class Scores:
             if job[kind] is not None:
                 self._open.setdefault((job_id, kind), job[kind])
 
-    def settle(self, jobs: dict[str, LiveJob]) -> None:
+    def settle(self, jobs: Mapping[str, LiveJob]) -> None:
         """Compare with what has happened since."""
+        for calibration in self.calibrations.values():
+            calibration.settle(lambda job_id, kind: _happened(jobs.get(job_id), kind))
         for job_id, kind in list(self._open):
-            job = jobs.get(job_id)
-            real_s = None if job is None else job.started_s if kind == "start_s" else job.finished_s
-            if real_s is not None:
-                said = self._open.pop((job_id, kind))
+            real_s = _happened(jobs.get(job_id), kind.removesuffix("_s"))
+            if real_s is None:
+                continue
+            said = self._open.pop((job_id, kind))
+            if real_s < math.inf:
                 score = self.starts if kind == "start_s" else self.ends
                 score.add(said["low"], said["median"], said["high"], real_s)
-            elif job is None or not job.live:
-                del self._open[job_id, kind]
 
     def as_json(self) -> dict[str, Any] | None:
         found = {"starts": self.starts.summary(), "ends": self.ends.summary()}
         return found if self.starts.held or self.ends.held else None
+
+
+def _happened(job: LiveJob | None, kind: str) -> float | None:
+    """When a job started or ended; ``None``: not yet, infinity: it never will, or is not known any more."""
+    if job is None:
+        return math.inf
+    real_s = job.started_s if kind == "start" else job.finished_s
+    return math.inf if real_s is None and not job.live else real_s
 
 
 class Predictions:
@@ -110,6 +174,10 @@ class Predictions:
         self.cpu_s = 0.0
         """Processor time of the last forecast."""
         self._one = asyncio.Lock()
+
+    def keep_score_at(self, path: Path) -> None:
+        """Go on from the score on disk, and write it there from now on."""
+        self.scores = Scores(path)
 
     async def run(self, every_s: float = EVERY_S) -> None:
         """Until cancelled: predictions for what has changed."""
@@ -127,9 +195,13 @@ class Predictions:
     async def make(self) -> dict[str, Any]:
         """Predictions of now."""
         async with self._one:
+            policy = self._state().policy
             made = await self._ask()
-            self.scores.settle(self._state().jobs)
+            jobs = self._state().jobs
+            self.scores.settle(jobs)
+            made = self.scores.calibrated(made, policy, jobs)
             self.scores.note(made)
+            await asyncio.to_thread(self.scores.keep)
             self.last = made
             return made
 
@@ -137,9 +209,12 @@ class Predictions:
         """The last ones with the score; made now if there are none yet."""
         made = self.last
         if made is None or not made["draws"]:
-            made = await self.make() if self._state().live else {"made_at_s": self._now(), "draws": 0, "jobs": {}}
+            made = await self.make() if self._state().live else self._nothing()
         self.scores.settle(self._state().jobs)
         return {**made, "score": self.scores.as_json()}
+
+    def _nothing(self) -> dict[str, Any]:
+        return {"made_at_s": self._now(), "draws": 0, "calibrated": False, "jobs": {}}
 
     async def compare(self, changes: Sequence[str]) -> dict[str, Any]:
         """What the changes would do, before anything happens."""

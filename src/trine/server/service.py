@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from trine.core.cluster import Node
+from trine.core.errors import InputError
 from trine.executor.base import Executor
 from trine.inputs.job_spec import JobSpec
 from trine.server import records as rec
@@ -60,6 +61,8 @@ from trine.server.webhook import Webhook
 _EXPECTED_ID = "; expected the id of a job, which `trine queue` lists; queue and cancel also take --name"
 _COLLECTS_S = 10.0
 """How long a caller waits for the removal of what is kept no longer, about."""
+_NAME_A_JOB = frozenset({"cancel", "hold", "release", "priority"})
+"""Changes of a what-if whose second word is a job."""
 _ALREADY = {"held": "hold", "waiting": "release", "running": "release", "starting": "release"}
 
 
@@ -316,15 +319,31 @@ class LiveService(ABC):
         return self._of_caller(await self.forecasts.latest(), caller)
 
     async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
+        self._check_named(changes, caller)
         return self._of_caller(await self.forecasts.compare(changes), caller)
 
+    def _check_named(self, changes: Sequence[str], caller: Caller) -> None:
+        """A job of another user is refused in the words in which one is that does not exist."""
+        live = self.controller.state.live
+        for first, job_id, *_ in (words for words in map(str.split, changes) if len(words) > 1):
+            if first in _NAME_A_JOB and (job_id not in live or not caller.sees(live[job_id].user)):
+                sentence = InputError("what-if", f"no live job {job_id!r}", "the id of a job that has not ended")
+                raise Refused("invalid", str(sentence))
+
     def _of_caller(self, found: dict[str, Any], caller: Caller) -> dict[str, Any]:
-        """Without jobs that the caller may not see; reasons may name such a job, as those of the queue do."""
+        """Without jobs that the caller may not see, also where the reason of another names them."""
         if caller.admin:
             return found
         jobs = self.controller.state.jobs
-        seen = {i: each for i, each in found["jobs"].items() if i not in jobs or jobs[i].user == caller.user}
-        return {**found, "jobs": seen}
+        seen = {i: each for i, each in found["jobs"].items() if i not in jobs or caller.sees(jobs[i].user)}
+        return {**found, "jobs": {job_id: self._without_names(each, caller) for job_id, each in seen.items()}}
+
+    def _without_names(self, found: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        blocker = found.get("blocker")
+        job = None if blocker is None else self.controller.state.jobs.get(blocker)
+        if blocker is None or (job is not None and caller.sees(job.user)):
+            return found
+        return {**found, "blocker": None, "reason": found["reason"].replace(f"job {blocker}", "another user's job", 1)}
 
     async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
         self._take_requests()

@@ -31,6 +31,7 @@ class PredictionView(BaseModel):
     start_s: TimesView | None
     end_s: TimesView | None
     reason: str = Field(examples=["waits for job 17 to end"])
+    blocker: str | None = Field(description="The job that it waits for in most futures, if the caller may see that.")
 
 
 class PredictionsView(BaseModel):
@@ -38,6 +39,7 @@ class PredictionsView(BaseModel):
 
     made_at_s: float
     draws: int
+    calibrated: bool = Field(description="Intervals were put right by how earlier ones came out.")
     score: dict[str, Any] | None
     jobs: dict[str, PredictionView]
 

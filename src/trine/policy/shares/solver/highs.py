@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ class HighsSession:
         """``more``: options of HiGHS by name."""
         import highspy
 
+        self._made_with = (tolerance, more)
         self._statuses = highspy.HighsModelStatus
         self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         options: dict[str, str | float] = {"output_flag": False, "threads": 1}
@@ -106,6 +108,11 @@ class HighsSession:
         """The row of the inverse of the last basis that gives ``column``; none where that is not basic."""
         place = np.flatnonzero(self.highs.getBasicVariables()[1] == column)
         return np.asarray(self.highs.getBasisInverseRow(int(place[0]))[1]) if len(place) else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as forecasts make them, begins without a basis: HiGHS itself cannot be copied."""
+        tolerance, more = self._made_with
+        return partial(HighsSession, tolerance, **more), ()
 
     def minimise(self, program: Program) -> Optimum:
         """The optimum; ``InfeasibleError`` where there is none."""

@@ -44,6 +44,10 @@ class LexicographicVertex:
         """Its rates, for a demand of 1; worth and gang are the same as long as these are."""
         self._empty: list[int] = []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as forecasts make them, begins anew: what is kept here is kept in HiGHS, too."""
+        return LexicographicVertex, ()
+
     def solve(self, problem: LevelProblem, worth: Array, keys: Sequence[Hashable]) -> Solution | None:
         """Shares of the highest level that, among those, make the largest sum of ``worth * share``, worth being
         somewhere near 1.

@@ -1,0 +1,56 @@
+"""The quick run of a plain queue against the engine: the same starts, ends and blockers in every draw."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.forecast.states import present_at
+from trine.core.job import Job
+from trine.forecast.draws import Draw, Futures
+from trine.forecast.present import Present
+from trine.trace.generate import generate
+
+
+def _by_engine(present: Present, seed: int) -> Futures:
+    futures = Futures(present, seed)
+    futures.queue = None
+    return futures
+
+
+def _same(one: Draw, two: Draw) -> None:
+    np.testing.assert_allclose(one.start_s, two.start_s, atol=1e-6)
+    np.testing.assert_allclose(one.end_s, two.end_s, atol=1e-6)
+    np.testing.assert_array_equal(one.blockers, two.blockers)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill"])
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_a_plain_queue_runs_as_the_engine_would_run_it(policy: str, data: st.DataObject) -> None:
+    seed = data.draw(st.integers(0, 10_000))
+    load = data.draw(st.floats(0.7, 2.0))
+    locality = data.draw(st.sampled_from([1.0, 1.7]))
+    open_ended = data.draw(st.sampled_from([0.0, 0.5, 1.0]))
+    rng = np.random.default_rng(seed)
+    jobs = generate("philly", jobs=120, seed=seed, gpus=16, load=load, max_gpus=16)
+    # Lengths are what jobs state; in draws they take other times, shorter and longer.
+    jobs = [replace(job, open_ended=bool(rng.random() < open_ended)) for job in jobs]
+    now_s = jobs[data.draw(st.integers(40, 110))].submit_s
+    present = present_at(policy, "2x8", jobs, now_s, locality_penalty=locality)
+    known = [replace(each, exact=False) for each in present.known]
+    present = replace(present, known=known)
+    quick, engine = Futures(present, seed), _by_engine(present, seed)
+    assert quick.queue is not None
+    for number in range(3):
+        _same(quick.draw(number), engine.draw(number))
+
+
+def test_what_is_no_plain_queue_is_left_to_the_engine() -> None:
+    jobs = [Job(f"j{i}", 10.0 * i, 2, 500.0, priority=float(i == 3)) for i in range(8)]
+    assert Futures(present_at("fifo-backfill", "1x4", jobs, 100.0)).queue is None
+    plain = [replace(job, priority=0.0) for job in jobs]
+    assert Futures(present_at("fifo-backfill", "1x4", plain, 100.0)).queue is not None
+    assert Futures(present_at("las", "1x4", plain, 100.0)).queue is None
