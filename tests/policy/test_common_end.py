@@ -47,6 +47,8 @@ def test_a_job_that_must_run_all_the_time_is_worth_most() -> None:
     worth, _ = end.worth(0.0, speed, left_s, gangs)
     assert end.ends_s == pytest.approx(10 * HOUR, rel=1e-4)
     assert worth[0] > 4 * worth[1]
+    assert end.explain(1) == "It has to run for 50% of the time until all jobs can have ended."
+    assert end.explain(7) == ""
 
 
 def test_jobs_that_nothing_can_hold_do_not_stop_the_others() -> None:

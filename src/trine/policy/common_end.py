@@ -74,8 +74,8 @@ class CommonEnd:
         """What a unit of speed is worth to each job (row), and what a second on each type (column) costs its gang.
 
         Worth is the least cost of a unit of work: equal to the price on the types that suit the job, below it on all
-        others. It is raised for jobs with little to do, by a factor of two at most, and for those that must run (nearly)
-        all the time until the end, by up to ten.
+        others. It is raised for jobs with little to do, by a factor of two at most, and for those that must run
+        nearly all the time until the end, by up to ten.
         """
         runs = speed > 0
         must_run = np.where(runs, left_s[:, None] / np.maximum(speed, 1e-300), np.inf) / max(self.ends_s - now, 1.0)
@@ -86,6 +86,14 @@ class CommonEnd:
         self.part = part = np.minimum(must_run[rows, best], 1.0)
         raised = np.maximum(1.0 / (1.0 + _SLACK - part), 1.0 + (1.0 - part) ** 2)
         return np.where(runs.any(axis=1), per_work[rows, best] * raised, 0.0), cost_s
+
+    def explain(self, job_index: int) -> str:
+        """How much of the time until the common end a job has to run; nothing of one that was not there."""
+        job_indices = self._solved_for[0] if self._solved_for is not None else np.zeros(0, dtype=np.int64)
+        at = int(np.searchsorted(job_indices, job_index))
+        if at >= len(self.part) or at >= len(job_indices) or job_indices[at] != job_index:
+            return ""
+        return f"It has to run for {self.part[at]:.0%} of the time until all jobs can have ended."
 
     # -- across restarts -------------------------------------------------------------------------------------------
 

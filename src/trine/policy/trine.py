@@ -1,7 +1,7 @@
 """The trine policy: one index for type, chip and place. Jobs are weighed by 1 / remaining time, GPU types have prices.
 
 ``remaining`` estimates the work left where no job states it, ``prices`` finds the type that serves each job best,
-``guard`` keeps jobs from falling behind a fair share, ``common_end`` says what speed is worth where the last end counts.
+``guard`` keeps jobs from falling behind a fair share, ``common_end`` weighs them where the last to end counts.
 Which GPUs of a type, by chip and network, the placement says.
 """
 
@@ -28,6 +28,8 @@ _FIT_EVERY = 20
 _HOLDS_S = (60.0, 3600.0)
 """For how long a choice of type is expected to hold, at least and at most: a restart is weighed against it."""
 _LEAST_LEFT_S = 1.0
+_NO_PRICE = 1e-4
+"""Price over offer below which a type is said to have room for all: what is left of a price when a queue is gone."""
 _LATE = 8.0
 """Most that a deadline raises the weight of a job."""
 
@@ -101,7 +103,8 @@ class Trine(Policy):
 
     ``alpha`` is the objective: 1 for mean completion time, 0 for throughput, -1 for the makespan of a batch, where the
     weights are prices of the makespan program (``common_end``), to the power of -alpha in between. Running jobs keep
-    their GPUs unless another job is worth more there by a margin and by what a stop costs. Use it with ``--placement trine``.
+    their GPUs unless another job is worth more there by a margin and by what a stop costs. Use it with
+    ``--placement trine``.
     """
 
     name: ClassVar[str] = "trine"
@@ -242,7 +245,8 @@ class Trine(Policy):
         over = self._offers_over_price(job_index)
         if not any(0 < x < np.inf for x in over.values()):
             return ""
-        return self._in_words(over, *sorted(over, key=lambda t: -over[t])[:2])
+        said = self._in_words(over, *sorted(over, key=lambda t: -over[t])[:2])
+        return said if self.alpha >= 0 else f"{said} {self._end.explain(job_index)}".rstrip()
 
     def explain_start(self, job_index: int, type_index: int) -> str:
         """What it offers for the type that it got, and for the one that it would have got otherwise."""
@@ -254,10 +258,11 @@ class Trine(Policy):
 
     def trade(self, job_index: int, old_type: int, new_type: int) -> Trade | None:
         over, price = self._offers_over_price(job_index), self._prices.by_type
-        if old_type not in over or not price[old_type] or (new_type >= 0 and new_type not in over):
+        if old_type not in over or (new_type >= 0 and new_type not in over):
             return None
         at = int(np.searchsorted(self._bids[0], job_index))
-        offers, gpus, paid = self._bids[1][at], float(self._gangs[at]), float(price[old_type])
+        offers, gpus = self._bids[1][at], float(self._gangs[at])
+        paid = float(price[old_type]) if over[old_type] < np.inf else 0.0
         if new_type < 0:
             return Trade(paid * gpus, float(offers[old_type]) * gpus, paid, self._in_words(over, old_type))
         surplus = (offers - price) * gpus
@@ -271,7 +276,7 @@ class Trine(Policy):
             return {}
         offers = self._bids[1][at]
         usable = np.flatnonzero(offers > 0).tolist()
-        return {t: float(offers[t] / price[t]) if price[t] > 0 else float("inf") for t in usable}
+        return {t: float(offers[t] / price[t]) if price[t] > _NO_PRICE * offers[t] else np.inf for t in usable}
 
     def _in_words(self, over: dict[int, float], first: int, second: int = -1) -> str:
         """What the job offers for a GPU of one type, and of another."""
