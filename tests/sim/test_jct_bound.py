@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from trine.sim.jct_bound import PooledJobs, least_mean_jct_s, pooled_jobs
+from trine.sim.jct_bound import PooledJobs, elastic, least_mean_jct_s, pooled_jobs
 from trine.sim.scenario import Scenario, jobs_and_model, run
 
 HOUR_S = 3600.0
@@ -56,6 +56,12 @@ def test_types_are_used_as_a_search_over_all_assignments_would_and_no_better_tha
             best = min(best, float(np.mean(ends)))
     found = least_mean_jct_s(jobs_of([0.0] * 3, work_h, speed, [1.0, 1.0]), 0.5 * HOUR_S) / HOUR_S
     assert 0.85 * best < found <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("efficiency", "least_h"), [(1.0, 2.0), (0.75, 8 / 3)])
+def test_a_job_alone_takes_twice_its_gpus_where_it_may(efficiency: float, least_h: float) -> None:
+    alone = elastic(jobs_of([0.0], [4.0], [[1.0]], [2.0]), efficiency)
+    assert least_mean_jct_s(alone, HOUR_S) == pytest.approx(least_h * HOUR_S, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["TVN", "V", "N"])

@@ -39,8 +39,7 @@ def _stop(engine: EngineState, job: Job, stop: Stop) -> Reason:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     if engine.last_round.selected:
         why = "" if stop.trade is not None else engine.policy.explain(stop.job_index)
-        kept = "its GPU is" if job.gpus == 1 else f"its {job.gpus} GPUs are"
-        pauses = f"job {job.id} pauses: in this round {kept} for other jobs."
+        pauses = f"job {job.id} pauses: in this round {_its_gpus(job)} for other jobs."
         return Reason(Why.PREEMPTED, f"{pauses} {why}".rstrip())
     return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {_gpus(job.gpus)}.")
 
@@ -51,6 +50,8 @@ def _stopped_for(engine: EngineState, job: Job, stop: Stop) -> Reason:
     other = f"job {engine.table.jobs[stop.for_job].id}" + (f", {why}" if why else "")
     if stop.moves:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs to make room for {other}.")
+    if engine.last_round.selected:
+        return Reason(Why.PREEMPTED, f"job {job.id} pauses: {_its_gpus(job)} for {other}.", {"gpus": job.gpus})
     return Reason(Why.PREEMPTED, f"job {job.id} is stopped for {other}.", {"gpus": job.gpus})
 
 
@@ -168,6 +169,10 @@ def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
         counts | {"ahead": ahead},
         "It starts when enough GPUs of one type are free and nobody before it wants them.",
     )
+
+
+def _its_gpus(job: Job) -> str:
+    return "its GPU is" if job.gpus == 1 else f"its {job.gpus} GPUs are"
 
 
 def _gpus(count: int) -> str:

@@ -213,16 +213,20 @@ class Rounds(EngineState):
             for_job, gain_s = plan.stopped_for.get(job_index, -1), plan.gains_s.get(job_index, 0.0)
             trade = plan.trades.get(job_index)
             if trade is None and self._trades:
-                trade = self._trade_by_policy(job_index, going_on.get(job_index))
+                trade = self._trade_by_policy(job_index, going_on.get(job_index), for_job)
             decisions.append(Stop(job_index, self.table.epoch[job_index], moves, why, for_job, gain_s, trade))
         return decisions
 
-    def _trade_by_policy(self, job_index: int, gpus: Gpus | None) -> Trade | None:
-        """What the policy weighed a stop by, or a move to another type."""
+    def _trade_by_policy(self, job_index: int, gpus: Gpus | None, for_job: int) -> Trade | None:
+        """What the policy weighed a stop by, or a move to another type; and what the job offers that gets the GPUs."""
         if not self.last_round.selected:
             return None
-        new = -1 if gpus is None else self.free.type_of(gpus)
-        return self.policy.trade(job_index, int(self.table.type_index[job_index]), new)
+        old, new = int(self.table.type_index[job_index]), -1 if gpus is None else self.free.type_of(gpus)
+        trade = self.policy.trade(job_index, old, new)
+        said = "" if trade is None or for_job < 0 else self.policy.explain_start(for_job, old)
+        if trade is None or not said:
+            return trade
+        return trade._replace(sentence=f"{trade.sentence} Job {self.table.jobs[for_job].id}: {said}")
 
     def _forget_start(self, job_index: int) -> None:
         self.ownership.cancel(job_index)

@@ -46,7 +46,18 @@ class ValueRound:
         self._use_what_is_left()
         self._relocate()
         self._forget_refusals_of_placed()
-        return self.plan.lead(self.before, self.after)
+        plan = self.plan.lead(self.before, self.after)
+        self._name_takers(plan)
+        return plan
+
+    def _name_takers(self, plan: Plan) -> None:
+        """For whom each job pauses: the one that gets most of its GPUs."""
+        taker = {gpu: job_index for job_index, gpus in plan.starts for gpu in gpus}
+        goes_on = {job_index for job_index, _ in plan.starts}
+        for job_index in plan.stops:
+            got = [taker[gpu] for gpu in self.before[job_index] if gpu in taker]
+            if got and job_index not in goes_on:
+                plan.stopped_for.setdefault(job_index, max(dict.fromkeys(got), key=got.count))
 
     def fill(self) -> Plan:
         """Only jobs that have nothing yet, on free GPUs: no job is stopped or moved."""

@@ -1,7 +1,8 @@
 """The trine policy: one index for type, chip and place. Jobs are weighed by 1 / remaining time, GPU types have prices.
 
 ``remaining`` estimates the work left where no job states it, ``prices`` finds the type that serves each job best,
-``guard`` keeps jobs from falling behind a fair share. Which GPUs of a type, by chip and network, the placement says.
+``guard`` keeps jobs from falling behind a fair share, ``common_end`` weighs them where the last to end counts.
+Which GPUs of a type, by chip and network, the placement says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from trine.core.reason import Trade
 from trine.core.sums import rows_times
 from trine.perf.model import PerfModel
 from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
+from trine.policy.common_end import CommonEnd
 from trine.policy.guard import FairShareGuard
 from trine.policy.prices import TypePrices, assign_types
 from trine.policy.remaining import JobSet, WorkDistribution
@@ -31,6 +33,8 @@ _FULL_MARGIN_S = 30.0
 """Restarts that take so long get the whole of the margin in favour of staying; where they are free, there is none."""
 _HISTORIES = ("all", "gpus", "user", "model")
 """What jobs must have in common to be taken for alike; each of these includes those before it."""
+_NO_PRICE = 1e-4
+"""Price over offer below which a type is said to have room for all: what is left of a price when a queue is gone."""
 _LATE = 8.0
 """Most that a deadline raises the weight of a job."""
 
@@ -118,9 +122,10 @@ class Bids(NamedTuple):
 class Trine(Policy):
     """Maximises the sum of weight x speed over all jobs, round by round: weight = remaining time ** -alpha x guard.
 
-    ``alpha`` is the objective: 1 for mean completion time, 0 for throughput, -1 for the makespan of a batch (longest
-    first). Running jobs keep their GPUs unless another job is worth more there by a margin and by what a stop costs.
-    Use it with ``--placement trine``.
+    ``alpha`` is the objective: 1 for mean completion time, 0 for throughput, -1 for the makespan of a batch, where the
+    weights are prices of the makespan program (``common_end``), to the power of -alpha in between. Running jobs keep
+    their GPUs unless another job is worth more there by a margin and by what a stop costs. Use it with
+    ``--placement trine``.
     """
 
     name: ClassVar[str] = "trine"
@@ -129,7 +134,7 @@ class Trine(Policy):
     goes_with: ClassVar[str] = "trine"
 
     alpha: float = param(
-        1.0, "objective: 1 mean completion time, 0 throughput, -1 makespan of a batch", minimum=-2, maximum=2
+        1.0, "objective: 1 mean completion time, 0 throughput, -1 makespan of a batch", minimum=-1, maximum=2
     )
     guard: float = param(1.0, "exponent of the fair-share guard; 0 = none", minimum=0, maximum=8)
     durations: str = param(
@@ -160,6 +165,7 @@ class Trine(Policy):
     _type_prices: TypePrices = field(default_factory=TypePrices, init=False, repr=False)
     """Prices among jobs that all run; see ``_types_alone``."""
     _guard: FairShareGuard = field(init=False, repr=False)
+    _end: CommonEnd = field(default_factory=CommonEnd, init=False, repr=False)
     _rounds: int = field(default=0, init=False, repr=False)
     _figures: JobFigures = field(default_factory=JobFigures, init=False, repr=False)
     _bids: Bids = field(default_factory=Bids.none, init=False, repr=False)
@@ -189,6 +195,8 @@ class Trine(Policy):
         left_s = self._left_s(view)
         weight = self._weights(view, figures, left_s, mean_speed)
         value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)
+        if self.alpha < 0:
+            weight, value = self._all_together(view, speed, left_s, weight, value)
         price = self._prices.update(value, view.gpus, view.capacity) if self.use_prices else np.zeros(value.shape[1])
         types = assign_types(value, view.gpus, view.capacity, price)
         if self.use_prices and self.alpha > 0 and (types >= 0).all():
@@ -242,7 +250,9 @@ class Trine(Policy):
         """Weight of the job (its own, its priority, its deadline) x urgency x guard."""
         self._guard.advance(view.now, view.job_indices, mean_speed, view.gpus, int(view.capacity.sum()))
         total_s = np.where(self._unknown(view), np.inf, view.ideal_s)
-        weight = figures.weight * left_s**-self.alpha * self._guard.weight(view.job_indices, view.done_s, total_s)
+        weight = figures.weight * self._guard.weight(view.job_indices, view.done_s, total_s)
+        if self.alpha > 0:  # below, ``_all_together`` says how urgent a job is
+            weight = weight * left_s**-self.alpha
         if view.prioritised:
             weight = weight * 2.0 ** np.clip(view.priority, -60.0, 60.0)
         if np.isfinite(figures.deadline_s).any():
@@ -251,6 +261,19 @@ class Trine(Policy):
             slack = (figures.deadline_s - view.now) / left_s
             weight = weight * np.where(slack >= 1.0, np.clip(_LATE / np.maximum(slack, 1.0), 1.0, _LATE), 1.0)
         return weight
+
+    def _all_together(
+        self, view: View, speed: Floats, left_s: Floats, weight: Floats, value: Floats
+    ) -> tuple[Floats, Floats]:
+        """Weights and values where the end of the last job counts (-1), or in part (between -1 and 0).
+
+        Values are in units of the price of the program: a job that is worth more than others bids more for the types
+        that suit it, not for the fastest ones.
+        """
+        self._end.update(view.now, view.job_indices, speed, left_s, view.gpus, view.capacity)
+        worth, cost_s = self._end.worth(view.now, speed, left_s, view.gpus)
+        factor = worth**-self.alpha
+        return weight * factor, value * factor[:, None] * (view.gpus[:, None] / cost_s) ** -self.alpha
 
     def _effective_speed(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
         """Speed by type as it counts in a bid: as measured and a little more where the job runs, elsewhere less what a
@@ -285,7 +308,8 @@ class Trine(Policy):
         over = self._offers_over_price(job_index)
         if not any(0 < x < np.inf for x in over.values()):
             return ""
-        return self._in_words(over, *sorted(over, key=lambda t: -over[t])[:2])
+        said = self._in_words(over, *sorted(over, key=lambda t: -over[t])[:2])
+        return said if self.alpha >= 0 else f"{said} {self._end.explain(job_index)}".rstrip()
 
     def explain_start(self, job_index: int, type_index: int) -> str:
         """What it offers for the type that it got, and for the one that it would have got otherwise."""
@@ -297,10 +321,11 @@ class Trine(Policy):
 
     def trade(self, job_index: int, old_type: int, new_type: int) -> Trade | None:
         over, price = self._offers_over_price(job_index), self._bids.prices
-        if old_type not in over or not price[old_type] or (new_type >= 0 and new_type not in over):
+        if old_type not in over or (new_type >= 0 and new_type not in over):
             return None
         at = int(np.searchsorted(self._bids.job_indices, job_index))
-        offers, gpus, paid = self._bids.offers[at], float(self._bids.gangs[at]), float(price[old_type])
+        offers, gpus = self._bids.offers[at], float(self._bids.gangs[at])
+        paid = float(price[old_type]) if over[old_type] < np.inf else 0.0
         if new_type < 0:
             return Trade(paid * gpus, float(offers[old_type]) * gpus, paid, self._in_words(over, old_type))
         surplus = (offers - price) * gpus
@@ -315,7 +340,7 @@ class Trine(Policy):
             return {}
         offers = bids.offers[at]
         usable = np.flatnonzero(offers > 0).tolist()
-        return {t: float(offers[t] / price[t]) if price[t] > 0 else float("inf") for t in usable}
+        return {t: float(offers[t] / price[t]) if price[t] > _NO_PRICE * offers[t] else np.inf for t in usable}
 
     def _in_words(self, over: dict[int, float], first: int, second: int = -1) -> str:
         """What the job offers for a GPU of one type, and of another."""
@@ -341,6 +366,7 @@ class Trine(Policy):
             "rounds": self._rounds,
             "seen_s": self._guard.seen_s,
             "owed": {view.name(i): s for i, s in zip(view.job_indices.tolist(), owed.tolist(), strict=True)},
+            "common_end": self._end.state({i: view.name(i) for i in view.job_indices.tolist()}),
         }
 
     def restore(self, kept: dict[str, Any], view: View, stale: bool) -> None:  # noqa: ARG002 - work stays work
@@ -355,6 +381,7 @@ class Trine(Policy):
         known = {view.name(i): i for i in view.job_indices.tolist()}
         owed = {known[name]: float(s) for name, s in kept["owed"].items() if name in known}
         self._guard.resume(float(kept["seen_s"]), owed)
+        self._end.restore(kept.get("common_end", {}), known)
 
 
 def _times(factor: float) -> str:

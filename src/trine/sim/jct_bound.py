@@ -8,7 +8,7 @@ advance. Its minimum is below the average JCT of every schedule in which no two 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,18 @@ class PooledJobs:
     """Slowdown of the slowest of the best chips of the type, at most 1."""
     pool: Floats
     """GPUs of each type, in median chips."""
+    widths: tuple[float, ...] = (1.0,)
+    """Gangs may be so many times as wide; the columns are the types at the first width, then at the second ..."""
+
+    @property
+    def gpus(self) -> Floats:
+        """Of each gang by column."""
+        return np.multiply.outer(self.gangs, np.repeat(self.widths, len(self.pool)))
+
+    @property
+    def pool_of(self) -> Ints:
+        """The type of each column."""
+        return np.tile(np.arange(len(self.pool)), len(self.widths))
 
     @property
     def top_speed(self) -> Floats:
@@ -76,6 +88,18 @@ def pooled_jobs(jobs: Sequence[Job], perf: PerfModel) -> PooledJobs:
         best_chips,
         np.array([gain[type_of == t].sum() for t in range(len(cluster.types))]),
     )
+
+
+def elastic(jobs: PooledJobs, efficiency: float) -> PooledJobs:
+    """The same jobs where each may run on half or twice its GPUs, too, from one moment to the next.
+
+    Twice as many GPUs are 2 x ``efficiency`` times as fast, half as many 1 / (2 x efficiency) times. Chips of the gang
+    count as for its own width.
+    """
+    faster, widths = 2.0 * efficiency, (1.0, 0.5, 2.0)
+    able = [np.ones_like(jobs.speed), (jobs.gangs % 2 == 0)[:, None], jobs.gangs[:, None] * 2 <= jobs.pool]
+    speed = [jobs.speed * can * by for can, by in zip(able, (1.0, 1.0 / faster, faster), strict=True)]
+    return replace(jobs, speed=np.hstack(speed), best_chips=np.tile(jobs.best_chips, 3), widths=widths)
 
 
 def least_mean_jct_s(jobs: PooledJobs, slot_s: float) -> float:
@@ -166,7 +190,7 @@ class _SlotProgram:
         self._first = np.floor(jobs.arrival_s / slot_s).astype(np.int64)
         slowest = np.where(jobs.speed > 0, jobs.speed, np.inf).min(axis=1)
         # One after the other on the smallest pool, all jobs have ended by then.
-        end_s = jobs.arrival_s.max() + (jobs.gangs * jobs.work_s / slowest).sum() / jobs.pool.min()
+        end_s = jobs.arrival_s.max() + (jobs.gpus.max(axis=1) * jobs.work_s / slowest).sum() / jobs.pool.min()
         self._count = int(np.ceil(end_s / slot_s)) + 1
 
     def prices(self) -> _Prices:
@@ -184,10 +208,11 @@ class _SlotProgram:
         session = HighsSession(1e-6, solver="ipm", run_crossover="off")
         duals = session.minimise(self._program(window)).duals
         n, types = self._jobs.speed.shape
-        work, pool, cuts = duals[:n], duals[n : n + self._count * types], duals[-n * types :]
+        pools = len(self._jobs.pool)
+        work, pool, cuts = duals[:n], duals[n : n + self._count * pools], duals[-n * types :]
         shares = np.maximum(0.0, cuts.reshape(n, types))
         shares = shares / np.maximum(1.0, shares.sum(axis=1))[:, None]
-        return _Prices(work, np.maximum(0.0, -pool.reshape(self._count, types)), shares)
+        return _Prices(work, np.maximum(0.0, -pool.reshape(self._count, pools)), shares)
 
     def _program(self, window: float) -> Program:
         jobs, slot_s, cuts = self._jobs, self._slot_s, self._cuts
@@ -196,11 +221,12 @@ class _SlotProgram:
         begin_s = np.maximum(pair_slot * slot_s, jobs.arrival_s[pair_job])
         job, t = np.repeat(pair_job, types), np.tile(np.arange(types), len(pair_job))
         speed, column = jobs.speed[job, t], np.arange(len(job))
-        own_row = n + self._count * types
+        pools = len(jobs.pool)
+        own_row = n + self._count * pools
         cut_row = own_row + len(pair_job)
         cut_job, above = np.repeat(np.arange(n), types), len(column) + np.arange(n)
-        rows = [job, n + np.repeat(pair_slot, types) * types + t, own_row + column // types]
-        values = [speed, jobs.gangs[job].astype(np.float64), jobs.best_chips[job, t]]
+        rows = [job, n + np.repeat(pair_slot, types) * pools + jobs.pool_of[t], own_row + column // types]
+        values = [speed, jobs.gpus[job, t], jobs.best_chips[job, t]]
         rows += [cut_row + job * types + c for c in range(types)] + [cut_row + np.arange(n * types)]
         values += [-cuts.weight[job, c, t] for c in range(types)] + [np.ones(n * types)]
         columns = [column] * (3 + types) + [above[cut_job]]
@@ -230,18 +256,18 @@ class _SlotProgram:
         Each job does its work where that gains most at these prices, whatever the others do.
         """
         jobs, slot_s, cuts = self._jobs, self._slot_s, self._cuts
-        ends_s = cuts.fastest_s + np.where(
-            prices.cuts > 0, prices.cuts * (cuts.constant_s - cuts.fastest_s[:, None]), 0.0
-        ).sum(axis=1)
+        above_s = np.where(prices.cuts > 0, cuts.constant_s - cuts.fastest_s[:, None], 0.0)
+        ends_s = cuts.fastest_s + (prices.cuts * above_s).sum(axis=1)
         per_s = (prices.cuts[:, :, None] * cuts.weight).sum(axis=1)
         # After that a job gains nothing from running, even on GPUs that cost nothing.
         slots = max(self._count, int(np.ceil((prices.work * jobs.work_s).max() / slot_s)) + 1)
         price = np.vstack([prices.pool, np.zeros((slots - self._count, len(jobs.pool)))])
+        gpus, price = jobs.gpus, price[:, jobs.pool_of]
         total = float(ends_s.sum() + (prices.work * jobs.work_s).sum() - (prices.pool * jobs.pool).sum() * slot_s)
         for i, first in enumerate(self._first.tolist()):
             begin_s = np.maximum(np.arange(first, slots) * slot_s, jobs.arrival_s[i])
             own_s = np.arange(first + 1, slots + 1) * slot_s - begin_s
             worth = (prices.work[i] - begin_s / jobs.work_s[i])[:, None] * jobs.speed[i] - per_s[i]
-            gain = (worth - jobs.gangs[i] * price[first:]) / jobs.best_chips[i]
+            gain = (worth - gpus[i] * price[first:]) / jobs.best_chips[i]
             total -= float((own_s * np.maximum(0.0, gain.max(axis=1))).sum())
         return total
