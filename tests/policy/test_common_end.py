@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,11 +18,11 @@ TWO_TYPES = Cluster(tuple(Node(f"n{i}", 1, ("fast", "slow")[i % 2]) for i in ran
 TABLE = ThroughputTable({("steep", 1): {"fast": 1.0, "slow": 0.2}, ("flat", 1): {"fast": 1.0, "slow": 0.9}})
 
 
-def batch(**values: object) -> Outcome:
+def batch(**values: Any) -> Outcome:
     """Two long jobs that hardly care for the type, and many short ones that do."""
     jobs = [Job(f"long{i}", 0.0, 1, 20 * HOUR, 1.0, model="flat") for i in range(2)]
     jobs += [Job(f"s{i}", 0.0, 1, 2 * HOUR, 1.0, model="steep") for i in range(20)]
-    settings = {"round_s": 360.0, "restore_s": 0.0, "throughputs": TABLE, "alpha": -1.0, "guard": 0.0}
+    settings: dict[str, Any] = {"round_s": 360.0, "restore_s": 0.0, "throughputs": TABLE, "alpha": -1.0, "guard": 0.0}
     return simulate(jobs, TWO_TYPES, "trine", "trine", **settings | values)
 
 

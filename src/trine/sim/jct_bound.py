@@ -48,7 +48,8 @@ class PooledJobs:
     @property
     def gpus(self) -> Floats:
         """Of each gang by column."""
-        return np.multiply.outer(self.gangs, np.repeat(self.widths, len(self.pool)))
+        found: Floats = self.gangs[:, None] * np.repeat(self.widths, len(self.pool))
+        return found
 
     @property
     def pool_of(self) -> Ints:
