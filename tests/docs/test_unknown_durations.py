@@ -21,7 +21,7 @@ SECTION = (ROOT / "docs/policies.md").read_text().split("## When durations are u
 
 def documented() -> dict[str, str]:
     """By name, with ``(shares)`` where an ordering policy has the same: what the second column says."""
-    found = {}
+    found: dict[str, str] = {}
     for names, uses in re.findall(r"^\| (`.+?) \| (yes|no|for deadlines) \|", SECTION, re.M):
         found |= dict.fromkeys(re.findall(r"`[\w-]+`(?: \(shares\))?", names), uses)
     return {name.replace("`", ""): uses for name, uses in found.items()}
@@ -43,7 +43,7 @@ def test_an_order_depends_on_durations_only_where_the_table_says_so(name: str) -
         policy: Any = ordering_policies()[name]()
         jobs = [Seen("a", ideal_s, ran_s=100.0), Seen("b", 5000.0, 2, submit_s=5.0, running_since_s=50.0)]
         keys.append(np.concatenate([np.atleast_1d(part) for part in np.atleast_2d(policy.key(view(400.0, jobs)))]))
-    assert np.array_equal(*keys) == (documented()[name] == "no")
+    assert np.array_equal(keys[0], keys[1]) == (documented()[name] == "no")
 
 
 @pytest.mark.parametrize("name", sorted(share_policies()))
@@ -54,4 +54,4 @@ def test_shares_depend_on_durations_only_where_the_table_says_so(name: str) -> N
         policy: Any = share_policies()[name]()
         problem = replace(drawn, steps_left=drawn.steps_left * factor, deadline_s=np.full(12, np.inf))
         found.append(policy.compute(problem, Memory()).shares)
-    assert np.array_equal(*found) == (documented()[share_name(name)] != "yes")
+    assert np.array_equal(found[0], found[1]) == (documented()[share_name(name)] != "yes")

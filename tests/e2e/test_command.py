@@ -185,7 +185,7 @@ def test_leaving_slow_gpus_alone_may_make_a_job_impossible(trace: Path, tmp_path
     wide.write_text(TRACE.replace("b,10,4", "b,10,12"))
     options = ["--cluster", "3x4", "--variability", str(chips), "--placement", "exclude-outliers"]
     assert trine("sim", "run", "--trace", trace, *options).returncode == 0
-    _is_one_sentence(trine("sim", "run", "--trace", wide, *options), ["leaves 1 GPUs alone", "job b needs 12"])
+    _is_one_sentence(trine("sim", "run", "--trace", wide, *options), ["leaves 1 GPU alone", "job b needs 12"])
 
 
 def test_oversize_jobs_can_be_skipped_and_are_counted(trace: Path) -> None:

@@ -87,7 +87,7 @@ def test_work_that_shrinks_is_an_error_and_changes_nothing() -> None:
         (Job("j", 0, 5, 1), "asks for 5 GPUs, the cluster has 4 x, 2 y"),
         (Job("j", 0, 1, 1, gpu_types=("z",)), "asks for GPU type z, the cluster has x, y"),
         (Job("j", 0, 3, 1, gpu_types=("y",)), "no type of the cluster .* can hold its 3 GPUs"),
-        (Job("j", 0, 1, 1, step_s=None, model="m"), "speed of model 'm' on 1 GPUs of x, y is not known"),
+        (Job("j", 0, 1, 1, step_s=None, model="m"), "speed of model 'm' on 1 GPU of x, y is not known"),
     ],
 )
 def test_a_job_that_can_never_run_is_refused_when_it_is_submitted(job: Job, why: str) -> None:

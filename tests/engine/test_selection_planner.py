@@ -226,7 +226,7 @@ def test_the_reasons_say_that_it_is_somebody_elses_turn() -> None:
     assert str(world.explain("b")).startswith("job b waits for its turn: the policy chose 1 other job for this round.")
     world.policy.choice = ["b"]
     (stop,) = world.engine.decide(world.now)
-    assert world.engine.reason(stop).sentence == "job a pauses: in this round its 1 GPUs are for other jobs."
+    assert world.engine.reason(stop).sentence == "job a pauses: in this round its GPU is for other jobs."
 
 
 def test_a_job_on_gpus_out_of_service_may_stay_but_nobody_comes() -> None:

@@ -39,9 +39,10 @@ def _stop(engine: EngineState, job: Job, stop: Stop) -> Reason:
         return Reason(Why.MOVED, f"job {job.id} moves to other GPUs.")
     if engine.last_round.selected:
         why = "" if stop.trade is not None else engine.policy.explain(stop.job_index)
-        pauses = f"job {job.id} pauses: in this round its {job.gpus} GPUs are for other jobs."
+        kept = "its GPU is" if job.gpus == 1 else f"its {job.gpus} GPUs are"
+        pauses = f"job {job.id} pauses: in this round {kept} for other jobs."
         return Reason(Why.PREEMPTED, f"{pauses} {why}".rstrip())
-    return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {job.gpus} GPUs.")
+    return Reason(Why.PREEMPTED, f"job {job.id} is preempted: jobs that rank before it need its {_gpus(job.gpus)}.")
 
 
 def _stopped_for(engine: EngineState, job: Job, stop: Stop) -> Reason:
@@ -83,10 +84,10 @@ def never_fits(job: Job, perf: PerfModel) -> str:
     if job.gpu_types and not {t.lower() for t in job.gpu_types} & {t.lower() for t in cluster.types}:
         return f"it asks for GPU type {' or '.join(job.gpu_types)}, the cluster has {', '.join(cluster.types)}"
     if all(count < job.gpus for count in cluster.gpus_by_type.values()):
-        return f"it asks for {job.gpus} GPUs, the cluster has {pools}"
+        return f"it asks for {_gpus(job.gpus)}, the cluster has {pools}"
     if job.step_s is None:
-        return f"the speed of model {job.model!r} on {job.gpus} GPUs of {', '.join(cluster.types)} is not known"
-    return f"no type of the cluster ({pools}) can hold its {job.gpus} GPUs of model {job.model!r}"
+        return f"the speed of model {job.model!r} on {_gpus(job.gpus)} of {', '.join(cluster.types)} is not known"
+    return f"no type of the cluster ({pools}) can hold its {_gpus(job.gpus)} of model {job.model!r}"
 
 
 def of_job(engine: EngineState, job_index: int) -> Reason:
@@ -108,7 +109,7 @@ def _over_quota(engine: EngineState, job: Job) -> Reason:
     limits += [f"user {job.user} may hold {user}" if user is not None else ""]
     return Reason(
         Why.QUOTA,
-        f"job {job.id} needs {job.gpus} GPUs and would exceed a quota: {' and '.join(filter(None, limits))} at once.",
+        f"job {job.id} needs {_gpus(job.gpus)} and would exceed a quota: {' and '.join(filter(None, limits))} at once.",
         {"needed": job.gpus},
         "It starts when jobs of the same queue or user end.",
     )

@@ -139,9 +139,10 @@ def check_capacity(jobs: list[Job], placement: Placement, cluster: Cluster) -> N
     left = {t: n - sum(cluster.type_of(g) == t for g in excluded) for t, n in cluster.gpus_by_type.items()}
     largest = max(jobs, key=lambda job: job.gpus)
     if largest.gpus > max(left.values()):
+        alone = "1 GPU" if len(excluded) == 1 else f"{len(excluded)} GPUs"
         raise InputError(
             "--placement",
-            f"it leaves {len(excluded)} GPUs alone, and job {largest.id} needs {largest.gpus} of one type",
+            f"it leaves {alone} alone, and job {largest.id} needs {largest.gpus} of one type",
             f"jobs of at most {max(left.values())} GPUs, or another placement",
         )
 
