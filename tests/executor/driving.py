@@ -33,7 +33,8 @@ from trine.executor.local.inventory import virtual_nodes
 
 TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("trainer.py")))
 LONG = {"STEPS": "100000"}
-_DEADLINE_S = 30.0
+DEADLINE_S = 120.0
+"""How long anything is waited for, on a machine that may be busy. It costs time only when something is broken."""
 _numbers = itertools.count(1)
 
 
@@ -57,7 +58,7 @@ def running(command: str) -> list[int]:
 
 def until(condition: Callable[[], Any], what: str) -> Any:
     """The first true value of a condition that something outside makes true."""
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         if value := condition():
             return value
@@ -173,7 +174,7 @@ class Driver:
 
     def until(self, wanted: Callable[[Event], bool], what: str) -> Event:
         """The first event of this kind, seen already or still to come."""
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not (found := [event for event in self.seen if wanted(event)]):
             left_s = deadline - time.monotonic()
             assert left_s > 0, f"waited in vain for {what}; saw {self.seen}"
@@ -210,7 +211,7 @@ class Driver:
 
     def renewed_until_exited(self, handle: Handle, lease_s: float) -> AttemptExited:
         """The end of an attempt whose lease is renewed for as long as it has none, as a daemon does."""
-        deadline = time.monotonic() + 2 * _DEADLINE_S
+        deadline = time.monotonic() + 2 * DEADLINE_S
         while not any(isinstance(event, AttemptExited) for event in self.of(handle)):
             assert time.monotonic() < deadline, f"{handle} does not end; saw {self.seen}"
             self.executor.renew(handle, lease_s)

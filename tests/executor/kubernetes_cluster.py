@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 from tests.executor.cluster_command import keep_up
+from tests.executor.driving import DEADLINE_S
 from tests.executor.played_kubelet import PlayedKubelets
 from tests.executor.slurm_cluster import free_ports
 from trine.executor.attempt.remote import EngineRefused, EngineUnreachable
@@ -32,7 +33,6 @@ from trine.executor.kubernetes.api import KubernetesApi
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
 NAMESPACE = "trine"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trine"
-_DEADLINE_S = 60.0
 
 
 def missing() -> str:
@@ -178,7 +178,7 @@ class KubernetesCluster:
         self.wait_for(lambda: not self.all_pods() and not self.kubelets.processes(), "no pod is left")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}; {self._last_words()}"
             time.sleep(0.05)

@@ -11,16 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.executor.driving import DEADLINE_S
 from tests.executor.kubernetes_cluster import KubernetesCluster
 from trine.client import Client
-
-_DEADLINE_S = 120.0
-"""Several processes have to start for most of what is waited for here, on a machine that may be busy."""
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
     """The first true value of a condition that something outside makes true."""
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         if value := condition():
             return value

@@ -29,6 +29,8 @@ class PlayedApiServer:
 
     def __init__(self, version: str = "v1.34.0") -> None:
         self.version = version
+        self.refused: dict[str, Conflict] = {}
+        """By path: how the next creation there is refused."""
         self._objects: dict[str, dict[str, Any]] = {}
         self._changes = 0
         self._lock = threading.RLock()
@@ -64,6 +66,8 @@ class PlayedApiServer:
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
+            if refusal := self.refused.pop(path, None):
+                raise refusal
             if path.endswith("/binding"):
                 return self._bind(path.removesuffix("/binding"), body)
             where = f"{path}/{body['metadata']['name']}"

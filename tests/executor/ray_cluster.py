@@ -24,10 +24,10 @@ from pathlib import Path
 import pytest
 
 from tests.executor.cluster_command import keep_up
+from tests.executor.driving import DEADLINE_S
 from trine.executor.attempt.processes import descendants, marked, send
 
 HOW_TO_GET = "make ray installs it"
-_DEADLINE_S = 120.0
 _DRIVER = "trine/executor/ray/driver.py"
 _HEAD, _PORT, _CLIENT_PORT = "127.0.0.2", 26379, 26400
 """Those who talk to Ray are then clients of the raylet of the head, and not of one that a test may kill."""
@@ -189,7 +189,7 @@ class RayCluster:
         return done.stdout.strip()
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}; {self._last_words()}"
             time.sleep(0.05)

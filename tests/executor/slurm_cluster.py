@@ -22,11 +22,11 @@ from pathlib import Path
 import pytest
 
 from tests.executor.cluster_command import keep_up
+from tests.executor.driving import DEADLINE_S
 from trine.executor.attempt.processes import descendants
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 HOW_TO_GET = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
-_DEADLINE_S = 30.0
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
@@ -170,7 +170,7 @@ class SlurmCluster:
         self.wait_for(lambda: set(self.node_states().values()) == {"idle"}, "all nodes idle again")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}; {self._last_words()}"
             time.sleep(0.05)

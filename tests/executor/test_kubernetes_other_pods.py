@@ -145,3 +145,32 @@ def test_limits_hold_for_pods_of_others_and_a_cancelled_one_leaves(
         client.cancel(first["id"])
     daemon.job("team-a:one", "cancelled")
     daemon.job("team-a:two", "running")
+
+
+@pytest.mark.parametrize("may", ["true", "false"])
+def test_pods_of_others_leave_for_other_jobs_only_where_the_operator_says_so(
+    daemon: Daemon, kubernetes: KubernetesCluster, may: str
+) -> None:
+    daemon.options, daemon.settings = ["--policy", "las"], {"preempt_other_pods": may}
+    daemon.up()
+    for number in range(4):
+        make_pod(kubernetes, f"worker-{number}", 2, gang="big:4")
+    daemon.job("team-a:big", "running")
+    with Client(state=daemon.state) as client:
+        submitted = client.submit({"name": "urgent", "run": _FOR_EVER, "gpus": {"count": 2}, "priority": 5.0})
+    if may == "true":
+        daemon.job("urgent", "running")
+        daemon.job("team-a:big", "cancelled")
+        left = [one["metadata"]["name"] for one in kubernetes.all_pods() if one["metadata"]["namespace"] == "team-a"]
+        assert left == [], "a gang leaves as a whole"
+    else:
+        until(lambda: "0 v100 free" in explained(daemon, submitted[0]), "the reason why it waits")
+        assert daemon.job("team-a:big", "running")["attempt"] == 1
+    with Client(state=daemon.state) as client:
+        client.cancel(submitted[0])
+    daemon.job("urgent", "cancelled")
+
+
+def explained(daemon: Daemon, job_id: str) -> str:
+    with Client(state=daemon.state) as client:
+        return str(client.explain(job_id))

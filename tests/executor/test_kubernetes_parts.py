@@ -4,8 +4,10 @@ tokens, what agents bring, and the step after which all ranks leave."""
 from __future__ import annotations
 
 import base64
+import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from trine.executor.attempt.remote import EngineUnreachable
 from trine.executor.attempt.spec import Site, make_spec
 from trine.executor.attempt.state_dir import StateDir
 from trine.executor.base import Handle, JobLease
+from trine.executor.kubernetes.agent import Agent
 from trine.executor.kubernetes.api import ApiRefused
+from trine.executor.kubernetes.attempt import KubernetesAttempt
 from trine.executor.kubernetes.informer import Informer
 from trine.executor.kubernetes.inventory import Heartbeats, quantity
-from trine.executor.kubernetes.pods import PodSettings, manifest, pod_name, pod_state
+from trine.executor.kubernetes.pods import PodSettings, PodState, manifest, pod_name, pod_state
 from trine.executor.kubernetes.relay import Relay, TokenKey
 from trine.sdk.agreement import ByApi
 
@@ -157,10 +161,10 @@ def test_a_message_that_is_none_of_an_agent_is_no_end() -> None:
 # -- what agents and ranks bring ------------------------------------------------------------------------------------
 
 
-def relay(tmp_path: Path, given: list[Handle] | None = None) -> Relay:
+def relay(tmp_path: Path, given: list[Handle] | None = None, command: tuple[str, ...] = ("train",)) -> Relay:
     """One attempt of two parts with a rank each, on record."""
     state = StateDir(tmp_path)
-    lease = JobLease("7", 1, (("node0", (0,)), ("node1", (0,))), ("train",), lease_s=60.0)
+    lease = JobLease("7", 1, (("node0", (0,)), ("node1", (0,))), command, lease_s=60.0)
     state.prepare(lease, make_spec(lease, {}, 0, "", "", Site(part_per_node=True, look_s=1.0)))
     return Relay(state, KEY, (given if given is not None else []).append)
 
@@ -229,6 +233,54 @@ def test_a_failure_after_an_order_to_stop_is_none(tmp_path: Path) -> None:
     rundir.write_json(str(run_dir / rundir.STOP), {"grace_s": 5.0})
     answer = used.exchange(token, news(1, halt={"rank": 1, "rc": 1}))
     assert answer is not None and answer["stop"] == {"grace_s": 5.0} and "halt" not in answer
+
+
+def ended_pod(part: int, failure: tuple[int, int, float], ended: bool = True) -> PodState:
+    """A pod as the API server has it: with the message of its agent once its kubelet has told of the end."""
+    end = {"codes": {str(failure[0]): failure[1]}, "asked": "", "failure": [*failure], "instance": f"i{part}"}
+    state = {"terminated": {"exitCode": failure[1], "message": json.dumps(end)}} if ended else {"running": {}}
+    status = {"phase": "Failed" if ended else "Running", "containerStatuses": [{"state": state}]}
+    metadata = {"name": f"p{part}", "uid": f"u{part}", "labels": {"trine.dev/part": str(part)}}
+    return pod_state({"metadata": metadata, "spec": {"nodeName": f"node{part}"}, "status": status})
+
+
+@pytest.mark.parametrize("heard", [0, 1], ids=["the peer is heard of first", "the culprit is heard of first"])
+def test_the_rank_that_failed_first_is_to_blame_whichever_agent_is_heard_of_first(tmp_path: Path, heard: int) -> None:
+    failures = [(0, 1, 100.004), (1, 7, 100.0)]  # rank 0 misses rank 1 a moment after it
+    used, token, run_dir = relay(tmp_path), KEY.token(HANDLE), StateDir(tmp_path).run_dir(HANDLE)
+    for part in (heard, 1 - heard):
+        halt = dict(zip(("rank", "rc", "t"), failures[part], strict=True))
+        used.exchange(token, news(part, f"i{part}", up={"t": 1.0}, halt=halt))
+    attempt = KubernetesAttempt(HANDLE, run_dir, spec=rundir.read_json(str(run_dir / rundir.SPEC)) or {})
+    for both in (False, True):
+        attempt.pods = {part: ended_pod(part, failures[part], both or part == heard) for part in range(2)}
+        attempt.record_parts()
+    end = attempt.concluded(lambda _: True)
+    assert end == {"kind": "failed", "rc": 7, "reason": "rank 1 of 2 ended with exit code 7"}
+
+
+class DaemonElsewhere:
+    """A daemon whose clock is an hour ahead of that of the pods."""
+
+    def __init__(self, relay: Relay, token: str) -> None:
+        self._relay, self._token = relay, token
+
+    def exchange(self, news: dict[str, Any]) -> dict[str, Any] | None:
+        answer = self._relay.exchange(self._token, news)
+        return answer and {**answer, "now_s": answer["now_s"] + 3600.0}
+
+
+def test_an_agent_tells_of_a_failure_by_the_clock_of_the_daemon(tmp_path: Path) -> None:
+    used = relay(tmp_path / "state", command=("/bin/sh", "-c", "exit 7"))
+    agent = Agent(DaemonElsewhere(used, KEY.token(HANDLE)), 0, "127.0.0.1")  # type: ignore[arg-type]
+    answer = agent.check_in()
+    assert answer is not None
+    began_s = time.time()
+    end = agent.follow(agent.start(answer))
+    rank, code, at_s = end["failure"]
+    assert (rank, code) == (0, 7) and began_s <= at_s - 3600.0 + 1.0 and at_s - 3600.0 <= time.time() + 1.0
+    halt = rundir.read_json(str(StateDir(tmp_path / "state").run_dir(HANDLE) / rundir.HALT))
+    assert halt is not None and halt["t"] == pytest.approx(at_s, abs=1.0)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import trine
-from tests.executor.driving import TRAINER, Driver, LocalEngine, fill, running, small_disk, unique_s, until
+from tests.executor.driving import DEADLINE_S, TRAINER, Driver, LocalEngine, fill, running, small_disk, unique_s, until
 from trine.executor.attempt import leader, rundir
+from trine.executor.attempt.clocks import SharedClock, difference_s
 from trine.executor.attempt.fence import Fences
 from trine.executor.attempt.heartbeat import Silence
 from trine.executor.attempt.leader import merged
@@ -140,6 +141,74 @@ def test_the_first_failure_ends_the_parts_of_all_nodes_and_is_to_blame(gang: Gan
     gang.prepare("echo ready; [ $RANK = 1 ] && exit 7; trap 'exit 9' TERM; while :; do sleep 0.02; done")
     gang.lead()
     assert gang.end() == {"kind": "failed", "rc": 7, "reason": "rank 1 of 2 ended with exit code 7"}
+
+
+def test_the_rank_that_failed_first_is_to_blame_although_another_was_told_first(gang: Gang) -> None:
+    """A part that cannot write its news at once, as one whose machine or file server is busy: its peer fails later."""
+    wait = "while [ ! -e $TRINE_RUN_DIR/noticed ]; do sleep 0.02; done"
+    gang.prepare(f"if [ $RANK = 1 ]; then exit 7; fi; {wait}; exit 1", grace_s=0.2)
+    rundir.write_json(str(gang.run_dir / rundir.PORT), {"port": 29_000})
+    gang.start("part", "node0")
+    command = [sys.executable, "-I", "-S", "-c", _SLOW_TO_TELL, str(gang.run_dir), "node1"]
+    gang.processes.append(subprocess.Popen(command))
+    gang.start("leader", "--", "/bin/sleep", "20")
+    assert gang.end() == {"kind": "failed", "rc": 7, "reason": "rank 1 of 2 ended with exit code 7"}
+    assert (gang.read(rundir.HALT) or {})["rank"] == 0, "the other one was told first"
+
+
+_SLOW_TO_TELL = f"""
+import sys, time
+sys.path.append({SRC!r})
+from trine.executor.attempt import part, rundir
+at_once = rundir.claim
+def late(run_dir, value, name=rundir.PID):
+    if name == rundir.HALT:
+        rundir.write_json(run_dir + "/noticed", {{}})
+        deadline = time.monotonic() + 60
+        while rundir.read_json(run_dir + "/" + rundir.HALT) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return at_once(run_dir, value, name)
+rundir.claim = late
+sys.exit(part.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("told", [0, 1], ids=["first told first", "first told last"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_who_is_to_blame_does_not_depend_on_the_order_of_the_news(told: int, order: int) -> None:
+    failures = [(1, 7, 100.0), (0, 1, 100.004)]
+    ends = [{"codes": {str(rank): rc}, "asked": "", "failure": [rank, rc, at_s]} for rank, rc, at_s in failures]
+    halt = dict(zip(("rank", "rc", "t"), failures[told], strict=True))
+    end = merged({"ranks": [{}] * 2}, ends[::order], halt)
+    assert end == {"kind": "failed", "rc": 7, "reason": "rank 1 of 2 ended with exit code 7"}
+
+
+@pytest.mark.parametrize(
+    ("theirs_s", "found_s"), [(100.0, 0.0), (100.2, 0.0), (99.99, 0.0), (130.1, 30.0), (40.1, -60.0)]
+)
+def test_clocks_differ_only_where_that_can_be_seen(theirs_s: float, found_s: float) -> None:
+    assert difference_s(100.0, theirs_s, 100.2, 0.02) == pytest.approx(found_s)
+
+
+def test_a_part_goes_by_the_clock_of_its_file_system(tmp_path: Path) -> None:
+    """A file server whose clock is an hour ahead of that of the node."""
+    (tmp_path / "file").touch()
+    before_s = time.time()
+    os.utime(tmp_path / "file", (before_s + 3600, before_s + 3600))
+    assert SharedClock(str(tmp_path / "file"), before_s).now_s() == pytest.approx(before_s + 3600, abs=5.0)
+
+
+def test_a_command_that_stays_when_all_parts_have_ended_is_ended_with_what_it_started(
+    gang: Gang,
+) -> None:
+    """An srun whose step nobody looks after any more, with a child, neither of which hears TERM."""
+    stays = unique_s()
+    gang.prepare("exit 0")
+    parts = [gang.start("part", node) for node in NODES]
+    led = gang.start("leader", "--", "/bin/sh", "-c", f"trap '' TERM; (setsid sleep {stays} &) ; sleep {stays}")
+    assert gang.end() == {"kind": "done", "rc": 0}
+    assert [part.wait(DEADLINE_S) for part in parts] == [0, 0]
+    assert led.wait(DEADLINE_S) == 0 and running(stays) == []
 
 
 def test_a_wish_to_stop_reaches_all_parts_by_file(gang: Gang) -> None:

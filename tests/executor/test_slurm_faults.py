@@ -166,6 +166,7 @@ def test_a_job_whose_step_dies_under_it_saves_its_work_and_leaves(driver: SlurmD
     end = driver.exited(handle)
     assert (end.kind, end.rc) == ("preempted", 85)
     assert driver.engine.leftovers(driver.state) == []
+    until(lambda: not running(str(driver.state / "jobs" / "j")), "that neither leader nor srun stays")
 
 
 def test_a_part_that_is_killed_outright_ends_the_gang_although_its_lease_is_renewed(driver: SlurmDriver) -> None:

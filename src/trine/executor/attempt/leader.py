@@ -23,7 +23,7 @@ from trine.executor.attempt.part import (
     prepare_process,
     stop_pending,
 )
-from trine.executor.attempt.processes import identity
+from trine.executor.attempt.processes import adopt_orphans, descendants, identity, send
 
 TYPE_CHECKING = False  # loading typing would take longer than all of this
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ _SETTLE_S = 5.0
 """How long a file that was written on another machine may take to be seen here."""
 _KILL_S = 5.0
 """How long KILL may take to end all of a part, after its grace."""
+_UNKNOWN = float("inf")
+"""When a failure was that bears no time, as one of the engine's does: after those that do."""
+_COMMAND_S, _COMMAND_GRACE_S = 5.0, 2.0
+"""How long the command that started the parts has to end by itself when they have, and then on SIGTERM."""
 
 
 def unlaunched(reason: str, host: bool) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def unlaunched(reason: str, host: bool) -> dict[str, Any]:
 def merged(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[str, Any] | None = None) -> dict[str, Any]:
     """How an attempt ended, by the ends of all its parts: their ranks' exit codes and what they were asked for.
 
-    ``halt``: the first failure of all, where there are several parts."""
+    ``halt``: the failure that was told first, where there are several parts; see ``_first_failure``."""
     graces = [end["grace_s"] for end in ends if end.get("grace_s") is not None]
     return _verdict(spec, ends, halt) | ({"grace_s": min(graces)} if graces else {})
 
@@ -62,14 +66,14 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
     if given_up and not all(code in (0, CHECKPOINTED_EXIT) for code in codes):
         return {"kind": "lost", "rc": KILLED_RC, "reason": "its engine gave up a part of it"}
     asked = next((end["asked"] for kind in ("kill", "preempt") for end in ends if end.get("asked") == kind), "")
+    failure = _first_failure(ends, halt)
     if len(codes) < len(spec["ranks"]):
-        return _end_without_all(codes, asked, halt)
+        return _end_without_all(codes, asked, failure)
     if all(code == 0 for code in codes):
         return {"kind": "done", "rc": 0}
     fenced = {"reason": "its lease was not renewed in time"} if any(end.get("fenced") for end in ends) else {}
     if all(code in (0, CHECKPOINTED_EXIT) for code in codes) or _saved(codes, asked, len(ends)):
         return {"kind": "preempted", "rc": CHECKPOINTED_EXIT, **fenced}
-    failure = (halt["rank"], halt["rc"]) if halt else next((end["failure"] for end in ends if end.get("failure")), None)
     if failure is not None:
         return {"kind": "failed", "rc": failure[1], "reason": _blame(spec, *failure)}
     forced = _forced(codes)
@@ -78,18 +82,27 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
     return {"kind": "failed", "rc": forced, "reason": "killed on request"}
 
 
+def _first_failure(ends: Sequence[dict[str, Any]], halt: dict[str, Any] | None) -> tuple[int, int] | None:
+    """Rank and exit code of the rank that failed first. By the times at which ranks ended, on the clock that the parts
+    share: when one is heard of depends on who looks, and those that miss a peer fail a moment after it."""
+    told = [(int(halt["rank"]), int(halt["rc"]), float(halt.get("t", _UNKNOWN)))] if halt else []
+    for rank, code, *when in (end["failure"] for end in ends if end.get("failure")):
+        told.append((int(rank), int(code), float(when[0]) if when else _UNKNOWN))
+    return min(told, key=lambda failure: failure[2])[:2] if told else None
+
+
 def _codes(ends: Sequence[dict[str, Any]]) -> list[int]:
     """Of all ranks that ran, by rank."""
     by_rank = {int(rank): int(code) for end in ends for rank, code in end["codes"].items()}
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _end_without_all(codes: list[int], asked: str, halt: dict[str, Any] | None) -> dict[str, Any]:
+def _end_without_all(codes: list[int], asked: str, failure: tuple[int, int] | None) -> dict[str, Any]:
     """Some ranks were never started: the attempt was to stop before all of it ran."""
     if asked == "kill":
         return {"kind": "failed", "rc": KILLED_RC, "reason": "killed before it started"}
-    if halt:
-        return {"kind": "failed", "rc": int(halt["rc"]), "reason": f"rank {halt['rank']} ended before all had started"}
+    if failure is not None:
+        return {"kind": "failed", "rc": failure[1], "reason": f"rank {failure[0]} ended before all had started"}
     rc = next((code for code in codes if code not in (0, CHECKPOINTED_EXIT)), CHECKPOINTED_EXIT)
     return {"kind": "preempted", "rc": rc, "reason": "stopped before it started"}
 
@@ -221,6 +234,29 @@ class Leader:
         return {"kind": "lost", "rc": KILLED_RC, "reason": "a part of it was not heard of until its lease was over"}
 
 
+def end_command() -> None:
+    """End what is left of the command: an ``srun`` that waits for a step which nobody looks after any more would do so
+    for ever. All that it started is below this process, and nothing else is."""
+    began_s = time.monotonic()
+    while _any_child():
+        signal.sigtimedwait((signal.SIGCHLD,), _LOOK_S)
+        waited_s = time.monotonic() - began_s
+        if waited_s > _COMMAND_S:
+            killing = waited_s > _COMMAND_S + _COMMAND_GRACE_S
+            for pid in descendants(os.getpid()):
+                send(pid, signal.SIGKILL if killing else signal.SIGTERM)
+
+
+def _any_child() -> bool:
+    """Collect the dead; whether any child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
+
+
 def why_silent(silence: Silence, lease_s: float | None) -> str:
     """Why parts are given up that were not heard of for too long; empty: they were, or can still run for ever."""
     if lease_s is None:
@@ -248,12 +284,16 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     if rundir.read_json(os.path.join(run_dir, rundir.EXIT)) is not None or not rundir.claim(run_dir, me):
         return 0
+    adopt_orphans()
     try:
         pid = os.posix_spawnp(command[0], command, os.environ, setsigmask=())
     except OSError as error:
         write_end(run_dir, unlaunched(f"cannot be started: {command[0]}: {error.strerror}", host=True))
         return 0
-    write_end(run_dir, Leader(run_dir, spec, pid).follow())
+    try:
+        write_end(run_dir, Leader(run_dir, spec, pid).follow())
+    finally:
+        end_command()
     return 0
 
 

@@ -22,6 +22,7 @@ import time
 
 from trine.executor.attempt import rendezvous, rundir
 from trine.executor.attempt.cgroup import Cgroup, make_cgroup
+from trine.executor.attempt.clocks import SharedClock
 from trine.executor.attempt.heartbeat import Heartbeat
 from trine.executor.attempt.mailbox import Mailbox
 from trine.executor.attempt.processes import adopt_orphans, children, descendants, identity, send, session, uptime_s
@@ -56,8 +57,10 @@ class Part:
         index: int = 0,
         note: Callable[..., None] | None = None,
         beat: Callable[[], None] | None = None,
+        clock: SharedClock | None = None,
     ) -> None:
         self.run_dir, self.spec, self.cgroup, self.index = run_dir, spec, cgroup, index
+        self._clock = clock or SharedClock()
         self.nodes = parts_of(spec)[index]
         self.ranks = [rank for rank, placed in enumerate(spec["ranks"]) if placed["node"] in self.nodes]
         parent = os.getppid() if spec.get("ends_with_parent") else 0
@@ -68,8 +71,8 @@ class Part:
         self._pid_by_fd: dict[int, int] = {}
         self._deaths = select.epoll()
         self.codes: dict[int, int] = {}
-        self.failure: tuple[int, int] | None = None
-        """Rank and exit code of the first of these ranks that failed before anything was to end it."""
+        self.failure: tuple[int, int, float] | None = None
+        """Rank, exit code and time of the first of these ranks that failed before anything was to end it."""
         self.asked = ""
         self.grace_s: float | None = None
         self.fenced = False
@@ -217,8 +220,9 @@ class Part:
         self._tell(ev="rank", rank=rank, rc=code)
         if code in (0, CHECKPOINTED_EXIT) or self._ended_by_us(code):
             return
-        if self.failure is None and self.mail.halt is None:
-            self.failure = (rank, code)
+        # A failure elsewhere may be known here already, and still have come later than this one.
+        if self.failure is None and (self.mail.halt is None or pid not in self.signalled):
+            self.failure = (rank, code, self._clock.now_s())
             self.mail.post(self._confirm_failure)
             self._stop_within(min(_FAILED_GRACE_S, self.spec["grace_s"]))
 
@@ -231,14 +235,14 @@ class Part:
 
     def _confirm_failure(self) -> None:
         """In the thread of the mailbox: a failure is one unless a stop was ordered before this part saw it, in which
-        case its peers have left, or another part was first to fail."""
+        case its peers have left. The first to say so ends all parts; which one is to blame is decided by the times."""
         assert self.failure is not None
-        rank, code = self.failure
+        rank, code, at_s = self.failure
         ordered = rundir.read_json(os.path.join(self.run_dir, rundir.STOP)) is not None
-        late = ordered and len(self.spec["ranks"]) > 1
-        alone = len(parts_of(self.spec)) == 1
-        if late or not (alone or rundir.claim(self.run_dir, {"rank": rank, "rc": code}, rundir.HALT)):
+        if ordered and len(self.spec["ranks"]) > 1:
             self.failure = None
+        elif len(parts_of(self.spec)) > 1:
+            rundir.claim(self.run_dir, {"rank": rank, "rc": code, "t": at_s}, rundir.HALT)
 
     def _after_deaths(self) -> None:
         """Pass the request to stop on to what the dead left behind."""
@@ -390,7 +394,7 @@ def _end_before_start(
     return None if spec["port"] else {"codes": {}, "asked": "preempt"}
 
 
-def _live(run_dir: str, spec: dict[str, Any], index: int, cgroup: Cgroup) -> dict[str, Any]:
+def _live(run_dir: str, spec: dict[str, Any], index: int, cgroup: Cgroup, clock: SharedClock) -> dict[str, Any]:
     """The part, from its claim to its end."""
     beat = Heartbeat(os.path.join(run_dir, rundir.beat_file(index))).beat
     try:
@@ -398,7 +402,7 @@ def _live(run_dir: str, spec: dict[str, Any], index: int, cgroup: Cgroup) -> dic
         if end is not None:
             return end
         check_lease(run_dir, int(spec["epoch"]))
-        part = Part(run_dir, spec, cgroup, index, beat=beat)
+        part = Part(run_dir, spec, cgroup, index, beat=beat, clock=clock)
     except StaleLease as error:
         return {"codes": {}, "unlaunched": {"reason": str(error), "host": False}}
     except OSError as error:
@@ -427,14 +431,15 @@ def main(arguments: Sequence[str]) -> int:
     if not rundir.claim(run_dir, {**me, "node": node, "cgroup": cgroup.path}, rundir.part_file(index)):
         return 0
     spec["keeper"] = keeper
-    rundir.reserve(run_dir, rundir.part_file(index, "end"), {})
+    before_s, end_file = time.time(), rundir.part_file(index, "end")
+    clock = SharedClock(rundir.reserve(run_dir, end_file, {}), before_s)
     os.chdir("/")
     adopt_orphans()
-    end = _live(run_dir, spec, index, cgroup)
+    end = _live(run_dir, spec, index, cgroup, clock)
     cgroup.remove()
     if end.get("unlaunched"):  # ranks of other parts would wait for these for ever
         rundir.claim(run_dir, {"rank": -1, "rc": 126}, rundir.HALT)
-    rundir.write_reserved(run_dir, rundir.part_file(index, "end"), {**end, "t": time.time()})
+    rundir.write_reserved(run_dir, end_file, {**end, "t": time.time()})
     return 0
 
 

@@ -3,8 +3,8 @@
 ``spec.json`` what to run; ``lease.json`` what the job may read of its lease; ``pid.json`` the leader that owns it;
 ``status`` what happened, one JSON object per line; ``stop.json`` how to stop; ``exit.json`` the end; ``progress/``.
 Where an attempt has several parts: ``part-N.json`` the process that owns part N, ``part-N.up.json`` its ranks run,
-``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the first failure; ``port.json``
-where the ranks meet."""
+``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the failure that was told first,
+which ends all parts; ``port.json`` where the ranks meet."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH105, PTH108, PTH116, PTH118, PTH123
@@ -174,10 +174,11 @@ def write_exit(run_dir: str, record: dict[str, Any]) -> None:
     write_reserved(run_dir, EXIT, {**record, "reason": str(record.get("reason", ""))[:300]})
 
 
-def reserve(run_dir: str, name: str, first: dict[str, Any]) -> None:
-    """Take the disk space for a record that is written at the end."""
-    text = json.dumps(first).encode().ljust(_RESERVED_BYTES)
-    _write(os.path.join(run_dir, f"{name}.tmp"), text, os.O_CREAT | os.O_TRUNC, 0o600)
+def reserve(run_dir: str, name: str, first: dict[str, Any]) -> str:
+    """Take the disk space for a record that is written at the end; the path of the file that holds it until then."""
+    aside = os.path.join(run_dir, f"{name}.tmp")
+    _write(aside, json.dumps(first).encode().ljust(_RESERVED_BYTES), os.O_CREAT | os.O_TRUNC, 0o600)
+    return aside
 
 
 def write_reserved(run_dir: str, name: str, record: dict[str, Any]) -> None:

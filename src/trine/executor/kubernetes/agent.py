@@ -20,6 +20,7 @@ import time
 from urllib.parse import urlsplit
 
 from trine.executor.attempt import rundir
+from trine.executor.attempt.clocks import SharedClock, difference_s
 from trine.executor.attempt.part import CHECKPOINTED_EXIT, KILLED_RC, parts_of, prepare_process
 from trine.executor.attempt.rank import log_of
 
@@ -97,6 +98,9 @@ class Agent:
         """Bytes of each log that the daemon has."""
         self._lease: dict[str, Any] = {}
         self._every_s = _FIRST_S
+        self._clock = SharedClock()
+        self._daemon_ahead_s, self._shortest_s = 0.0, float("inf")
+        """How far the daemon's clock is ahead of that of this machine, by the exchange that took the shortest time."""
         self.ended: dict[str, Any] = {}
         """How the part ended, if it did before it began."""
 
@@ -106,7 +110,7 @@ class Agent:
         """What to run, as soon as the first part is there, too; ``None``: nothing, and ``ended`` says why."""
         until_s = time.monotonic() + _CHECK_IN_S
         while time.monotonic() < until_s:
-            answer = self._daemon.exchange(self._who)
+            answer = self._ask(self._who)
             if answer is not None and answer.get("over"):
                 self.ended = _unlaunched("its daemon knows nothing of it (any more)")
                 return None
@@ -150,12 +154,24 @@ class Agent:
         end = rundir.read_json(self._file(rundir.part_file(self._part, "end")))
         up = rundir.read_json(self._file(rundir.part_file(self._part, "up")))
         self._flush()
+        if end is not None and (failure := end.get("failure")):
+            end["failure"] = [*failure[:2], failure[2] + self._daemon_ahead_s]
         return (end or {"codes": {}, "lost": True}) | ({"up": up["t"]} if up else {})
+
+    def _ask(self, news: dict[str, Any]) -> dict[str, Any] | None:
+        """Exchange news, and compare clocks."""
+        before_s = self._clock.now_s()
+        answer, after_s = self._daemon.exchange(news), self._clock.now_s()
+        theirs_s = (answer or {}).get("now_s")
+        if isinstance(theirs_s, int | float) and after_s - before_s < self._shortest_s:
+            self._shortest_s = after_s - before_s
+            self._daemon_ahead_s = difference_s(before_s, theirs_s, after_s)
+        return answer
 
     def _exchange(self, pid: int) -> None:
         """Take news both ways, if the daemon can be reached."""
         sent_s = time.monotonic()
-        answer = self._daemon.exchange(self._news())
+        answer = self._ask(self._news())
         if answer is None:
             return
         if answer.get("over"):  # it was given up, and its GPUs are given on
@@ -168,6 +184,8 @@ class Agent:
         for name, file in (("up", rundir.part_file(self._part, "up")), ("halt", rundir.HALT)):
             if (found := rundir.read_json(self._file(file))) is not None:
                 news[name] = found
+        if (halt := news.get("halt")) and halt["rank"] in self._ranks:
+            news["halt"] = {**halt, "t": halt["t"] + self._daemon_ahead_s}
         if self._part == 0 and (port := rundir.read_json(self._file(rundir.PORT))):
             news["port"] = port["port"]
         if 0 in self._ranks and (progress := rundir.read_job_json(rundir.progress_file(self._run_dir))):
@@ -215,7 +233,7 @@ class Agent:
         """Bring what the ranks wrote last."""
         until_s = time.monotonic() + _FLUSH_S
         while time.monotonic() < until_s:
-            answer = self._daemon.exchange(self._news())
+            answer = self._ask(self._news())
             if answer is None:
                 time.sleep(_FIRST_S)
                 continue

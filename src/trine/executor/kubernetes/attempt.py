@@ -95,11 +95,12 @@ class KubernetesAttempt(RemoteAttempt):
                 continue
             if "up" in end:
                 rundir.write_json(str(self.run_dir / rundir.part_file(part, "up")), {"t": float(end["up"])})
-            failure = end.get("failure")
-            if failure and not stopped:
-                rundir.claim(str(self.run_dir), {"rank": int(failure[0]), "rc": int(failure[1])}, rundir.HALT)
-            # Which failure was first is on record for all parts; what one alone took for a failure is not.
-            kept = {name: value for name, value in end.items() if name not in ("failure", "up", "instance")}
+            if (failure := end.get("failure")) and not stopped:
+                first = dict(zip(("rank", "rc", "t"), failure, strict=False))
+                rundir.claim(str(self.run_dir), first, rundir.HALT)
+            # What one part alone took for a failure counts if the attempt failed; an agent may not know of the stop.
+            left_out = {"up", "instance"} | ({"failure"} if self.read(rundir.HALT) is None else set())
+            kept = {name: value for name, value in end.items() if name not in left_out}
             rundir.claim(str(self.run_dir), {"instance": end.get("instance", "")}, rundir.part_file(part))
             if not end.get("lost"):
                 rundir.write_json(str(path), kept)

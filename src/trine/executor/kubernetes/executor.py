@@ -23,7 +23,7 @@ from trine.executor.kubernetes.api import ApiRefused, KubernetesApi
 from trine.executor.kubernetes.attempt import SETTLE_S, KubernetesAttempt
 from trine.executor.kubernetes.claims import CLAIMS, SLICES, Claims
 from trine.executor.kubernetes.foreign_attempts import ForeignPods, placed_uids
-from trine.executor.kubernetes.foreign_pods import ForeignRules
+from trine.executor.kubernetes.foreign_pods import ForeignRules, uid_of
 from trine.executor.kubernetes.informer import Informer
 from trine.executor.kubernetes.inventory import (
     CORDONED_BY_US,
@@ -86,14 +86,15 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         self._probed_s = -math.inf
         self._sweeping: dict[str, float] = {}
         """Pods whose removal was ordered, and when."""
-        ours, others = {"labelSelector": f"{STATE}={state_id}"}, {"labelSelector": f"{STATE}!={state_id}"}
+        ours = {"labelSelector": f"{STATE}={state_id}"}
         selected = {"labelSelector": node_selector} if node_selector else {}
         alive = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
         self._informers = {
             "pods": self._informer(pods.path, **ours),
             "nodes": self._informer("/api/v1/nodes", **selected),
             "leases": self._informer(_LEASES),
-            "others": self._informer("/api/v1/pods", **others, **alive),
+            # All of them: anybody may put our label on a pod of a namespace of theirs.
+            "alive": self._informer("/api/v1/pods", **alive),
         }
         self._claims: Claims | None = None
         if rules.driver:
@@ -338,10 +339,17 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         with self._lock:
             running = self._running()
         ours, placed = [place for attempt in running for place in attempt.gpus], placed_uids(running)
-        others = (pod for pod in objects["others"].values() if pod["metadata"]["uid"] not in placed)
+        others = (
+            pod for pod in objects["alive"].values() if uid_of(pod) not in placed and not self._is_own(pod["metadata"])
+        )
         slices, claims = (objects.get(name, {}).values() for name in ("slices", "claims"))
         with_gpus = self._claims.note(slices, claims, ours) if self._claims else None
         return node_infos(objects["nodes"].values(), self._rules, silent, others, ours, with_gpus)
+
+    def _is_own(self, metadata: Mapping[str, Any]) -> bool:
+        """A pod that this daemon made. In other namespaces it makes none, whatever their labels say."""
+        labels = metadata.get("labels") or {}
+        return metadata.get("namespace") == self._pod_settings.namespace and labels.get(STATE) == self._state_id
 
     def _went_away(self, reason: str) -> None:
         self._heartbeats.restart()

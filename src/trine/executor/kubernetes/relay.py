@@ -145,9 +145,10 @@ class Relay:
     def _note_failure(self, run_dir: str, spec: dict[str, Any], halt: dict[str, Any]) -> None:
         """A failure after an order to stop is none where there are several ranks: its peers have left."""
         ordered = rundir.read_json(_file(run_dir, rundir.STOP)) is not None and len(spec["ranks"]) > 1
-        rank, code = halt.get("rank"), halt.get("rc")
+        rank, code, at_s = halt.get("rank"), halt.get("rc"), halt.get("t")
         if not ordered and isinstance(rank, int) and isinstance(code, int):
-            rundir.claim(run_dir, {"rank": rank, "rc": code}, rundir.HALT)
+            when = {"t": at_s} if isinstance(at_s, int | float) else {}
+            rundir.claim(run_dir, {"rank": rank, "rc": code, **when}, rundir.HALT)
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
@@ -155,6 +156,7 @@ class Relay:
         often_s = max(self._every_s, len(self._agents) / EXCHANGES_PER_S)
         lease = rundir.read_json(_file(run_dir, rundir.LEASE)) or {}
         answer: dict[str, Any] = {
+            "now_s": time.time(),
             "lease": lease,
             "every_s": often_s,
             "logs": _log_counts(run_dir, _ranks_of(spec, part)),
