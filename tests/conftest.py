@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.executor.kubernetes_cluster import KubernetesCluster
     from tests.executor.ray_cluster import RayCluster
     from tests.executor.slurm_cluster import SlurmCluster
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("trine", deadline=None)
+settings.load_profile("trine")
 
 SHARED = Path(os.environ.get("TRINE_SHARED", Path(__file__).parents[2] / "shared"))
 

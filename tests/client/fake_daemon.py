@@ -113,9 +113,15 @@ class FakeDaemon:
 
     def predictions(self) -> dict[str, Any]:
         start = {"low": 1.7e9, "median": 1.7e9 + 600, "high": 1.7e9 + 7_800}
-        waits = {"start_s": start, "end_s": None, "reason": "waits for job 17 to end"}
+        waits = {"start_s": start, "end_s": None, "reason": "waits for job 17 to end", "blocker": "17"}
         score = {"starts": {"count": 8, "coverage": 0.75, "median_error_s": 90.0}, "ends": {"count": 0}}
-        return {"made_at_s": 1.7e9, "draws": 100, "score": score, "jobs": dict.fromkeys(self.jobs, waits)}
+        return {
+            "made_at_s": 1.7e9,
+            "draws": 100,
+            "calibrated": True,
+            "score": score,
+            "jobs": dict.fromkeys(self.jobs, waits),
+        }
 
     def whatif(self, changes: list[str]) -> dict[str, Any]:
         assert changes

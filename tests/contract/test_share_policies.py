@@ -17,7 +17,7 @@ from trine.core.job import Job
 from trine.core.params import params_of
 from trine.core.plugins import discover
 from trine.core.result import RunResult
-from trine.engine import selection_planner
+from trine.engine import rounds
 from trine.parity.flags import Compat
 from trine.policy.base import Policy
 from trine.policy.shares.base import SharePolicy
@@ -83,7 +83,7 @@ def test_what_a_policy_says_has_changed_is_all_that_has(
     """The engine looks only at jobs the policy names, the policy at those the engine names: the same run as if both
     looked at everybody."""
     told = small_run(trace, policy, "packed-sticky", "mixed")
-    monkeypatch.setattr(selection_planner, "_changed", lambda *_: None)
+    monkeypatch.setattr(rounds, "changed_jobs", lambda *_: None)
     monkeypatch.setattr(View, "news", property(lambda _: None, lambda *_: None), raising=False)
     looked = small_run(trace, policy, "packed-sticky", "mixed")
     assert (told.jobs, told.segments) == (looked.jobs, looked.segments)

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from trine.policy.shares.solver import max_min
-from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem
 from trine.policy.view import Floats, Ints
 
 _SOLVE_EVERY = 10
@@ -119,6 +117,10 @@ class CommonEnd:
 
 def _solved(rates: Floats, left_s: Floats, gangs: Floats, capacity: Ints) -> tuple[Floats, Floats, float]:
     """Prices of the time of each job and of each type, and z; without prices where the numbers defeat the solver."""
+    # The solver is loaded where it is asked: most runs never turn the dial to makespan.
+    from trine.policy.shares.solver import max_min
+    from trine.policy.shares.solver.polytope import InfeasibleError, LevelProblem
+
     gpus = capacity.astype(np.float64)
     try:
         found = max_min.solve(LevelProblem(rates=rates, demand=left_s, gang=gangs, capacity=gpus))

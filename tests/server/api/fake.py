@@ -171,9 +171,15 @@ class FakeService:
 
     async def predictions(self, caller: Caller) -> dict[str, Any]:
         times = {"low": 1_100.0, "median": 1_200.0, "high": 4_800.0}
-        job = {"start_s": times, "end_s": None, "reason": "waits for job 17 to end"}
+        job = {"start_s": times, "end_s": None, "reason": "waits for job 17 to end", "blocker": "17"}
         score = {"starts": {"count": 4, "coverage": 0.75, "median_error_s": 90.0}}
-        return {"made_at_s": 1_000.0, "draws": 100, "score": score, "jobs": dict.fromkeys(self.views, job)}
+        return {
+            "made_at_s": 1_000.0,
+            "draws": 100,
+            "calibrated": True,
+            "score": score,
+            "jobs": dict.fromkeys(self.views, job),
+        }
 
     async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
         if changes[0].startswith("policy nosuch"):

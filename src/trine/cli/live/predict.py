@@ -68,7 +68,7 @@ def _made_of(found: dict[str, Any]) -> str:
     from trine.cli.live.job_text import clock_time, duration
 
     sentence = f"made at {clock_time(found['made_at_s'])} from {found['draws']} futures"
-    if not found["calibrated"]:
+    if not found.get("calibrated", True):  # daemons before this did not say
         sentence += "; the intervals are not yet calibrated by how earlier ones came out"
     parts = [
         f"{kind}: {score['coverage']:.0%} of {score['count']} held, off by {duration(score['median_error_s'])}"
