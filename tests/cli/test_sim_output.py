@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from trine.cli.main import app
 from trine.cli.tables import blocks
-from trine.core.errors import InputError
+from trine.core.errors import InputError, TrineError
 
 POLICY = """
 from dataclasses import dataclass
@@ -94,6 +94,56 @@ def test_what_costs_nothing_is_said(crowd: Path) -> None:
     options = ("--locality-penalty", "1.4", "--set", "restore_s=30")
     charged = sim("run", "--trace", crowd, "--cluster", "2x2", "--policy", "srtf", *options)
     assert "free" not in charged.stderr
+
+
+def test_what_costs_nothing_is_said_once_for_all_seeds() -> None:
+    workload = ("--workload", "philly", "--set", "workload.jobs=60", "--set", "workload.load=1.5", "--cluster", "2x8")
+    done = sim("compare", *workload, "--policies", "las,srtf", "--seeds", "0..2", "--workers", "1")
+    assert done.stderr.count("Stops are free") == 1
+
+
+def test_a_comparison_with_many_notes_still_says_that_it_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "philly.csv"
+    rows = [f"2017-10-09 07:0{i % 3}:00,{900 + i},{1 + 7 * (i % 2)},1,{'ab'[i % 2]}" for i in range(12)]
+    path.write_text("\n".join(["timestamp,duration,num_gpus,gpu_time,cluster", *rows, rows[0]]))
+    options = ("--cluster", "2x4", "--policies", "fifo,srtf", "--set", "trace.group=b", "--workers", "1")
+    run = ("compare", "--trace", path, *options, "--seeds", "0..1", "--out", tmp_path / "out")
+    sim(*run)
+    assert "are replaced" in sim(*run).stderr
+
+
+def test_seeds_that_change_nothing_have_no_interval(crowd: Path) -> None:
+    options = ("--policies", "fifo,srtf", "--seeds", "0..2", "--workers", "1")
+    done = sim("compare", "--trace", crowd, "--cluster", "2x2", *options)
+    assert "[" not in done.stdout
+
+
+def test_the_wait_of_eligible_jobs_is_told_only_of_jobs_that_depend_on_others(crowd: Path) -> None:
+    assert "eligible" not in sim("run", "--trace", crowd, "--cluster", "2x2", "--policy", "fifo").stdout
+
+
+def test_a_mistake_in_a_policy_file_is_one_sentence_with_its_line(crowd: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.replace("view.gpus", "view.gpu_count"))
+    line = path.read_text().splitlines().index("        return -view.gpu_count.astype(float)") + 1
+    found = re.escape(f"{path}:{line}: AttributeError: a view of the jobs has no 'gpu_count'")
+    for workers in ("1", "2"):
+        options = ("--policies", f"fifo,{path}", "--seeds", "0,1", "--workers", workers)
+        with pytest.raises(TrineError, match=found):
+            sim("compare", "--trace", crowd, "--cluster", "2x2", *options)
+
+
+def test_a_policy_class_without_a_name_is_told_to_have_one(crowd: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.replace('    name: ClassVar[str] = "mine"\n', ""))
+    with pytest.raises(InputError, match='the class Mine has no name; expected a line such as name = "mine" in it'):
+        sim("run", "--trace", crowd, "--cluster", "2x2", "--policy", path)
+
+
+def test_an_unknown_setting_names_near_ones_and_not_all_of_them(crowd: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown key 'group' \(did you mean 'trace.group'\?\)") as caught:
+        sim("run", "--trace", crowd, "--cluster", "2x2", "--set", "group=a")
+    assert len(str(caught.value)) < 300
 
 
 def test_a_repetition_replaces_and_says_so_but_nothing_else_is_overwritten(trace: Path, tmp_path: Path) -> None:

@@ -141,8 +141,13 @@ def command(path: Path) -> None:
 
 
 def _example(path: Path) -> None:
-    """A folder of the repository, under the name that it has there."""
-    shutil.copytree(ROOT / "examples" / path.name, path)
+    """A file or folder of the repository, under the name that it has there."""
+    source = ROOT / "examples" / path.name
+    if source.is_dir():
+        shutil.copytree(source, path)
+    else:
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(source, path)
 
 
 def _text(text: str) -> Maker:
@@ -177,6 +182,7 @@ MAKERS: dict[str, Maker] = {
         "model,gpus,nodes,racks,step_s\nvgg19,1,1,1,0.30\nvgg19,4,1,1,0.31\nvgg19,8,2,1,0.52\nvgg19,8,8,1,0.75\n"
     ),
     "examples/shares": _example,
+    "examples/helios_sample.csv": _example,
     "lab.yaml": _text("nodes: [{name: n1, gpus: 1}]\n"),
 }
 

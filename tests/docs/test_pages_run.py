@@ -366,7 +366,8 @@ PAGES_RUN: dict[str, Page] = {
         ),
     ),
     "docs/tutorial.md": Page(
-        lines=(Line("trine sim compare", instead=("workload.jobs=2000", "workload.jobs=30 --workers 1")),)
+        files=("examples/helios_sample.csv",),
+        lines=(Line("trine sim compare", instead=("workload.jobs=2000", "workload.jobs=30 --workers 1")),),
     ),
     "docs/variability.md": Page(
         files=("resnet.csv.gz", "bert.csv.gz", "trace.csv", "measured.json"),

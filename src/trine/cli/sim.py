@@ -390,7 +390,7 @@ def _print_comparison(comparison: Comparison, metrics: Sequence[Metric], out: Pa
 
         print_table(comparison_table(comparison, metrics))
         typer.echo(headline(comparison))
-    _print_notes(comparison.notes[:5], out)
+    _print_notes(comparison.notes, out)
 
 
 def _print_notes(notes: Sequence[str], out: Path | None) -> None:

@@ -216,18 +216,15 @@ def run_lines(result: RunResult, metrics: Sequence[Metric] = ()) -> list[str]:
 
 
 def _metric_lines(s: Summary) -> dict[str, str]:
-    """Metrics by the line they stand in; a line of nothing but optional ones that are 0 is left out."""
+    """Metrics by the line they stand in, without optional ones that are 0."""
     values: dict[str, list[str]] = {name: [] for name in _LINES}
-    needed: set[str] = set()
     for metric in s.metrics():
-        if metric.line is None:
+        value = getattr(s, metric.key)
+        if metric.line is None or (metric.optional and value <= 0):
             continue
         name, label = metric.line
-        value = getattr(s, metric.key)
         values.setdefault(name, []).append(f"{label} {_metric_text(metric, value)}".lstrip())
-        if not metric.optional or value > 0:
-            needed.add(name)
-    return {name: ", ".join(texts) for name, texts in values.items() if name in needed}
+    return {name: ", ".join(texts) for name, texts in values.items() if texts}
 
 
 def _metric_text(metric: Metric, value: Any) -> str:

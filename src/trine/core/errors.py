@@ -10,6 +10,10 @@ Extra = Literal["report", "profile", "postgres", "notebook"]
 """Parts of the distribution that are not installed by default."""
 
 
+_MOST_LISTED = 40
+"""So many names a sentence lists; the policies are fewer, the settings more."""
+
+
 class TrineError(Exception):
     """Base of all errors whose message is meant for the user."""
 
@@ -40,9 +44,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(where: str, what: str, word: str, known: Iterable[str], field: str = "") -> InputError:
-    """An ``InputError`` for a name that does not exist, with the nearest one that does."""
+    """An ``InputError`` for a name that does not exist, with the nearest one that does.
+
+    Of names too many for a sentence it tells the nearest few, which otherwise drown in the list."""
     names = sorted(known)
-    return InputError(where, f"unknown {what} {word!r}{nearest(word, names)}", f"one of {', '.join(names)}", field)
+    listed = f"one of {', '.join(names)}"
+    if len(names) > _MOST_LISTED:
+        close = difflib.get_close_matches(word, names, n=5, cutoff=0.4)
+        listed = f"one of {len(names)} names, such as {', '.join(sorted(close) or names[:5])}"
+    return InputError(where, f"unknown {what} {word!r}{nearest(word, names)}", listed, field)
 
 
 def shown(value: object) -> str:

@@ -6,13 +6,19 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from trine.core.errors import InputError, unknown_name
+from trine.core.errors import InputError, TrineError, unknown_name
 
 T = TypeVar("T")
+
+_FILE_MODULE = "trine_user_"
+"""Modules loaded from a path that a user named begin so."""
 
 
 def discover(package: str, base: type[T]) -> dict[str, type[T]]:
@@ -46,7 +52,7 @@ def _defined_in(module: ModuleType, base: type[T]) -> dict[str, type[T]]:
 
 
 def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
-    spec = importlib.util.spec_from_file_location(f"trine_user_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{_FILE_MODULE}{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(where, f"no file {path}", f"a Python file that defines a {what}")
     module = importlib.util.module_from_spec(spec)
@@ -58,11 +64,38 @@ def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
         ) from error
     found = list(_defined_in(module, base).values())
     if len(found) != 1:
-        raise InputError(
-            str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}"
-        )
+        raise _not_one(path, module, found, base, what)
     check_complete(str(path), found[0], what)
     return found[0]
+
+
+def _not_one(path: Path, module: ModuleType, found: list[type[T]], base: type[T], what: str) -> InputError:
+    """No class, several, or one that lacks only its name."""
+    own = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
+    nameless = [cls.__name__ for cls in own if issubclass(cls, base) and "name" not in cls.__dict__]
+    if not found and nameless:
+        return InputError(
+            str(path), f"the class {nameless[0]} has no name", f'a line such as name = "{nameless[0].lower()}" in it'
+        )
+    return InputError(
+        str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}"
+    )
+
+
+@contextmanager
+def mistakes_in_files() -> Iterator[None]:
+    """What code of a user's file raises becomes one sentence with its line; anything else passes as it is."""
+    try:
+        yield
+    except TrineError:
+        raise
+    except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        own = [(f, line) for f, line in frames if str(f.f_globals.get("__name__", "")).startswith(_FILE_MODULE)]
+        if not own:
+            raise
+        frame, line = own[-1]
+        raise TrineError(f"{frame.f_code.co_filename}:{line}: {type(error).__name__}: {error}") from error
 
 
 def check_complete(where: str, plugin: type[Any], what: str) -> None:

@@ -136,7 +136,7 @@ class Metric:
     """In a terminal: the line it stands in, and what stands before the value there."""
     more_is_better: bool = False
     optional: bool = False
-    """Left out where it is 0 and nothing needs it beside other values."""
+    """Left out where it is 0."""
     by_type: bool = False
     """One value per GPU type of the cluster: a mapping, which flat tables write as ``key.TYPE``."""
     formula: str = ""

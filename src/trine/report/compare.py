@@ -127,9 +127,10 @@ def estimate(values: Sequence[float]) -> Estimate:
     n = len(known)
     if n == 0:
         return Estimate(math.nan, None)
+    if n == 1 or min(known) == max(known):
+        # Exactly: a mean of equal values that is rounded would lie beside them, with an interval around it.
+        return Estimate(known[0], None if n == 1 else 0.0, known)
     mean = math.fsum(known) / n
-    if n == 1:
-        return Estimate(mean, None, known)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (n - 1))
     return Estimate(mean, _student_t(n - 1) * deviation / math.sqrt(n), known)
 
@@ -302,7 +303,9 @@ def headline(comparison: Comparison) -> str:
     difference = paired_difference(comparison, contenders[winner], metric)
     unsure = difference is not None and difference.half is not None and not difference.excludes_zero
     doubt = ", which may be chance" if unsure else ""
-    return f"{head}: {share(1 - mean / means[0])} below {names[contenders[0]]}{doubt}"
+    gain = 1 - mean / means[0]
+    less = share(gain) if gain >= 0.0005 else "less than 0.1 %"
+    return f"{head}: {less} below {names[contenders[0]]}{doubt}"
 
 
 def no_difference(comparison: Comparison) -> bool:

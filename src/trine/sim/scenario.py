@@ -32,6 +32,7 @@ from trine.core.costs import StopCosts
 from trine.core.errors import InputError, nearest
 from trine.core.job import Job
 from trine.core.params import build
+from trine.core.plugins import mistakes_in_files
 from trine.core.result import JobRecord, RunResult, Summary, TimerChange
 from trine.engine.engine import Engine
 from trine.engine.events import Decision, Start, Stop
@@ -147,7 +148,7 @@ def run(
     if onlooker is not None:
         onlooker.begin(in_effect, shown, simulated.recorder)
         simulated.onlookers.append(onlooker.look)
-    with _older_objects_left_alone():
+    with _older_objects_left_alone(), mistakes_in_files():
         simulated.run()
     recorder = simulated.recorder
     cpu_s = time.process_time() - started
@@ -441,7 +442,8 @@ def _free(
     run, notes = settings.run, list[str]()
     stops = summary.preemptions + summary.migrations
     if stops and not summary.lost_work_s and costs.by_model is None and not costs.restore_s:
-        notes.append(f"Stops are free: restore_s is 0, so {stops:,} preemptions and migrations cost no time.")
+        # Without their number, which differs by seed: a comparison says it once.
+        notes.append("Stops are free: restore_s is 0, so preemptions and migrations cost no time.")
     spread = any(record.tier in ("rack", "network") for record in records)
     if spread and perf.network is None and run.locality_penalty == 1 and not (run.rack_penalty or run.class_penalty):
         notes.append("Spreading is free: locality_penalty is 1, so gangs that span nodes are not slowed down.")

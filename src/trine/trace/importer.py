@@ -196,7 +196,8 @@ def _looks_of(sample: FirstLine) -> str:
         return "JSON of an unknown shape"
     fields = sample.tab_fields if len(sample.tab_fields) > len(sample.fields) else sample.fields
     shown = ",".join(fields)
-    return f"an unknown layout of {len(fields)} columns ({shown[:120]}{'...' if len(shown) > 120 else ''})"
+    columns = f"{len(fields)} columns" if len(fields) != 1 else "1 column"
+    return f"an unknown layout of {columns} ({shown[:120]}{'...' if len(shown) > 120 else ''})"
 
 
 def _in_order(drafts: Sequence[Draft], clock: Clock, counts: ImportCounts) -> list[Job]:
