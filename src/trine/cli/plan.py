@@ -128,12 +128,25 @@ def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> 
         typer.echo(json.dumps(_as_json(search, best)))
         return
     if best is None:
-        typer.echo(f"No number of nodes of these types meets {search.target.metric} <= {search.target.limit_s:g} s.")
+        typer.echo(f"No number of nodes of these types meets {_unmet(search)}.")
         return
     typer.echo(
         f"{search.cluster(best)}: {search.target.metric} {best.value_s:,.0f} s, {best.price_per_h:g} {unit}; "
         f"{len(search.tried)} clusters were simulated."
     )
+
+
+def _unmet(search: Search) -> str:
+    """The target and, where more nodes stopped to help, how near they came."""
+    metric, limit_s = search.target.metric, search.target.limit_s
+    said = f"{metric} <= {limit_s:g} s"
+    if not search.saturated:
+        return said
+    nearest = min(search.saturated, key=lambda each: each.value_s)
+    said += f": {search.cluster(nearest)} gives {nearest.value_s:,.0f} s, and twice as many nodes change nothing"
+    if 0 < limit_s < search.round_s:
+        said += f"; jobs start at rounds, here every {search.round_s:g} s (--set round_s=T, or --set fill=true)"
+    return said
 
 
 def _as_json(search: Search, best: Candidate | None) -> dict[str, Any]:
