@@ -115,7 +115,8 @@ class FakeDaemon:
         start = {"low": 1.7e9, "median": 1.7e9 + 600, "high": 1.7e9 + 7_800}
         waits = {"start_s": start, "end_s": None, "reason": "waits for job 17 to end"}
         score = {"starts": {"count": 8, "coverage": 0.75, "median_error_s": 90.0}, "ends": {"count": 0}}
-        return {"made_at_s": 1.7e9, "draws": 100, "score": score, "jobs": dict.fromkeys(self.jobs, waits)}
+        made = {"made_at_s": 1.7e9, "draws": 100, "score": score, "calibrated": True}
+        return made | {"jobs": dict.fromkeys(self.jobs, waits)}
 
     def whatif(self, changes: list[str]) -> dict[str, Any]:
         assert changes
