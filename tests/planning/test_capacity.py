@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_target_that_no_capacity_meets_ends_the_search_where_more_nodes_change
     said = capsys.readouterr()
     assert ended.value.code == 1 and "and twice as many nodes change nothing" in said.out
     assert ("every 300 s" in said.out) is cause, "a round longer than the target is the reason"
-    tried = [int(line.split()[0]) for line in said.err.splitlines() if " nodes: " in line]
+    tried = [int(nodes) for nodes in re.findall(r"^gpu=(\d+)x2: ", said.err, re.MULTILINE)]
     assert max(tried) <= 64, "60 jobs of at most two GPUs never need more than 60 nodes"
 
 

@@ -76,7 +76,7 @@ def plan(
         values=(_AS_A_DAEMON if asked or history else {}) | parse_pairs(sets or []),
     )
     scenario = make_scenario(inputs, policy, placement, seed)
-    search = Search(scenario, Target.parse(target), types, _say)
+    search = Search(scenario, Target.parse(target), types, lambda tried: _say(search, tried))
     best = search.cheapest()
     if out:
         from trine.planning.capacity_page import write_capacity_page
@@ -116,9 +116,11 @@ def _asked(state: Path, since: str) -> Trace:
         return load(file.name, HISTORY_FORMAT)
 
 
-def _say(tried: Candidate) -> None:
-    shown = "x".join(map(str, tried.nodes))
-    typer.echo(f"{shown} nodes: {tried.value_s:,.0f} s{', enough' if tried.meets else ''}", err=True)
+def _say(search: Search, tried: Candidate) -> None:
+    import math
+
+    found = f"{tried.value_s:,.0f} s" if math.isfinite(tried.value_s) else "too small for some job"
+    typer.echo(f"{search.cluster(tried)}: {found}{', enough' if tried.meets else ''}", err=True)
 
 
 def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> None:
