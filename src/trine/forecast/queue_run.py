@@ -322,7 +322,7 @@ class _EasyLine(_Line):
         run, table = self._run, self._run.queue.engine.table
         if i >= run.present:
             return run.perf.ideal_s(run.jobs[i])
-        return float(table.ideal_s[i]) * (1.0 - run.done[i] / float(table.steps[i]))
+        return float(table.ideal_s[i]) * (1.0 - float(run.done[i]) / float(table.steps[i]))
 
     def runs(self, i: int, rate: float, work_from_s: float, from_s: float, steps: float) -> None:
         run = self._run

@@ -172,7 +172,7 @@ class WorkDraw:
         """The work of a job of these sets that has done none; ``chance``, up to 1, says which part outlives it."""
         survival = self._survival_of(keys)
         log_work = np.interp(math.log(chance), survival[::-1], self._log_edges[::-1])
-        return max(min(math.exp(log_work) - self._history.edges[1], known.limit_s), 1.0)
+        return max(min(math.exp(log_work) - float(self._history.edges[1]), known.limit_s), 1.0)
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""

@@ -95,8 +95,8 @@ class Search:
     """Seconds between decisions of the simulations; 0 where free GPUs are given out at once."""
 
     def cheapest(self) -> Candidate | None:
-        """Of one type, or of two; ``None`` if no number of nodes up to ``MOST_NODES`` meets the target, or none that changes
-        anything."""
+        """Of one type, or of two; ``None`` if no number of nodes up to ``MOST_NODES`` meets the target, or more change
+        nothing."""
         alone = {i: self._fewest(i) for i in range(len(self.types))}
         for one, two in combinations(range(len(self.types)), 2):
             self._staircase(one, two, alone[one], alone[two])

@@ -72,8 +72,7 @@ class Happened:
 
 
 class RunningRecord:
-    """Writes the record; ``remove`` ends it. An empty file, made by ``claim`` before the first line is written, says that
-    a run has begun."""
+    """Writes the record; ``remove`` ends it. The empty file that ``claim`` makes says that a run has begun."""
 
     def __init__(self, out_dir: Path) -> None:
         self._path = record_path(out_dir)
