@@ -237,6 +237,14 @@ def test_a_change_is_tried_and_told_before_anything_happens(cluster: Daemon, ope
     assert cluster.client is not None and len(cluster.client.nodes()) == 2
 
 
+def test_how_earlier_predictions_came_out_is_told_in_words(cluster: Daemon, open_page: Open) -> None:
+    score = {"starts": {"count": 8, "coverage": 0.75, "median_error_s": 90.0}, "ends": {"count": 0, "coverage": None}}
+    page = logged_in(cluster, open_page)
+    page.route("**/v1/predictions", lambda route: route.fulfill(json={"draws": 100, "score": score, "jobs": {}}))
+    page.goto(f"{url_of(cluster)}#/whatif")
+    says(page, "main", "starts: 75 % of 8 intervals held, off by 1 min 30 s.")
+
+
 def test_the_queue_is_filtered_by_reason(cluster: Daemon, open_page: Open) -> None:
     assert cluster.client is not None
     submit(cluster, "sleep 300", gpus=4, name="fills-it")

@@ -56,6 +56,14 @@ def test_a_token_can_come_from_a_file(tmp_path: Path) -> None:
         find_address(environ=environ)
 
 
+def test_ones_own_token_goes_before_that_of_a_directory_that_was_not_named(state: Path) -> None:
+    """Else whoever may read both would act as the administrator without a word."""
+    announce(state, "http://127.0.0.1:1", 1)
+    environ = {"TRINE_STATE": str(state), "TRINE_TOKEN": "mine"}
+    assert find_address(environ=environ).token == "mine"
+    assert find_address(state=state, environ=environ).token == TOKEN
+
+
 def test_inside_a_job_the_token_of_the_same_daemon_is_found(state: Path) -> None:
     announce(state, "http://127.0.0.1:1", 1)
     environ = {"TRINE_API": "http://127.0.0.1:1", "TRINE_STATE": str(state)}

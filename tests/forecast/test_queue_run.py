@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.forecast.states import present_at
 from trine.core.job import Job
+from trine.engine.events import GpusCordoned
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.present import Present
 from trine.trace.generate import generate
@@ -46,6 +47,16 @@ def test_a_plain_queue_runs_as_the_engine_would_run_it(policy: str, data: st.Dat
     assert quick.queue is not None
     for number in range(3):
         _same(quick.draw(number), engine.draw(number))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill"])
+def test_a_job_for_which_too_few_gpus_are_in_service_does_not_keep_others_from_being_foretold(policy: str) -> None:
+    jobs = [Job("runs", 0.0, 4, 500.0), Job("wide", 10.0, 16, 500.0)]
+    present = present_at(policy, "4x4", jobs, 100.0)
+    present.engine.handle(GpusCordoned(100.0, (15,)))
+    for futures in (Futures(present), _by_engine(present, 0)):
+        found = futures.draw(0)
+        assert found.end_s.tolist() == [500.0, np.inf] and found.start_s[1] == np.inf
 
 
 def test_what_is_no_plain_queue_is_left_to_the_engine() -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,27 @@ def test_the_command_prints_the_cluster_and_writes_a_plot(
     found = json.loads(capsys.readouterr().out)
     assert found["best"]["meets"] and found["best"]["cluster"].startswith("gpu=")
     assert "Capacity plan" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("more", "cause"), [([], True), (["--set", "event_driven=true"], False)])
+def test_a_target_that_no_capacity_meets_ends_the_search_where_more_nodes_change_nothing(
+    more: list[str],
+    cause: bool,
+    trace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = "wait_p95=1m" if cause else "jct_p95=9m"
+    words = ["plan", "--trace", trace, "--policy", "fifo", "--target", target, "--nodes", "gpu=2", *more]
+    monkeypatch.setattr("sys.argv", ["trine", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 1 and "and twice as many nodes change nothing" in said.out
+    assert ("every 300 s" in said.out) is cause, "a round longer than the target is the reason"
+    tried = [int(nodes) for nodes in re.findall(r"^gpu=(\d+)x2: ", said.err, re.MULTILINE)]
+    assert max(tried) <= 64, "60 jobs of at most two GPUs never need more than 60 nodes"
 
 
 HISTORY = "id,user,queue,state,gpus,submitted_s,held_s,lost_s\n" + "".join(

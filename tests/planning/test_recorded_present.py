@@ -67,7 +67,7 @@ def test_every_change_of_a_live_state_can_be_asked(folder: Path, change: str) ->
         (["--at", "999d"], "a time of the run"),
         (["--at", "noon"], "such as 12h or 3600"),
         (["--apply"], "cannot be changed any more"),
-        (["--run", "/nonexistent"], "no timeline.parquet"),
+        (["--run", "/nonexistent"], "no such directory"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(folder: Path, options: list[str], said: str) -> None:

@@ -11,9 +11,11 @@ import pytest
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.experiment.onlooker import Recording, recorded
+from trine.planning.recorded_present import read_any
 from trine.report.recorded_run import RecordedRun
 from trine.report.running_record import RunningRecord, RunningRunReader, found_record, is_running
 from trine.server.dashboard.recorded_board import RecordedBoard
+from trine.server.dashboard.view_app import RunFolder
 from trine.sim.recorder import Recorder
 from trine.sim.scenario import Scenario, run
 
@@ -104,6 +106,18 @@ def test_a_second_run_to_the_same_place_is_refused_and_a_killed_one_is_taken_ove
     two.begin({}, Cluster(()))
     assert path.read_text().startswith('{"settings"')
     two.remove()
+
+
+def test_before_its_first_line_it_is_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    out = tmp_path / "las"
+    with recorded(out):
+        with pytest.raises(InputError, match="las: a run that has just begun"):
+            RunFolder(out).board()
+        with pytest.raises(InputError, match="las: a run that has just begun"):
+            read_any(out)
+    with pytest.raises(InputError, match="no such directory, and no run that goes on"):
+        RunFolder(out).board()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def plan(
         values=(_AS_A_DAEMON if asked or history else {}) | parse_pairs(sets or []),
     )
     scenario = make_scenario(inputs, policy, placement, seed)
-    search = Search(scenario, Target.parse(target), types, _say)
+    search = Search(scenario, Target.parse(target), types, lambda tried: _say(search, tried))
     best = search.cheapest()
     if out:
         from trine.planning.capacity_page import write_capacity_page
@@ -116,9 +116,11 @@ def _asked(state: Path, since: str) -> Trace:
         return load(file.name, HISTORY_FORMAT)
 
 
-def _say(tried: Candidate) -> None:
-    shown = "x".join(map(str, tried.nodes))
-    typer.echo(f"{shown} nodes: {tried.value_s:,.0f} s{', enough' if tried.meets else ''}", err=True)
+def _say(search: Search, tried: Candidate) -> None:
+    import math
+
+    found = f"{tried.value_s:,.0f} s" if math.isfinite(tried.value_s) else "too small for some job"
+    typer.echo(f"{search.cluster(tried)}: {found}{', enough' if tried.meets else ''}", err=True)
 
 
 def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> None:
@@ -128,12 +130,25 @@ def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> 
         typer.echo(json.dumps(_as_json(search, best)))
         return
     if best is None:
-        typer.echo(f"No number of nodes of these types meets {search.target.metric} <= {search.target.limit_s:g} s.")
+        typer.echo(f"No number of nodes of these types meets {_unmet(search)}.")
         return
     typer.echo(
         f"{search.cluster(best)}: {search.target.metric} {best.value_s:,.0f} s, {best.price_per_h:g} {unit}; "
         f"{len(search.tried)} clusters were simulated."
     )
+
+
+def _unmet(search: Search) -> str:
+    """The target and, where more nodes stopped to help, how near they came."""
+    metric, limit_s = search.target.metric, search.target.limit_s
+    said = f"{metric} <= {limit_s:g} s"
+    if not search.saturated:
+        return said
+    nearest = min(search.saturated, key=lambda each: each.value_s)
+    said += f": {search.cluster(nearest)} gives {nearest.value_s:,.0f} s, and twice as many nodes change nothing"
+    if 0 < limit_s < search.round_s:
+        said += f"; jobs start at rounds, here every {search.round_s:g} s (--set round_s=T, or --set fill=true)"
+    return said
 
 
 def _as_json(search: Search, best: Candidate | None) -> dict[str, Any]:

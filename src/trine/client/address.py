@@ -46,10 +46,12 @@ def find_address(
     state: str | Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Address:
-    """The daemon to talk to; an explicit ``state`` goes before ``TRINE_API``."""
+    """The daemon to talk to; an explicit ``state`` goes before ``TRINE_API``, and its token before ``TRINE_TOKEN``."""
     from_environment = api is None and state is None and bool(environ.get("TRINE_API"))
     if api is None and not from_environment:
-        return _of_state(state_directory(state, environ), token, environ)
+        # The directory was not named, so that it says where the daemon is, not who asks.
+        own = token or (_token_of(environ) if state is None else "")
+        return _of_state(state_directory(state, environ), own, environ)
     url = _checked("TRINE_API" if api is None else "api", environ["TRINE_API"] if api is None else api)
     beside = Path(url.removeprefix(_UNIX)).parent if url.startswith(_UNIX) else state_directory(state, environ)
     found = token or _token_of(environ) or _token_beside(url, beside)
@@ -92,7 +94,7 @@ def _token_of(environ: Mapping[str, str]) -> str:
         raise InputError("TRINE_TOKEN_FILE", f"{path} cannot be read ({error})", "a file holding the token") from None
 
 
-def _of_state(state: Path, token: str | None, environ: Mapping[str, str]) -> Address:
+def _of_state(state: Path, token: str, environ: Mapping[str, str]) -> Address:
     """The daemon of a state directory: by its unix socket, which no other program can be behind, if it has one."""
     state = state.absolute()
     entry = _read_entry(state)

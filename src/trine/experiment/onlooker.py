@@ -25,7 +25,9 @@ def recorded(out_dir: Path | None) -> Iterator[Recording | None]:
     if out_dir is None:
         yield None
         return
-    recording = Recording(RunningRecord(out_dir))
+    record = RunningRecord(out_dir)
+    record.claim()
+    recording = Recording(record)
     try:
         yield recording
     finally:

@@ -6,6 +6,7 @@ of a type are found by halving; of two types together, a staircase from the one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
@@ -75,6 +76,8 @@ class Candidate:
     price_per_h: float
     value_s: float
     meets: bool
+    figures: tuple[float, ...] = ()
+    """All of ``METRICS``; empty if some job can never run there."""
 
 
 @dataclass
@@ -86,9 +89,14 @@ class Search:
     types: Sequence[NodeType]
     done: Callable[[Candidate], None] = lambda _: None
     tried: dict[tuple[int, ...], Candidate] = field(default_factory=dict)
+    saturated: list[Candidate] = field(default_factory=list)
+    """Clusters that miss the target and that twice as many nodes serve no better, one for each type."""
+    round_s: float = 0.0
+    """Seconds between decisions of the simulations; 0 where free GPUs are given out at once."""
 
     def cheapest(self) -> Candidate | None:
-        """Of one type, or of two; ``None`` if no number of nodes up to ``MOST_NODES`` meets the target."""
+        """Of one type, or of two; ``None`` if no number of nodes up to ``MOST_NODES`` meets the target, or more change
+        nothing."""
         alone = {i: self._fewest(i) for i in range(len(self.types))}
         for one, two in combinations(range(len(self.types)), 2):
             self._staircase(one, two, alone[one], alone[two])
@@ -103,10 +111,17 @@ class Search:
     def _fewest(self, at: int) -> int | None:
         """Nodes of one type alone: doubled until they suffice, then halved in between."""
         high = 1
-        while not self._try(self._of(at, high)).meets:
+        before = self._try(self._of(at, high))
+        while not before.meets:
             high *= 2
             if high > MOST_NODES:
                 return None
+            found = self._try(self._of(at, high))
+            # All figures, not that of the target alone: a quantile may stay while others still wait less.
+            if found.figures and found.figures == before.figures:
+                self.saturated.append(before)
+                return None
+            before = found
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
@@ -134,20 +149,26 @@ class Search:
 
     def _try(self, nodes: tuple[int, ...]) -> Candidate:
         if nodes not in self.tried:
-            value_s = self._simulate(Candidate(nodes, 0.0, 0.0, False))
-            found = Candidate(nodes, self._price(nodes), value_s, value_s <= self.target.limit_s)
+            summary = self._simulate(Candidate(nodes, 0.0, 0.0, False))
+            value_s = self.target.value(summary) if summary else math.inf
+            figures = tuple(float(getattr(summary, f"{name}_s")) for name in METRICS) if summary else ()
+            found = Candidate(nodes, self._price(nodes), value_s, value_s <= self.target.limit_s, figures)
             self.tried[nodes] = found
             self.done(found)
         return self.tried[nodes]
 
-    def _simulate(self, candidate: Candidate) -> float:
+    def _simulate(self, candidate: Candidate) -> Summary | None:
+        """``None``: some job can never run there."""
         scenario = replace(self.scenario, cluster=self.cluster(candidate), prices="")
         skipping = replace(scenario, values=scenario.values | {"oversize": "skip"})
         try:
             result = run(skipping, keep_segments=False)
         except InputError as error:
             if "can ever run" in str(error):
-                return float("inf")
+                return None
             raise
+        took = result.settings["settings"]["run"]
+        at_once = took["fill"] or took["event_driven"]
+        self.round_s = 0.0 if at_once else float(took["round_s"])
         left_out = any("can never run here were skipped" in note for note in result.notes)
-        return float("inf") if left_out else self.target.value(result.summary)
+        return None if left_out else result.summary

@@ -119,7 +119,8 @@ def read_run(folder: Path) -> RecordedRun:
         return _run(table, lines, version, folder)
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name if error.filename else TIMELINE  # pyarrow does not say
-        raise InputError(str(folder), f"no {missing}", _EXPECTED) from None
+        found = f"no {missing}" if folder.exists() else "no such directory, and no run that goes on"
+        raise InputError(str(folder), found, _EXPECTED) from None
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise InputError(str(folder), f"files that cannot be read ({error})", _EXPECTED) from None
 

@@ -72,14 +72,15 @@ class Happened:
 
 
 class RunningRecord:
-    """Writes the record; ``remove`` ends it. The file is made with the first line."""
+    """Writes the record; ``remove`` ends it. The empty file that ``claim`` makes says that a run has begun."""
 
     def __init__(self, out_dir: Path) -> None:
         self._path = record_path(out_dir)
         self._file: IO[bytes] | None = None
         self._made: list[Path] = []
 
-    def begin(self, settings: dict[str, Any], cluster: Cluster) -> None:
+    def claim(self) -> None:
+        """Make the file and hold its lock; ``InputError`` if another run has it."""
         path = self._path
         try:
             self._made = [above for above in path.parents if not above.exists()]
@@ -94,6 +95,10 @@ class RunningRecord:
             raise InputError(str(path.parent), "another run writes its results there", "a directory for each") from None
         file.truncate(0)
         self._file = file
+
+    def begin(self, settings: dict[str, Any], cluster: Cluster) -> None:
+        if self._file is None:
+            self.claim()
         self._line({"settings": plain(settings), "cluster": described_cluster(cluster)})
 
     def add(self, happened: Happened) -> None:
@@ -184,10 +189,15 @@ class RunningRunReader:
                 text = file.read(_LONGEST_LINE)
             self._take(text)
             if self._cluster is None or self._now_s is None:
-                raise InputError(str(self.path), "nothing yet", expected)
+                raise self._nothing_yet()
             return self._run()
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(str(self.path), f"a file that cannot be read ({error})", expected) from None
+
+    def _nothing_yet(self) -> InputError:
+        if is_running(self.path):
+            return InputError(self._name, "a run that has just begun", "one that has gone on for a second; try again")
+        return InputError(self._name, "a run that was killed as it began", "one that went on for a second")
 
     def _same_file(self, descriptor: int) -> None:
         """Another run may have begun in the same place."""

@@ -200,6 +200,8 @@ class World:
             upcoming = min(upcoming, self.engine.wakes_s)
         else:
             wakes_s = self.engine.wakes_s if self._off_grid else math.inf
+            if self._sparing and upcoming == math.inf and not self.now < wakes_s < math.inf:
+                raise self._stuck()  # nothing runs and nothing comes: rounds would be asked for ever
             upcoming = min(upcoming, self._next_round_s(), wakes_s if wakes_s > self.now else math.inf)
         if upcoming == math.inf:
             raise self._stuck()

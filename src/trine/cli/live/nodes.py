@@ -100,7 +100,7 @@ def _check(nodes: list[NodeAnswer], asked: list[NodeGpus]) -> None:
         known = [gpu["index"] for gpu in node["gpus"]]
         missing = [index for index in place.gpus if index not in known]
         if missing:
-            raise InputError("GPUs", f"no GPU {missing[0]} on {place.node}", f"of {ranges(known)}")
+            raise InputError("GPUs", f"no GPU {missing[0]} on {place.node}", f"one of {ranges(known)}")
 
 
 def _chosen(nodes: list[NodeAnswer], names: list[str]) -> list[NodeAnswer]:

@@ -155,7 +155,8 @@ def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> No
     header = ["id", "ends", "would end", "change, 80 %"]
     print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end")))
     mean = shift(found["mean_change_s"])
-    typer.echo(f"{found['gain']} jobs gain, {found['lose']} lose, {found['same']} stay; on average {mean}.")
+    gain = "1 job gains" if found["gain"] == 1 else f"{found['gain']} jobs gain"
+    typer.echo(f"{gain}, {found['lose']} lose, {found['same']} stay; on average {mean}.")
 
 
 def _end(times: dict[str, Any] | None) -> dict[str, float] | None:

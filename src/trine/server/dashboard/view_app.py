@@ -6,7 +6,6 @@ The files are read again when they change, so that a run that goes on, or is mad
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import secrets
@@ -73,9 +72,12 @@ class RunFolder:
     def _newest(self) -> RecordedBoard:
         record, version = found_record(self.folder), version_of(self.folder)
         if record is not None and (not version or is_running(record)):
-            with contextlib.suppress(InputError):  # it may have ended in the meantime
+            try:
                 return self._kept(self._read_on(record))
-            version = version_of(self.folder)
+            except InputError:  # it may have ended in the meantime
+                version = version_of(self.folder)
+                if self._board is None and not version and record.exists():
+                    raise
         else:
             self._reader = None
         if self._board is None or (version and version != self._board.run.version):

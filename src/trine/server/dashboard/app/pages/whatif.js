@@ -1,7 +1,7 @@
 // What would change if: changes are tried on a simulation of the present state; who gains, who loses, and by how much.
 
 import { el, fill, setText, smallTable } from "../elements.js";
-import { duration, moment, number, visible } from "../format.js";
+import { duration, moment, number, percent, visible } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
@@ -23,7 +23,8 @@ export class WhatIfPage {
 
   async showScore() {
     const found = await predictions();
-    if (found?.score) setText(this.score, `How good the predictions of this daemon were so far: ${Object.entries(found.score).map(([key, value]) => `${key} ${typeof value === "number" ? number(value) : value}`).join(", ")}.`);
+    const scored = Object.entries(found?.score ?? {}).filter(([, score]) => score.count > 0);
+    if (scored.length) setText(this.score, `Predictions of this daemon so far: ${scored.map(([kind, score]) => `${kind}: ${percent(score.coverage)} of ${number(score.count)} intervals held, off by ${duration(score.median_error_s)}`).join("; ")}.`);
   }
 
   async ask(event) {
