@@ -223,7 +223,9 @@ def test_the_reasons_say_that_it_is_somebody_elses_turn() -> None:
     world.run("a")
     decisions = world.engine.decide(world.now)
     assert decisions == []
-    assert str(world.explain("b")).startswith("job b waits for its turn: the policy chose 1 other job for this round.")
+    assert str(world.explain("b")).startswith(
+        "job b waits for its turn: the policy chose 1 other job (a) for this round."
+    )
     world.policy.choice = ["b"]
     (stop,) = world.engine.decide(world.now)
     assert world.engine.reason(stop).sentence == "job a pauses: in this round its GPU is for other jobs."

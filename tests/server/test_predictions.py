@@ -12,6 +12,7 @@ from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec
 from trine.planning.changes import changed
 from trine.planning.live_present import live_state
+from trine.server.build import engine_job
 from trine.server.interface import Caller, Refused
 from trine.server.live_job import LiveJob
 from trine.server.predictions import Scores
@@ -152,3 +153,37 @@ def test_the_score_survives_a_restart_and_says_when_it_is_too_thin(tmp_path: Pat
     assert [each.score is not None for each in again.calibrations["fifo"].noted] == [True]
     path.write_text("{half")
     assert Scores(path).as_json() is None
+
+
+def test_a_job_that_came_since_is_predicted_when_asked_for(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        await daemon.predictions(ROOT)
+        site.now += 60.0
+        [late] = await daemon.submit([_spec(gpus=1, max_runtime=60)], BOB)
+        async with asyncio.timeout(60):
+            while late not in (await daemon.predictions(ROOT))["jobs"]:  # as it was, where a forecast takes long
+                await asyncio.sleep(0.05)
+
+    _with_site(tmp_path, check)
+
+
+def test_an_end_that_did_not_come_is_not_said_any_more(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+        await asyncio.sleep(0.1)
+        await daemon.predictions(ROOT)
+        assert daemon.job("1", ANN).expected_end_s is not None
+        site.now += 700.0
+        assert daemon.job("1", ANN).expected_end_s is None
+
+    _with_site(tmp_path, check)
+
+
+def test_a_job_that_reported_its_length_and_speed_is_still_known_while_it_waits_again(tmp_path: Path) -> None:
+    async def check(_site: Site, daemon: Any) -> None:
+        stopped = LiveJob("1", "ann", "default", 1.0, _spec(gpus=4), 0.0, total=3000.0, last_rate=10.0)
+        known = engine_job(stopped, daemon.controller.deciding.perf)
+        assert not known.open_ended and known.steps * (known.step_s or 0.0) == pytest.approx(300.0)
+
+    _with_site(tmp_path, check)

@@ -98,9 +98,10 @@ class Engine(Rounds):
         """What a job reports replaces what was guessed of it: length, speed, and so the time it needs anywhere."""
         job_index, table = event.job_index, self.table
         if event.total is not None and event.total > 0:
-            table.ideal_s[job_index] *= event.total / table.steps[job_index]
-            table.steps[job_index] = event.total
+            table.set_length(job_index, event.total)
             table.open_ended[job_index] = False
+        elif table.open_ended[job_index] and event.done > table.steps[job_index]:
+            table.set_length(job_index, event.done)  # it is longer than was guessed, nobody knows by how much
         table.done[job_index] = min(event.done, table.steps[job_index])
         self.reported.add(job_index)
         table.work_from_s[job_index] = event.now

@@ -11,6 +11,9 @@ from trine.engine.events import Decision, Start, Stop
 from trine.engine.job_table import State
 from trine.perf.model import PerfModel
 
+_MOST_NAMED = 4
+"""Of at most so many jobs that were chosen instead are the names said."""
+
 
 def of_decision(engine: EngineState, decision: Decision) -> Reason:
     """The sentence behind a start or a stop."""
@@ -119,6 +122,9 @@ def _over_quota(engine: EngineState, job: Job) -> Reason:
 def _not_selected(engine: EngineState, job_index: int, job: Job, counts: dict[str, float]) -> Reason:
     selected = len(engine.considered)
     others = f"{selected} other job{'s' if selected != 1 else ''}"
+    if 0 < selected <= _MOST_NAMED:
+        names = [engine.table.jobs[i].id for i in engine.considered]
+        others += f" ({', '.join(names)})"
     why = engine.policy.explain(job_index)
     return Reason(
         Why.NO_FREE_GPUS if engine.last_round.held_back is Why.NOT_DECIDED else engine.last_round.held_back,

@@ -92,6 +92,11 @@ class JobTable:
             self.min_run_s[job_index] = job.min_run_s
         return job_index
 
+    def set_length(self, job_index: int, steps: float) -> None:
+        """The job turned out to have so many steps; what one of them takes stays as it is."""
+        self.ideal_s[job_index] *= steps / self.steps[job_index]
+        self.steps[job_index] = steps
+
     def _double(self) -> None:
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):

@@ -64,5 +64,5 @@ def _live(
         known, spec = engine.table.jobs[job_index], job.spec
         # Steps alone are no length: only with a speed that the job reported, or that was measured of its model.
         measured = engine.perf.throughputs.rate(spec.model, spec.gpus.count, engine.cluster.types[0]) is not None
-        by_steps = bool(job.total or spec.steps) and (job.rate > 0 or measured)
+        by_steps = bool(job.total or spec.steps) and (job.rate > 0 or job.last_rate > 0 or measured)
         yield KnownJob(known, work_s[job_index], False, by_steps or job.id in exact, spec.max_runtime or math.inf)

@@ -88,12 +88,18 @@ class WorkDistribution:
         self._ended[row, np.searchsorted(self.edges, work_s, side="right") - 1] += 1.0
 
     @property
+    def count(self) -> int:
+        """How many finished jobs it rests on."""
+        return int(self._ended.sum())
+
+    @property
     def ended(self) -> dict[JobSet, list[float]]:
         """Finished jobs by set and bin, for the record."""
         return {job_set: self._ended[row].tolist() for job_set, row in self._rows.items()}
 
     def restore(self, ended: Mapping[JobSet, list[float]]) -> None:
-        """Go on from what was on record."""
+        """Go on from what was on record, instead of what was learned since."""
+        self._ended[:] = 0.0
         for job_set, counts in ended.items():
             row = self.row_of(job_set)
             self._ended[row, : len(counts)] += counts[: len(self.edges)]

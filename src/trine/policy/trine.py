@@ -111,11 +111,13 @@ class Bids(NamedTuple):
     gangs: Ints
     prices: Floats
     """Per GPU, by type."""
+    guessed_s: Floats
+    """Seconds of work that the job is taken to have left, where that was learned from others; else 0."""
 
     @classmethod
     def none(cls) -> Bids:
         indices = np.zeros(0, dtype=np.int64)
-        return cls(indices, np.zeros((0, 0)), indices, np.zeros(0))
+        return cls(indices, np.zeros((0, 0)), indices, np.zeros(0), np.zeros(0))
 
 
 @dataclass
@@ -202,7 +204,8 @@ class Trine(Policy):
         if self.use_prices and self.alpha > 0 and (types >= 0).all():
             value *= (left_s**self.alpha)[:, None]
             price, types = self._types_alone(view, value)
-        self._bids = Bids(view.job_indices, value / view.gpus[:, None], view.gpus, price)
+        guessed_s = np.where(self._unknown(view), left_s, 0.0)
+        self._bids = Bids(view.job_indices, value / view.gpus[:, None], view.gpus, price, guessed_s)
         return self._selection(view, types, weight, left_s)
 
     def _types_alone(self, view: View, value: Floats) -> tuple[Floats, Ints]:
@@ -304,12 +307,24 @@ class Trine(Policy):
         )
 
     def explain(self, job_index: int) -> str:
-        """What the job offers over the price, on the type where it comes closest and on the next best."""
+        """What the job offers over the price, on the type where it comes closest and on the next best, and what was
+        guessed of its length."""
         over = self._offers_over_price(job_index)
         if not any(0 < x < np.inf for x in over.values()):
             return ""
         said = self._in_words(over, *sorted(over, key=lambda t: -over[t])[:2])
-        return said if self.alpha >= 0 else f"{said} {self._end.explain(job_index)}".rstrip()
+        if self.alpha < 0:
+            return f"{said} {self._end.explain(job_index)}".rstrip()
+        return f"{said} {self._guess_in_words(job_index)}".rstrip()
+
+    def _guess_in_words(self, job_index: int) -> str:
+        """How long a job of unknown length is taken for, and by what."""
+        guessed_s = float(self._bids.guessed_s[np.searchsorted(self._bids.job_indices, job_index)])
+        if guessed_s <= 0 or self.durations == "learned":
+            return ""
+        ended = self._work.count
+        by = f"by the lengths of {ended:,} that ended" if ended else "since no job has ended yet"
+        return f"Its length is not known; it is taken for about {guessed_s:,.0f} s, {by}."
 
     def explain_start(self, job_index: int, type_index: int) -> str:
         """What it offers for the type that it got, and for the one that it would have got otherwise."""

@@ -219,14 +219,23 @@ class View:
         """Steps done, extrapolated from the last report at the present rate, which is 0 for jobs that hold no GPUs.
 
         Never more than ``steps``."""
+        return np.minimum(self._worked, self._columns.steps[self.job_indices])
+
+    @cached_property
+    def _worked(self) -> Floats:
+        """As ``done``, however many ``steps`` there are."""
         c = self._columns
         since = np.maximum(self.now - c.work_from_s[self.job_indices], 0.0)
-        return np.minimum(c.done[self.job_indices] + since * c.rate[self.job_indices], c.steps[self.job_indices])
+        return c.done[self.job_indices] + since * c.rate[self.job_indices]
 
     @cached_property
     def done_s(self) -> Floats:
-        """Work done, in seconds on median GPUs of the best type; known also where the duration is not."""
-        return self.done * (self.ideal_s / self._columns.steps[self.job_indices])
+        """Work done, in seconds on median GPUs of the best type; known also where the duration is not.
+
+        That of ``open_ended`` jobs may exceed ``ideal_s``, which is a guess."""
+        c = self._columns
+        steps = np.where(self.open_ended, self._worked, self.done)
+        return steps * (self.ideal_s / c.steps[self.job_indices])
 
     @cached_property
     def speed(self) -> Floats:

@@ -188,8 +188,10 @@ def past(job: LiveJob, co_runner: int = -1) -> Past:
 def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
     """The job as policies and placements see it. Work without a known number of steps is counted in seconds."""
     spec = job.spec
-    duration_s = spec.max_runtime or UNKNOWN_DURATION_S
+    rate = job.rate or job.last_rate
+    known = bool(job.total and rate)
     steps = job.total or spec.steps
+    duration_s = job.total / rate if job.total and rate else spec.max_runtime or UNKNOWN_DURATION_S
     measured = perf.throughputs.rate(spec.model, spec.gpus.count, perf.cluster.types[0]) is not None
     return Job(
         job.id,
@@ -209,7 +211,7 @@ def engine_job(job: LiveJob, perf: PerfModel, sharing: Sharing = "user") -> Job:
         shape=_shape(job),
         sharing_domain=job.user if sharing == "user" else "",
         min_run_s=min_run_s(job),
-        open_ended=spec.max_runtime is None and not (job.total and job.rate) and not (steps and measured),
+        open_ended=spec.max_runtime is None and not known and not (steps and measured),
     )
 
 

@@ -15,6 +15,9 @@ from trine.server.live_job import LiveJob, NodeState, node_after, pace_now
 from trine.server.outcome import state_after_exit
 from trine.server.state import LiveState
 
+_LEAST_WORK_S = 0.001
+"""A job that ended has done something, also where nobody saw it run."""
+
 
 class EngineAdapter:
     """An engine that was built from ``state``, and the numbers it gave to the jobs."""
@@ -87,7 +90,8 @@ class EngineAdapter:
             news.append(self._running(now, job))  # it ended before its start was reported
         after = state_after_exit(job, record)
         if after.state == "done":
-            return [*news, ev.Finished(now, job_index)]
+            done = self._work_done(now, job, job_index)
+            return [*news, ev.Progressed(now, job_index, done, done, 0.0), ev.Finished(now, job_index)]
         if after.state not in LIVE_STATES:
             return [*news, ev.Terminated(now, job_index)]
         safe = record.step if record.step is not None else job.safe
@@ -97,6 +101,17 @@ class EngineAdapter:
             # Held first: a job that was to move has new GPUs already and would be started there at once.
             return [*news, *held, ev.Stopped(now, job_index, safe)]
         return [*news, ev.Interrupted(now, job_index, safe), *held]
+
+    def _work_done(self, now: float, job: LiveJob, job_index: int) -> float:
+        """Steps that the job, which ends now, took: its length, which was guessed or a limit until here.
+
+        Policies learn from it how long such jobs are."""
+        table = self.engine.table
+        worked_s, rate = now - float(table.work_from_s[job_index]), float(table.rate[job_index])
+        if table.state[job_index] is State.STARTING:
+            worked_s, rate = 0.0, self.engine.speed(job_index).steps_per_s
+        done = float(table.done[job_index]) + max(worked_s, _LEAST_WORK_S) * rate
+        return done if job.total is None else min(done, job.total)
 
     def _running(self, now: float, job: LiveJob) -> ev.Started:
         job_index = self.job_indices[job.id]

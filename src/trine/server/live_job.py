@@ -40,6 +40,8 @@ class LiveJob:
     total: float | None = None
     """Steps in all, as the job itself says."""
     rate: float = 0.0
+    last_rate: float = 0.0
+    """Steps/s of the attempt before, as last heard: what is known of its speed while it waits."""
     heard_s: float = 0.0
     attained_s: float = 0.0
     run_from_s: float = 0.0

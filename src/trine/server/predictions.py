@@ -37,6 +37,8 @@ _REST = 9
 """A forecast that took long is followed by a pause of so many times as long."""
 _OUTDATED_S = 300.0
 """After so long predictions are made again although nothing happened: time passes for jobs that run, too."""
+_SOON_S = 5.0
+"""Who asks waits at most so long for a forecast that has jobs which the last one has not."""
 _PATIENCE_S = 120.0
 _ENDED_USED = 5_000
 
@@ -174,6 +176,8 @@ class Predictions:
         self.cpu_s = 0.0
         """Processor time of the last forecast."""
         self._one = asyncio.Lock()
+        self._making: asyncio.Task[dict[str, Any]] | None = None
+        """For jobs that came since the last forecast."""
 
     def keep_score_at(self, path: Path) -> None:
         """Go on from the score on disk, and write it there from now on."""
@@ -186,8 +190,7 @@ class Predictions:
             await asyncio.sleep(max(every_s, _REST * self.cpu_s))
             state, now = self._state(), self._now()
             self.scores.settle(state.jobs)
-            old = self.last is None or now - self.last["made_at_s"] > _OUTDATED_S
-            if state.live and state.cluster is not None and (old or state.last_s != seen_s):
+            if state.live and state.cluster is not None and (self._outdated(now) or state.last_s != seen_s):
                 seen_s = state.last_s
                 with contextlib.suppress(Refused):
                     await self.make()
@@ -205,13 +208,37 @@ class Predictions:
             self.last = made
             return made
 
+    def _outdated(self, now: float) -> bool:
+        """They are old, or some job that should have ended by now has not."""
+        if self.last is None or now - self.last["made_at_s"] > _OUTDATED_S:
+            return True
+        live, said = self._state().live, self.last["jobs"]
+        return any(_is_over(said[job_id]["end_s"], now) for job_id in live if job_id in said)
+
+    def _lacks_jobs(self, made: dict[str, Any]) -> bool:
+        """Jobs came since, and the last forecast is long enough ago for the next one."""
+        at_s = made["made_at_s"]
+        if self._now() - at_s < _REST * self.cpu_s:
+            return False
+        return any(job.submitted_s > at_s and job_id not in made["jobs"] for job_id, job in self._state().live.items())
+
     async def latest(self) -> dict[str, Any]:
-        """The last ones with the score; made now if there are none yet."""
+        """The last ones with the score; made now if there are none yet, or none of jobs that came since."""
         made = self.last
         if made is None or not made["draws"]:
             made = await self.make() if self._state().live else self._nothing()
+        elif self._lacks_jobs(made):
+            made = await self._made_soon() or made
         self.scores.settle(self._state().jobs)
         return {**made, "score": self.scores.as_json()}
+
+    async def _made_soon(self) -> dict[str, Any] | None:
+        """New ones, or ``None`` if that takes long: then they are there for the next who asks."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self.make())
+        with contextlib.suppress(Refused, TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._making), _SOON_S)
+        return None
 
     def _nothing(self) -> dict[str, Any]:
         return {"made_at_s": self._now(), "draws": 0, "calibrated": False, "jobs": {}}
@@ -222,8 +249,11 @@ class Predictions:
             return await self._ask(tuple(changes))
 
     def of_job(self, job_id: str) -> dict[str, Any] | None:
-        """What was last predicted of a job, if anything was."""
-        return None if self.last is None else self.last["jobs"].get(job_id)
+        """What was last predicted of a job, if anything was; an end that is over and did not come is left out."""
+        found: dict[str, Any] | None = None if self.last is None else self.last["jobs"].get(job_id)
+        if found is None or not _is_over(found["end_s"], self._now()):
+            return found
+        return {**found, "end_s": None}
 
     def metrics(self) -> dict[str, float]:
         """For Prometheus; what is not known yet is left out."""
@@ -290,3 +320,8 @@ def _ended(job: LiveJob) -> EndedJob:
         spec.max_runtime,
         job.state == "done",
     )
+
+
+def _is_over(times: dict[str, float] | None, now: float) -> bool:
+    """The whole interval lies in the past."""
+    return times is not None and times["high"] < now

@@ -309,7 +309,7 @@ class LiveState:
         job.attained_s += took_s
         job.run_from_s = job.idle_from_s = record.at_s
         self._part(job, record.at_s)
-        job.gpus, job.rate = (), 0.0
+        job.gpus, job.rate, job.last_rate = (), 0.0, job.rate or job.last_rate
         job.safe = job.safe if record.step is None else record.step
         job.done = job.safe if after.state != "done" else job.total or job.spec.steps or max(job.done, job.safe)
         job.vain, job.failures, job.lost_s = after.vain, after.failures, job.lost_s + after.lost_s

@@ -191,7 +191,8 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
     if job.lost_s >= SHORTEST_LOSS_SHOWN_S:
         sentences.append(f"{duration(job.lost_s)} of its work were lost and done again, or have to be.")
     if job.protected_s and job.live:
-        sentences.append(f"Its next start runs {duration(job.protected_s)} before it may be stopped for others.")
+        start = "This start" if job.holds_gpus else "Its next start"
+        sentences.append(f"{start} runs {duration(job.protected_s)} before it may be stopped for others.")
     if job.holds_gpus:
         sentences += _speed(controller, job)
     out = _out_of_service(controller)

@@ -32,7 +32,7 @@ def predict(jobs: Jobs = None, state: State = None, output: Output = Form.TABLE)
     with connected(state) as client:
         found = client.predictions()
     if jobs:
-        _check_known(jobs, found["jobs"])
+        _check_known(jobs, found)
         found["jobs"] = {job_id: found["jobs"][job_id] for job_id in jobs}
     if output is Form.JSON:
         print_json(found)
@@ -46,12 +46,17 @@ def predict(jobs: Jobs = None, state: State = None, output: Output = Form.TABLE)
     say(f"trine: {_made_of(found)}")
 
 
-def _check_known(jobs: list[str], known: dict[str, Any]) -> None:
+def _check_known(jobs: list[str], found: dict[str, Any]) -> None:
+    from trine.cli.live.job_text import clock_time
     from trine.core.errors import InputError
 
+    made_at = clock_time(found["made_at_s"])
     for job_id in jobs:
-        if job_id not in known:
-            raise InputError("JOB", repr(job_id), "the id of a job that has not ended, which `trine queue` lists")
+        if job_id not in found["jobs"]:
+            expected = (
+                f"the id of a job that was there at {made_at}, when predictions were last made, and has not ended"
+            )
+            raise InputError("JOB", repr(job_id), expected)
 
 
 def _times(found: dict[str, float] | None, since_s: float | None = None) -> str:
