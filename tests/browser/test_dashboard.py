@@ -351,7 +351,7 @@ def test_a_job_tells_progress_speed_checkpoint_end_attempts_and_reasons(cluster:
     says(page, "h1", "held")
     cluster.client.release(job)
     says(page, ".story", re.compile("release asked by.*hold asked by", re.S))
-    page.get_by_label(re.compile("Attempts over time")).first.wait_for()
+    page.get_by_label(re.compile("Attempts: attempt 1")).first.wait_for()
     cluster.client.cancel(job)
     says(page, "h1", "cancelled")
 

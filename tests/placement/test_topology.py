@@ -107,3 +107,24 @@ def test_the_placement_chooses_the_chips_within_the_bound() -> None:
     pal.prepare(PerfModel(CLUSTER, VariabilityTable(11, {"A": slow})), random.Random(0))
     asked = replace(job(3, Shape(None, Tier.NODE)), app_class="A")
     assert shaped(pal, Ask(asked), pool_without({0})) == [6, 7, 8]
+
+
+@given(st.integers(1, 11), shapes)
+def test_a_cluster_holds_a_shape_if_and_only_if_its_free_gpus_have_it(gpus: int, shape: Shape) -> None:
+    """Counted without looking for GPUs, as types are, and found among them: the same answer."""
+    required = Shape(shape.nodes, shape.required)
+    found = shaped(Packed(), Ask(job(gpus, required)), pool_without(set()))
+    widest = Tier.NETWORK if shape.required is None else shape.required
+    assert CLUSTER.holds("gpu", gpus, shape.nodes, widest) == isinstance(found, list)
+
+
+def test_a_type_that_never_has_the_shape_is_not_a_type_for_the_job() -> None:
+    """The faster type is spread over two racks: a gang that must lie in one goes to the other."""
+    nodes = (Node("f0", 2, "fast", "r0"), Node("f1", 2, "fast", "r1"), Node("s0", 4, "slow", "r0"))
+    perf = PerfModel(Cluster(nodes), VariabilityTable(8))
+    assert perf.types_for(job(4, Shape())) == (0, 1)
+    assert perf.types_for(job(4, Shape(required=Tier.RACK))) == (1,)
+    assert perf.types_for(job(4, Shape(nodes=2))) == (0,)
+    assert perf.types_for(job(4, Shape(nodes=4))) == (0, 1), (
+        "no type has it: that is said of the shape, not of the size"
+    )

@@ -165,6 +165,23 @@ class Cluster:
         node = self.node_of[gpu]
         return self.nodes[node].gpu_indices[gpu - self.first_gpu[node]]
 
+    def holds(self, gpu_type: str, gpus: int, nodes: int | None, widest: Tier) -> bool:
+        """Whether GPUs of a type, were all of them free, have room for a gang no further apart than ``widest``.
+
+        ``nodes``: spread evenly over so many; ``None``: over any number.
+        """
+        by_rack: dict[str, list[int]] = {}
+        for node in self.nodes:
+            if node.gpu_type == gpu_type:
+                by_rack.setdefault(node.rack, []).append(node.gpus)
+        if nodes is None:
+            rooms = {Tier.RACK: map(sum, by_rack.values()), Tier.NETWORK: [self.gpus_by_type[gpu_type]]}
+            return max(rooms.get(widest, map(max, by_rack.values())), default=0) >= gpus
+        each, rest = divmod(gpus, nodes)
+        able = [sum(size >= each for size in sizes) for sizes in by_rack.values()]
+        enough = max(able, default=0) if nodes > 1 and widest <= Tier.RACK else sum(able)
+        return not rest and enough >= nodes and (nodes == 1 or widest > Tier.NODE)
+
     def type_of(self, gpu: int) -> str:
         return self.nodes[self.node_of[gpu]].gpu_type
 

@@ -95,9 +95,7 @@ class PerfModel:
     tiers are weighed against each other (``tier_slowdowns``)."""
     speed_factors: SpeedFactors | None = None
     """What measured speeds have added to the tables; ``None``: nothing."""
-    _types: dict[tuple[str, int, float | None, tuple[str, ...]], tuple[int, ...]] = field(
-        default_factory=dict, init=False
-    )
+    _types: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict, init=False)
     _step_s: dict[tuple[str, int, float | None], tuple[float, ...]] = field(default_factory=dict, init=False)
     _next_to: dict[tuple[str, int, float | None, str, int], float] = field(default_factory=dict, init=False)
     _tiers: dict[tuple[str, int | None, int, int], tuple[float, ...]] = field(default_factory=dict, init=False)
@@ -314,7 +312,8 @@ class PerfModel:
 
     def types_for(self, job: Job) -> tuple[int, ...]:
         """Indices of the GPU types that can ever hold the job, fastest first (ties: order of the cluster)."""
-        key = (job.model, job.gpus, job.step_s, job.gpu_types)
+        shape = None if job.shape is None else (job.shape.nodes, job.shape.required)
+        key = (job.model, job.gpus, job.step_s, job.gpu_types, shape)
         known = self._types.get(key)
         if known is None:
             known = self._types[key] = self._rank_types(job)
@@ -329,6 +328,12 @@ class PerfModel:
             for i, t in enumerate(self.cluster.types)
             if gpus_by_type[t] >= job.gpus and step_s[i] != float("inf") and (not wanted or t.lower() in wanted)
         ]
+        if (shape := job.shape) is not None:
+            # A policy that chose a type without the shape would choose it for ever. Where no type has it, all stay:
+            # what is wrong with such a job is its shape, and that is what is said of it.
+            widest = Tier.NETWORK if shape.required is None else shape.required
+            types = self.cluster.types
+            fits = [i for i in fits if self.cluster.holds(types[i], job.gpus, shape.nodes, widest)] or fits
         return tuple(sorted(fits, key=lambda i: step_s[i]))
 
     def typical_slowdown(self, app_class: str, type_index: int) -> float:
