@@ -173,7 +173,7 @@ def _slurm_after(slurm: Shell) -> None:
             continue
         said = slurm.type(f"trine submit {span.replace(' X', ' 1')} -- true")
         assert said.code == 0, (span, said)
-    said = slurm.type("id=$(trine submit -- env); trine logs -f $id")
+    said = slurm.type("id=$(trine submit --array 0-0 -- env); trine logs -f $id")
     variables = {line.partition("=")[0] for line in said.out.splitlines()}
     for span in table_spans(page, "Environment variables", 1):
         assert span in variables, span
@@ -248,6 +248,9 @@ SECURITY = Page(
 def _predictions_before(shell: Shell) -> None:
     shell.up("trine up --gpus 4x8 --event-driven")
     said = shell.type("for each in $(seq 20); do trine submit --gpus 4 -- sleep 300; done")
+    assert said.code == 0, said
+    drawn = "--workload philly --set workload.jobs=60 --set workload.load=2"
+    said = shell.type(f"trine sim run {drawn} --cluster 2x8 --policy las --out las")
     assert said.code == 0, said
 
 
@@ -347,6 +350,7 @@ PAGES_RUN: dict[str, Page] = {
             Line("trine predict", "^17 "),
             Line("trine whatif 'policy", r"\bgain", instead=("las", "fifo")),
             Line("trine whatif", r"\bgain"),
+            Line("trine plan --state", not_run="a new daemon has no record; tests/planning/test_capacity.py has one"),
             Line("trine plan", r"k80=2x4: wait_p95"),
             Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts"),
         ),

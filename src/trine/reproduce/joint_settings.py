@@ -144,7 +144,7 @@ def pal_setting(inputs: JointInputs) -> Setting:
 
 def gavel_setting(inputs: JointInputs, jobs_per_h: float) -> Setting:
     ground = inputs.figures["gavel"]
-    values = {"window": ground["window"], "workload.jobs": ground["jobs"], "workload.jobs_per_h": jobs_per_h}
+    values = {"window": "", "workload.jobs": ground["jobs"], "workload.jobs_per_h": jobs_per_h}
     base = preset_scenario("gavel-continuous-multiple", compat=False, values=values)
     seeds = range(inputs.seeds(ground["seeds"]))
     return Setting(f"Gavel's continuous jobs, {jobs_per_h:g} per hour", tuple(replace(base, seed=s) for s in seeds))

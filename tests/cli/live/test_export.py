@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.live.command import trine
-from tests.client.fake_daemon import FakeDaemon
+from tests.client.fake_daemon import TOKEN, FakeDaemon
 from trine.cli.live.export import DEFAULT
 from trine.inputs.job_spec import parse_jobs
 
@@ -21,7 +21,7 @@ MINE = {
     "MY_SETTING": "7",
     "HOME": "/home/me",
     "SSH_AUTH_SOCK": "/tmp/agent",
-    "TRINE_TOKEN": "t",
+    "TRINE_TOKEN": TOKEN,
     "RANK": "3",
     "PET_NNODES": "9",
     "HF_TOKEN": "hf_secret",

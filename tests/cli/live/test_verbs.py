@@ -341,7 +341,7 @@ def test_undraining_a_node_says_that_its_gpus_are_back_too(daemon: FakeDaemon) -
 @pytest.mark.parametrize(
     ("places", "sentence"),
     [
-        (("n0:0", "n0:9"), "no GPU 9 on n0; expected of 0-1"),
+        (("n0:0", "n0:9"), "no GPU 9 on n0; expected one of 0-1"),
         (("n0:0", "n7"), "unknown node 'n7'"),
         (("n0:",), "found 'n0:'; expected indices of GPUs, as in node0:3"),
         (("n0:3-1",), "found 'n0:3-1'"),
