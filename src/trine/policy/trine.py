@@ -19,7 +19,7 @@ from trine.core.sums import rows_times
 from trine.perf.model import PerfModel
 from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocation, Selection
 from trine.policy.common_end import CommonEnd
-from trine.policy.guard import FairShareGuard
+from trine.policy.guard import FairShareGuard, fair_speed
 from trine.policy.prices import TypePrices, assign_types
 from trine.policy.remaining import JobSet, WorkDistribution
 from trine.policy.view import Flags, Floats, Ints, View
@@ -251,9 +251,10 @@ class Trine(Policy):
 
     def _weights(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
         """Weight of the job (its own, its priority, its deadline) x urgency x guard."""
-        self._guard.advance(view.now, view.job_indices, mean_speed, view.gpus, int(view.capacity.sum()))
-        total_s = np.where(self._unknown(view), np.inf, view.ideal_s)
-        weight = figures.weight * self._guard.weight(view.job_indices, view.done_s, total_s)
+        share = fair_speed(mean_speed, view.gpus, int(view.capacity.sum()))
+        self._guard.advance(view.now, view.job_indices, share)
+        known = ~self._unknown(view)
+        weight = figures.weight * self._guard.weight(view.job_indices, view.done_s, left_s, known, share)
         if self.alpha > 0:  # below, ``_all_together`` says how urgent a job is
             weight = weight * left_s**-self.alpha
         if view.prioritised:
