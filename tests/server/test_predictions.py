@@ -11,7 +11,7 @@ from tests.server.site import Site
 from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec
 from trine.planning.changes import changed
-from trine.planning.live_present import live_state
+from trine.planning.live_present import live_present, live_state
 from trine.server.build import engine_job
 from trine.server.interface import Caller, Refused
 from trine.server.live_job import LiveJob
@@ -187,3 +187,23 @@ def test_a_job_that_reported_its_length_and_speed_is_still_known_while_it_waits_
         assert not known.open_ended and known.steps * (known.step_s or 0.0) == pytest.approx(300.0)
 
     _with_site(tmp_path, check)
+
+
+def test_the_forecaster_counts_an_ended_job_once(tmp_path: Path) -> None:
+    """The policy has a record of its own of the work that jobs took: it is not told of them once more."""
+
+    async def check(site: Site, daemon: Any) -> None:
+        for _ in range(3):
+            [job_id] = await daemon.submit([_spec(gpus=1)], ANN)
+            await site.quiet()
+            site.now += 500.0
+            site.world.end(job_id)
+            await site.quiet()
+        await daemon.submit([_spec(gpus=1)], ANN)
+        await site.quiet()
+        request = daemon.forecasts._request()()
+        present = live_present(request, live_state(request), request.model)
+        assert len(request.ended) == 3
+        assert present.engine.policy._work.count == daemon.controller.deciding.policy._work.count == 3
+
+    _with_site(tmp_path, check, policy="trine", placement="trine", event_driven=True)

@@ -30,11 +30,13 @@ def live_state(request: ForecastRequest) -> LiveState:
 def live_present(request: ForecastRequest, state: LiveState, model: Model, exact: Collection[str] = ()) -> Present:
     """The cluster at the moment of the request, if ``state`` is what it is; the limits of ``exact`` are lengths."""
     now_s = request.now_s
-    engine, job_indices = build_engine(state, model, now_s)
     past = [_past(job) for job in request.ended]
-    for job, each in zip(request.ended, past, strict=True):
-        if job.done:
-            engine.policy.finished(FinishedJob(each.job, job.attained_s * job.gpus, job.attained_s))
+    done = [
+        FinishedJob(each.job, job.attained_s * job.gpus, job.attained_s)
+        for job, each in zip(request.ended, past, strict=True)
+        if job.done
+    ]
+    engine, job_indices = build_engine(state, model, now_s, ended=done)
     settle_transitions(engine, now_s)
     settings = replace(settings_of(state).run, round_s=state.round_s, fill=True)
     return Present(now_s, engine, settings, [*past, *_live(engine, now_s, state.live.values(), job_indices, exact)])
