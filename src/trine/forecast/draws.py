@@ -17,6 +17,7 @@ from trine.engine.events import Decision, Start
 from trine.engine.job_table import State
 from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.engine_copy import EngineImage
+from trine.forecast.length_correlation import LengthCorrelation, LevelDraw
 from trine.forecast.present import Present, work_done_s
 from trine.forecast.queue_run import NEW_JOB, NOBODY, Queue, RefusedError, is_plain_queue
 from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory, groups_of
@@ -37,6 +38,8 @@ _COARSEST = 30
 week is not known to the minute, and GPUs that come free are given out at once all the same."""
 _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
+_LEVEL = 1
+"""Names the random stream of the level that lengths have in common."""
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
 
@@ -68,6 +71,7 @@ class Futures:
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
         self._open = self._without_exact_length(engine)
+        self._correlation = LengthCorrelation(self.history, present.known)
         self._levels = self.history.levels(known for known, _, _ in self._open)
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
@@ -97,22 +101,33 @@ class Futures:
     def draw(self, number: int) -> Draw:
         rng = np.random.default_rng([self._seed, number])
         work = WorkDraw(self.history, rng)
-        work.prepare(self._levels)
-        steps = self.present.engine.table.steps[: len(self._lives)].copy()
-        for known, own, done_s in self._open:
-            steps[own] = work.total_s(known, done_s) / self._step_work_s[own]
+        level = self._correlation.draw(np.random.default_rng([self._seed, number, _LEVEL]))
+        steps = self._steps(work, level)
         if self.queue is not None:
             try:
-                return self._run_queue(self.queue, steps, rng, work)
+                return self._run_queue(self.queue, steps, rng, work, level)
             except RefusedError:
                 self.queue = None
                 return self.draw(number)
-        return self._run(steps, rng, work)
+        return self._run(steps, rng, work, level)
 
-    def _run_queue(self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
+    def _steps(self, work: WorkDraw, level: LevelDraw) -> Floats:
+        """What each job really takes in this future, by job index."""
+        work.prepare(self._levels)
+        table = self.present.engine.table
+        steps, jobs = table.steps[: len(self._lives)].copy(), table.jobs
+        for known, own, done_s in self._open:
+            total_s = work.total_s(known, done_s, level.of(jobs[i].id for i in own.tolist()), level.own)
+            steps[own] = total_s / self._step_work_s[own]
+        return steps
+
+    def _run_queue(
+        self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw, level: LevelDraw
+    ) -> Draw:
         """The same without the engine's books."""
         arrivals = self._arrivals
-        come, steps_of = lambda: arrivals.draw_like(rng, self._most_arrivals()), lambda at: arrivals.steps(at, work)
+        most, steps_of = self._most_arrivals(), lambda at: arrivals.steps(at, work)
+        come = lambda: arrivals.draw_like(rng, most, level)  # noqa: E731 - one line
         starts, ends, blockers = queue.run(steps, come, steps_of)
         found = self.job_indices.tolist()
         start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
@@ -122,11 +137,11 @@ class Futures:
     def _most_arrivals(self) -> int:
         return _ARRIVALS_PER_JOB * len(self.job_indices) + _LEAST_ARRIVALS
 
-    def _run(self, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
+    def _run(self, steps: Floats, rng: np.random.Generator, work: WorkDraw, level: LevelDraw) -> Draw:
         engine = self._image.copy()
         recorder = Recorder(engine.cluster, keep_segments=False)
         recorder.lives += [make(true) for make, true in zip(self._lives, steps.tolist(), strict=True)]
-        arriving = _Arriving(self._arrivals.draw(rng, work, self._most_arrivals()))
+        arriving = _Arriving(self._arrivals.draw(rng, work, self._most_arrivals(), level))
         holders = _Holders(engine, recorder, self.present.now_s)
         tracked = int((~self.started).sum()) if self._until_started else len(self.job_indices)
         world = World(
