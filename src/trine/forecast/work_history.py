@@ -5,9 +5,9 @@ size more so: each such set has hazards of its own, with those of the larger set
 Hjort 1990, Thibaux and Jordan 2007). A draw first draws the hazards and then the jobs: what is not known of a set is
 common to all of its jobs, so that a draw may have all of them long, or all short.
 
-Jobs with a time limit are alike in the part of it that they use: what is known of all of them is counted in bins of that
-part, and is the prior of a limit that few jobs, or none, have had. Were it the lengths of all jobs, the first job with
-a limit of weeks would be drawn like one of minutes.
+Jobs with a time limit are alike in the part of it that they use: what is known of all of them, and of those with a limit
+of the same magnitude, is counted in bins of that part, and is the prior of a limit that few jobs, or none, have had.
+Were it the lengths of all jobs, the first job with a limit of weeks would be drawn like one of minutes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from trine.policy.view import Floats, Ints
 Key = tuple[object, ...]
 LIMITED: Key = ("limit",)
 """The set of all jobs that have a time limit."""
+_MAGNITUDE = 8.0
+"""Limits within about this factor of each other are of one magnitude."""
 _PARTS: Floats = np.concatenate(([0.0], 2.0 ** (np.arange(-40, 1) / 4)))
 """Edges of the bins of used parts of a limit; the last bin is of jobs that reached it."""
 _PRIOR_SCALE_S = 1800.0
@@ -59,8 +61,10 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
     """
     job, keys = known.job, list[Key]([()])
     if known.limit_s < math.inf:
+        # Short limits are asked for by habit and used in small part; those of days are not.
+        magnitude = (*LIMITED, round(math.log(max(known.limit_s, 1.0), _MAGNITUDE)))
         # Limits are round figures. Those of eight and of twelve hours in one set would make the former too long.
-        keys = [LIMITED, (*LIMITED, float(f"{known.limit_s:.2g}"))]
+        keys = [LIMITED, magnitude, (*magnitude, float(f"{known.limit_s:.2g}"))]
     for what in (job.gpus, job.user or None, job.model or None):
         if what is not None:
             keys.append((*keys[-1], what))
@@ -94,11 +98,9 @@ class WorkHistory:
         bins: dict[Key, tuple[list[float], list[float]]] = {}
         for each in self.past:
             for key in sets_of(each):
-                work = each.work_s / each.limit_s if key == LIMITED else each.work_s
+                work = each.work_s / each.limit_s if _in_parts(key) else each.work_s
                 bins.setdefault(key, ([], []))[0 if each.ended else 1].append(work)
-        self._counts = {
-            key: _count(_PARTS if key == LIMITED else self.edges, *both) for key, both in bins.items()
-        }
+        self._counts = {key: _count(_PARTS if _in_parts(key) else self.edges, *both) for key, both in bins.items()}
         self._numbers = {key: number for number, key in enumerate(self._counts)}
 
     def ended_like(self, known: KnownJob) -> int:
@@ -131,7 +133,8 @@ class WorkHistory:
         """Hazards of the smallest of these sets before its own jobs count; ``hazard_of``: those of a larger set."""
         if len(keys) > 1:
             larger = hazard_of(keys[:-1])
-            return larger if keys[-2] != LIMITED else self._at_limit(larger, float(str(keys[-1][1])))
+            from_parts = _in_parts(keys[-2]) and not _in_parts(keys[-1])
+            return self._at_limit(larger, float(str(keys[-1][2]))) if from_parts else larger
         if keys[-1] == LIMITED:  # nothing is known: any part of the limit is as likely as any other
             return np.append(1.0 - (1.0 - _PARTS[1:]) / (1.0 - _PARTS[:-1]), 1.0)
         return pareto_hazard(self.edges, _PRIOR_SCALE_S)
@@ -154,7 +157,7 @@ class WorkHistory:
         by_depth: dict[int, dict[Key, tuple[Key, ...]]] = {}
         for keys in map(sets_of, jobs):
             for depth in range(1, len(keys)):
-                if keys[depth] in self._counts:
+                if keys[depth] in self._counts and not _in_parts(keys[depth]):
                     by_depth.setdefault(depth, {})[keys[depth]] = keys[:depth]
         return [self._level(by_depth[depth]) for depth in sorted(by_depth)]
 
@@ -221,7 +224,7 @@ class WorkDraw:
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""
-        largest = keys[1] if keys[0] == LIMITED else keys[0]  # in bins of work, that is
+        largest = next(key for key in keys if not _in_parts(key))
         key = next(k for k in reversed(keys) if k == largest or self._history.counts(k) is not None)
         if key not in self._survival:
             hazard = self._hazard_of(keys[: keys.index(key) + 1])
@@ -246,6 +249,11 @@ class WorkDraw:
         drawn = self._of_sets.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
         highest: Floats = np.minimum(drawn, _HIGHEST)
         return highest
+
+
+def _in_parts(key: Key) -> bool:
+    """Whether a set is counted in bins of the used part of the limit."""
+    return key[:1] == LIMITED and len(key) <= 2
 
 
 def _count(edges: Floats, ended: Sequence[float], running: Sequence[float]) -> tuple[Floats, Floats]:
