@@ -24,6 +24,7 @@ from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory, groups_
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
 from trine.policy.view import Floats, Ints
+from trine.sim.eligibility import Dependents, Eligibility
 from trine.sim.recorder import Life, Recorder, Run
 from trine.sim.world import World
 
@@ -63,8 +64,8 @@ class Futures:
         self._image = EngineImage(engine)
         self.history = WorkHistory(present.known)
         self._arrivals = RecentArrivals(present.known, present.now_s)
-        self.job_indices = _tracked(engine)
-        """Jobs that run, or wait and take part in decisions."""
+        self.job_indices = _tracked(engine, present.dependents)
+        """Jobs that run, or wait and take part in decisions, now or once other jobs have ended."""
         table, count = engine.table, len(engine.table)
         self.started = np.array(table.epoch, dtype=np.int64)[self.job_indices] > 0
         self._step_work_s = table.ideal_s[:count] / table.steps[:count]
@@ -80,7 +81,8 @@ class Futures:
             self._settings = replace(present.settings, event_driven=True, fill=False, round_s=_LOOK_AGAIN_S)
         self.queue: Queue | None = None
         """Runs the draws if it can; ``None``: the engine does."""
-        if self._until_started and is_plain_queue(engine) and not any(each.job.after for each in present.known):
+        waits_for_gpus_alone = not present.dependents.job_indices and not any(each.job.after for each in present.known)
+        if self._until_started and is_plain_queue(engine) and waits_for_gpus_alone:
             costs = replace(self._settings.costs, by_model=engine.costs.by_model)
             self.queue = Queue(engine, present.now_s, _LOOK_AGAIN_S, costs)
 
@@ -154,11 +156,18 @@ class Futures:
             true_steps=arriving.steps_of,
             until_started=self._until_started,
             sparing=self._until_started,
+            eligibility=self._eligibility(),
         )
         # An error means that nothing runs and nothing comes: those that are left never start as things are.
         with contextlib.suppress(EngineError):
             self._pass_time(world)
         return self._read(world, holders)
+
+    def _eligibility(self) -> Eligibility:
+        found, jobs = Eligibility(), self.present.engine.table.jobs
+        if self.present.dependents.job_indices:
+            found.resume(self.present.dependents, (jobs[i] for i in self.job_indices.tolist()))
+        return found
 
     def _pass_time(self, world: World) -> None:
         """Until all that is asked of this future has happened; with stops, the further away the less often decided."""
@@ -193,8 +202,8 @@ class Futures:
         return world.now + (life.steps - before - made) * since_s / made
 
 
-def _tracked(engine: Engine) -> Ints:
-    offered = set(engine.active_jobs.job_indices().tolist())
+def _tracked(engine: Engine, dependents: Dependents) -> Ints:
+    offered = {*engine.active_jobs.job_indices().tolist(), *dependents.job_indices}
     return np.array(sorted(offered | engine.assigned.keys()), dtype=np.int64)
 
 

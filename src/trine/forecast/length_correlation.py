@@ -24,12 +24,13 @@ from scipy.special import log_ndtr, ndtri_exp
 from trine.forecast.work_history import KnownJob, WorkHistory, groups_of
 from trine.policy.view import Flags, Floats
 
-_WINDOW = 1_000
-"""Ended jobs that count, the last ones by submission: several times the longest memory that is considered."""
-_BURST_JOBS, _PHASE_JOBS = (3.0,), (15.0, 60.0, 240.0)
+_WINDOW = 2_000
+"""Ended jobs that count, the last ones by submission: twice the longest memory that is considered."""
+_BURST_JOBS, _PHASE_JOBS = (3.0,), (15.0, 60.0, 240.0, 960.0)
 """Half-lives of the two processes, in jobs."""
-_BURST_SHARES, _PHASE_SHARES = (0.005, 0.1, 0.2, 0.35), (0.005, 0.05, 0.1, 0.2, 0.35, 0.5)
+_BURST_SHARES, _PHASE_SHARES = (0.005, 0.1, 0.2, 0.35), (0.005, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65)
 """Parts of the variance of a score that may be common: which of all pairs is likely, the history says."""
+_MOST_SHARED = 0.9
 _SWEEPS = 4
 """Of Gibbs sampling, between the level and the scores of jobs that have not ended."""
 _BLOCK = 1_024
@@ -53,7 +54,7 @@ class Strength:
 def _strengths() -> list[Strength]:
     pairs = itertools.product(_BURST_JOBS, _PHASE_JOBS, _BURST_SHARES, _PHASE_SHARES)
     # Without a share there is no memory: one of each such pair is enough, or the prior would favour them.
-    some = [pair for pair in pairs if pair[3] > _PHASE_SHARES[0] or pair[1] == _PHASE_JOBS[0]]
+    some = [p for p in pairs if (p[3] > _PHASE_SHARES[0] or p[1] == _PHASE_JOBS[0]) and p[2] + p[3] < _MOST_SHARED]
     return [Strength((0.5 ** (1 / burst), 0.5 ** (1 / phase)), (one, two)) for burst, phase, one, two in some]
 
 
