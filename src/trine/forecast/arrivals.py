@@ -45,7 +45,9 @@ class RecentArrivals:
         # Before the first submission there may have been no cluster; a few minutes of history are no rate.
         self._from_s = min(first_s, now_s - _BLOCK_S)
 
-    def draw(self, rng: np.random.Generator, work: WorkDraw, most: int, level: LevelDraw | None = None) -> Iterator[tuple[Job, float]]:
+    def draw(
+        self, rng: np.random.Generator, work: WorkDraw, most: int, level: LevelDraw | None = None
+    ) -> Iterator[tuple[Job, float]]:
         """Jobs in order of submission with the steps they really take; at most ``most``."""
         for number, (like, submit_s, length) in enumerate(self.draw_like(rng, most, level), 1):
             values = list(_VALUES(like))

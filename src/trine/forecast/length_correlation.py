@@ -155,9 +155,7 @@ class LengthCorrelation:
 class LevelDraw:
     """The level of one future: that of each present job, and of those to come."""
 
-    def __init__(
-        self, strength: Strength, position: dict[str, int], drawn: Floats, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, strength: Strength, position: dict[str, int], drawn: Floats, rng: np.random.Generator) -> None:
         self.own = strength.own**0.5
         """Standard deviation of what is a job's own."""
         self._strength, self._position, self._rng = strength, position, rng

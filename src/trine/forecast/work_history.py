@@ -5,14 +5,16 @@ size more so: each such set has hazards of its own, with those of the larger set
 Hjort 1990, Thibaux and Jordan 2007). A draw first draws the hazards and then the jobs: what is not known of a set is
 common to all of its jobs, so that a draw may have all of them long, or all short.
 
-Jobs with a time limit are alike in the part of it that they use: what is known of all of them, and of those with a limit
-of the same magnitude, is counted in bins of that part, and is the prior of a limit that few jobs, or none, have had.
-Were it the lengths of all jobs, the first job with a limit of weeks would be drawn like one of minutes.
+Jobs with a time limit are alike in the part of it that they use: what is known of all of them, and of those with a
+limit of the same magnitude, is counted in bins of that part, and is the prior of a limit that few jobs, or none, have
+had. Were it the lengths of all jobs, the first job with a limit of weeks would be drawn like one of minutes. Whether
+those who ask for more than others before them use as much of it is not known, and is drawn, too.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -101,6 +103,7 @@ class WorkHistory:
                 work = each.work_s / each.limit_s if _in_parts(key) else each.work_s
                 bins.setdefault(key, ([], []))[0 if each.ended else 1].append(work)
         self._counts = {key: _count(_PARTS if _in_parts(key) else self.edges, *both) for key, both in bins.items()}
+        self._limits_s = sorted(float(str(key[-1])) for key in bins if key[:1] == LIMITED and len(key) == 3)
         self._numbers = {key: number for number, key in enumerate(self._counts)}
 
     def ended_like(self, known: KnownJob) -> int:
@@ -116,7 +119,8 @@ class WorkHistory:
 
     def log_survival(self, known: KnownJob, work_s: Floats) -> Floats:
         """Logarithm of the part of jobs like this that take more than each amount of work, as is most likely."""
-        log_alive = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(self._mean_hazard(sets_of(known)), _HIGHEST)))))
+        hazard = np.minimum(self._mean_hazard(sets_of(known)), _HIGHEST)
+        log_alive = np.concatenate(([0.0], np.cumsum(np.log1p(-hazard))))
         found: Floats = np.interp(np.log(work_s + self.edges[1]), self.log_edges, log_alive)
         return found
 
@@ -124,20 +128,29 @@ class WorkHistory:
         """Of the smallest of these sets, with those of the larger ones as prior."""
         key = keys[-1]
         if key not in self._means:
-            prior = self.prior(keys, self._mean_hazard)
+            prior = self.prior(keys, self._mean_hazard, 0.5)
             ended, survived = self._counts.get(key, (0.0, 0.0))
             self._means[key] = (ended + _CONCENTRATION * prior) / (ended + survived + _CONCENTRATION)
         return self._means[key]
 
-    def prior(self, keys: tuple[Key, ...], hazard_of: Callable[[tuple[Key, ...]], Floats]) -> Floats:
-        """Hazards of the smallest of these sets before its own jobs count; ``hazard_of``: those of a larger set."""
+    def prior(self, keys: tuple[Key, ...], hazard_of: Callable[[tuple[Key, ...]], Floats], proportion: float) -> Floats:
+        """Hazards of the smallest of these sets before its own jobs count; ``hazard_of``: those of a larger set.
+
+        ``proportion``: 1 if lengths grow from one limit to the next as these do, 0 if they do not.
+        """
         if len(keys) > 1:
             larger = hazard_of(keys[:-1])
             from_parts = _in_parts(keys[-2]) and not _in_parts(keys[-1])
-            return self._at_limit(larger, float(str(keys[-1][2]))) if from_parts else larger
+            return self._at_limit(larger, self._scale_s(keys[-1], proportion)) if from_parts else larger
         if keys[-1] == LIMITED:  # nothing is known: any part of the limit is as likely as any other
             return np.append(1.0 - (1.0 - _PARTS[1:]) / (1.0 - _PARTS[:-1]), 1.0)
         return pareto_hazard(self.edges, _PRIOR_SCALE_S)
+
+    def _scale_s(self, key: Key, proportion: float) -> float:
+        """The limit of a set as far as it counts: between the next smaller one that is known, and itself."""
+        limit_s = float(str(key[-1]))
+        below = bisect_left(self._limits_s, limit_s) - 1
+        return limit_s if below < 0 else limit_s**proportion * self._limits_s[below] ** (1.0 - proportion)
 
     def _at_limit(self, hazard: Floats, limit_s: float) -> Floats:
         """Hazards by bin of work, from those by bin of the used part of the limit. Beyond it they do not matter."""
@@ -181,6 +194,7 @@ class WorkDraw:
     def __init__(self, history: WorkHistory, rng: np.random.Generator) -> None:
         self._history, self._rng = history, rng
         self._stream = np.random.PCG64(int(rng.integers(2**63)))
+        self._proportion = float(rng.random())
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
@@ -191,7 +205,8 @@ class WorkDraw:
         rng, concentration = self._rng, _CONCENTRATION
         for level in levels:
             of_sets = zip(level.keys, level.parents, strict=True)
-            prior = np.stack([self._history.prior((*parents, key), self._hazard_of) for key, parents in of_sets])
+            prior_of, hazard_of, proportion = self._history.prior, self._hazard_of, self._proportion
+            prior = np.stack([prior_of((*parents, key), hazard_of, proportion) for key, parents in of_sets])
             prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)
             drawn = rng.beta(level.ended + concentration * prior, level.survived + concentration * (1.0 - prior))
             hazards = np.minimum(drawn, _HIGHEST)
@@ -235,7 +250,7 @@ class WorkDraw:
         """Of the smallest of these sets, drawn with those of the larger ones as prior."""
         key = keys[-1]
         if key not in self._hazards:
-            self._hazards[key] = self._drawn(self._history.prior(keys, self._hazard_of), key)
+            self._hazards[key] = self._drawn(self._history.prior(keys, self._hazard_of, self._proportion), key)
         return self._hazards[key]
 
     def _drawn(self, prior: Floats, key: Key) -> Floats:
