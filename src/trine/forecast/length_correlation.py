@@ -127,8 +127,9 @@ class LengthCorrelation:
         first, last = np.flatnonzero(self._over)[[0, -1]]
         told, scores = self._over[first : last + 1], self._scores[first : last + 1]
         found = np.array([_Level(each, told).log_likelihood(scores) for each in self._strengths])
-        chances: Floats = np.exp(found - found.max())
-        return chances / chances.sum()
+        likely = np.exp(found - found.max())
+        chances: Floats = likely / likely.sum()
+        return chances
 
     def draw(self, rng: np.random.Generator) -> LevelDraw:
         """The level in one future."""
@@ -163,7 +164,8 @@ class LevelDraw:
 
     def of(self, job_ids: Iterable[str]) -> Floats:
         """Of present jobs that have not ended."""
-        return self._sums[[self._position[job_id] for job_id in job_ids]]
+        found: Floats = self._sums[[self._position[job_id] for job_id in job_ids]]
+        return found
 
     def to_come(self) -> Iterator[float]:
         """Of the jobs that come next, one after the other."""
