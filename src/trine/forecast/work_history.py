@@ -239,12 +239,13 @@ class WorkDraw:
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""
-        largest = next(key for key in keys if not _in_parts(key))
-        key = next(k for k in reversed(keys) if k == largest or self._history.counts(k) is not None)
-        if key not in self._survival:
+        smallest = keys[-1]
+        if smallest not in self._survival:
+            largest = next(key for key in keys if not _in_parts(key))
+            key = next(k for k in reversed(keys) if k == largest or self._history.counts(k) is not None)
             hazard = self._hazard_of(keys[: keys.index(key) + 1])
-            self._survival[key] = np.concatenate(([0.0], np.cumsum(np.log1p(-hazard))))
-        return self._survival[key]
+            self._survival[smallest] = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(hazard, _HIGHEST)))))
+        return self._survival[smallest]
 
     def _hazard_of(self, keys: tuple[Key, ...]) -> Floats:
         """Of the smallest of these sets, drawn with those of the larger ones as prior."""
