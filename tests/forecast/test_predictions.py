@@ -5,6 +5,7 @@ import pytest
 
 from tests.forecast.states import present_at, world_at
 from trine.core.job import Job
+from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.draws import Futures
 from trine.forecast.engine_copy import EngineImage
 from trine.forecast.predictions import forecast, interval
@@ -133,3 +134,21 @@ def test_a_job_that_waits_for_others_starts_in_each_future_when_they_have_ended(
         start_s, end_s = (dict(zip(ids, times.tolist(), strict=True)) for times in (drawn.start_s, drawn.end_s))
         assert start_s["c"] == pytest.approx(max(end_s["a"], end_s["b"]), abs=61.0) and start_s["d"] >= end_s["c"] - 1.0
         assert start_s["e"] < start_s["c"]
+
+
+@pytest.mark.parametrize("ago_s", [0.0, 1800.0, 3 * 86_400.0, 6.9 * 86_400.0])
+def test_one_submission_in_a_week_is_enough_to_draw_arrivals(ago_s: float) -> None:
+    """Blocks of hours that can never have the job would be put together for ever."""
+    now_s, rng = 1e6, np.random.default_rng(0)
+    arrivals = RecentArrivals([KnownJob(Job("a", now_s - ago_s, 1, 60.0), 60.0, True)], now_s)
+    hours = 0
+
+    def counted(*given: float) -> float:
+        nonlocal hours
+        hours += 1
+        assert hours < 50_000
+        return block_from(*given)  # type: ignore[arg-type]
+
+    block_from, arrivals._block_from = arrivals._block_from, counted  # type: ignore[method-assign, assignment]
+    found = list(arrivals.draw_like(rng, 3))
+    assert len(found) == (3 if ago_s else 0) and all(submit_s >= now_s for _, submit_s, _ in found)

@@ -36,14 +36,15 @@ class RecentArrivals:
     """The submissions of the last days before ``now_s``, to draw from."""
 
     def __init__(self, known: Sequence[KnownJob], now_s: float) -> None:
-        recent = [each for each in known if now_s - _WINDOW_S <= each.job.submit_s <= now_s]
+        recent = [each for each in known if now_s - _WINDOW_S <= each.job.submit_s < now_s]
         self._jobs = sorted(recent, key=lambda each: each.job.submit_s)
         self._submits_s = [each.job.submit_s for each in self._jobs]
         self._sets = [sets_of(each) for each in self._jobs]
         self._now_s = now_s
         first_s = self._submits_s[0] if self._jobs else now_s
-        # Before the first submission there may have been no cluster; a few minutes of history are no rate.
-        self._from_s = min(first_s, now_s - _BLOCK_S)
+        # Before the first submission there may have been no cluster; a few minutes of history are no rate. An hour
+        # before it: blocks that begin later would never have that job, and where it is the only one, never any.
+        self._from_s = min(first_s, now_s) - _BLOCK_S
 
     def draw(
         self, rng: np.random.Generator, work: WorkDraw, most: int, level: LevelDraw | None = None
