@@ -9,8 +9,8 @@ What has not happened yet counts, too: it lies above the score that it would hav
 (Kaplan and Meier 1958) only jobs that started early would teach. The levels asked for follow the misses (Gibbs and
 Candes 2021), so that coverage comes back to what it should be when the cluster changes.
 
-Predictions that overlap in time share their fate: of a thousand made while one queue was worked off, all may be late. So
-an interval moves from where it was drawn only as far as predictions that do not overlap have shown that it should.
+Predictions that overlap in time share their fate: of a thousand made while one queue was worked off, all may be late.
+So an interval moves from where it was drawn only as far as predictions that do not overlap have shown that it should.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEPT = 3_000
 _LEAST_MOMENTS, _LEAST_SCORES = 5, 20
 """With fewer nothing is put right: predictions of one moment share its fate."""
 _TRUST = 20.0
-"""So many predictions that do not overlap count as much as the futures: two of them lie beyond each end, if all is well."""
+"""So many predictions that do not overlap count as much as the futures: two lie beyond each end, if all is well."""
 _AGAIN_S = 86_400.0
 """A job that still waits is noted again after so long."""
 _RATE = 0.05
