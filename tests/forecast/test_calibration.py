@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from trine.forecast.calibration import Calibration, quantiles
+from trine.forecast.calibration import Calibration, not_overlapping, quantiles
 
 _HOUR = 3600.0
 
@@ -61,3 +61,34 @@ def test_what_was_learned_survives_being_written_out() -> None:
     drawn = {"low": 1e7, "median": 1.1e7, "high": 1.2e7}
     one, two = (each.corrections(9e6).of("start", 2 * _HOUR, drawn) for each in (calibration, again))
     assert one is not None and one == two
+
+
+def test_many_predictions_of_one_queue_move_intervals_little() -> None:
+    """A thousand jobs of one queue, predicted at ten moments, started early together: that may not happen again."""
+
+    def moved(gap_s: float) -> float:
+        """How far the low end of a new interval moves, as part of the wait; moments are so far apart."""
+        calibration, wait_s = Calibration(), 100 * _HOUR
+        for moment in range(10):
+            at_s = moment * gap_s
+            drawn = {"low": at_s + 0.8 * wait_s, "median": at_s + wait_s, "high": at_s + 1.2 * wait_s}
+            for job in range(100):
+                calibration.note(f"{moment}/{job}", "start", 2 * _HOUR, at_s, drawn, None)
+        calibration.settle(lambda job, _: float(job.split("/")[0]) * gap_s + 0.5 * wait_s)
+        now_s = 10 * gap_s + wait_s
+        drawn = {"low": now_s + 0.8 * wait_s, "median": now_s + wait_s, "high": now_s + 1.2 * wait_s}
+        found = calibration.corrections(now_s).of("start", 2 * _HOUR, drawn)
+        assert found is not None
+        return (drawn["low"] - found["low"]) / wait_s
+
+    assert 0.0 < moved(1 * _HOUR) < 0.05
+    assert 0.08 < moved(100 * _HOUR) < 0.3
+
+
+def test_predictions_overlap_that_were_made_before_others_came_true() -> None:
+    calibration = Calibration()
+    for number, (at_s, real_s) in enumerate([(0.0, 100.0), (50.0, 120.0), (100.0, 300.0), (310.0, 320.0)]):
+        drawn = {"low": at_s + 1.0, "median": at_s + 60.0, "high": at_s + 600.0}
+        calibration.note(str(number), "start", 0.0, at_s, drawn, None)
+        calibration.settle(lambda job, _, mine=str(number), real_s=real_s: real_s if job == mine else None)  # type: ignore[misc]
+    assert not_overlapping(calibration.noted) == 3

@@ -5,9 +5,10 @@ import pytest
 
 from tests.forecast.states import present_at, world_at
 from trine.core.job import Job
+from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.draws import Futures
 from trine.forecast.engine_copy import EngineImage
-from trine.forecast.predictions import forecast
+from trine.forecast.predictions import forecast, interval
 from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory
 from trine.trace.generate import generate
 
@@ -91,3 +92,63 @@ def test_a_policy_that_solves_linear_programs_can_be_foretold() -> None:
     jobs = [_job(f"j{i}", 10.0 * i, 2, 900.0) for i in range(4)]
     found = forecast(Futures(present_at("max-min-fairness", "1x4", jobs, 100.0)), range(1))
     assert all(job.end_s is not None for job in found.jobs.values())
+
+
+def test_a_limit_that_no_job_has_had_is_used_as_much_as_others_are() -> None:
+    """Minutes of a limit of an hour are many hours of a limit of weeks; drawn like all jobs, they would be minutes."""
+    short = KnownJob(Job("", 0.0, 1, 1.0), 0.0, False, limit_s=3600.0)
+    past = [replace(short, work_s=3600.0 * part, ended=True) for part in np.linspace(0.2, 0.9, 300)]
+    history, long_s = WorkHistory(past), 14 * 86_400.0
+    drawn = [
+        WorkDraw(history, np.random.default_rng(n)).total_s(replace(short, limit_s=long_s), np.zeros(20))
+        for n in range(40)
+    ]
+    assert 0.02 * long_s < np.median(drawn) < 0.9 * long_s
+    assert np.quantile(drawn, 0.9) > 0.3 * long_s  # whether they use as much of it is not known
+    assert 1000.0 < np.median(WorkDraw(history, np.random.default_rng(0)).total_s(short, np.zeros(500))) < 3000.0
+
+
+@pytest.mark.parametrize("draws", [9, 20, 100])
+def test_four_of_five_outcomes_like_the_draws_lie_in_the_interval_however_few_draws_there_are(draws: int) -> None:
+    rng, held = np.random.default_rng(1), []
+    for _ in range(4_000):
+        found = interval(rng.random(draws))
+        assert found is not None
+        held.append(found.holds(float(rng.random())))
+    assert np.mean(held) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill", "las"])
+def test_a_job_that_waits_for_others_starts_in_each_future_when_they_have_ended(policy: str) -> None:
+    jobs = [
+        _job("a", 0, 2, 5000, open_ended=True),
+        _job("b", 10, 2, 1000),
+        _job("c", 20, 1, 500, after=("a", "b")),
+        _job("d", 30, 1, 700, after=("c",)),
+        _job("e", 40, 1, 300),
+    ]
+    futures = Futures(present_at(policy, "1x4", jobs, 200.0))
+    ids = [futures.present.engine.table.jobs[i].id for i in futures.job_indices.tolist()]
+    for number in range(5):
+        drawn = futures.draw(number)
+        start_s, end_s = (dict(zip(ids, times.tolist(), strict=True)) for times in (drawn.start_s, drawn.end_s))
+        assert start_s["c"] == pytest.approx(max(end_s["a"], end_s["b"]), abs=61.0) and start_s["d"] >= end_s["c"] - 1.0
+        assert start_s["e"] < start_s["c"]
+
+
+@pytest.mark.parametrize("ago_s", [0.0, 1800.0, 3 * 86_400.0, 6.9 * 86_400.0])
+def test_one_submission_in_a_week_is_enough_to_draw_arrivals(ago_s: float) -> None:
+    """Blocks of hours that can never have the job would be put together for ever."""
+    now_s, rng = 1e6, np.random.default_rng(0)
+    arrivals = RecentArrivals([KnownJob(Job("a", now_s - ago_s, 1, 60.0), 60.0, True)], now_s)
+    hours = 0
+
+    def counted(*given: float) -> float:
+        nonlocal hours
+        hours += 1
+        assert hours < 50_000
+        return block_from(*given)  # type: ignore[arg-type]
+
+    block_from, arrivals._block_from = arrivals._block_from, counted  # type: ignore[method-assign, assignment]
+    found = list(arrivals.draw_like(rng, 3))
+    assert len(found) == (3 if ago_s else 0) and all(submit_s >= now_s for _, submit_s, _ in found)

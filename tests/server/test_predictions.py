@@ -11,7 +11,8 @@ from tests.server.site import Site
 from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec
 from trine.planning.changes import changed
-from trine.planning.live_present import live_state
+from trine.planning.live_present import live_present, live_state
+from trine.policy.trine import Trine
 from trine.server.build import engine_job
 from trine.server.interface import Caller, Refused
 from trine.server.live_job import LiveJob
@@ -125,13 +126,54 @@ def test_nobody_learns_of_jobs_of_others_by_predictions(tmp_path: Path) -> None:
     _with_site(tmp_path, check)
 
 
-def test_jobs_that_cannot_be_predicted_yet_say_why(tmp_path: Path) -> None:
+def test_a_job_that_waits_for_another_is_predicted_from_its_end_on(tmp_path: Path) -> None:
     async def check(site: Site, daemon: Any) -> None:
         await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
-        await daemon.submit([_spec(gpus=1, after=["1"])], ANN)
+        await daemon.submit([_spec(gpus=1, after=["1"], max_runtime=60)], ANN)
+        await daemon.submit([_spec(gpus=1, after=["1", "any:2"], max_runtime=60)], ANN)
         await asyncio.sleep(0.1)
-        found = (await daemon.predictions(ANN))["jobs"]["2"]
-        assert found["start_s"] is None and found["reason"] == "waits for job 1 to end; predicted from then on"
+        found = (await daemon.predictions(ANN))["jobs"]
+        one, two, three = (found[job_id] for job_id in "123")
+        for name in ("low", "median", "high"):
+            assert two["start_s"][name] == pytest.approx(one["end_s"][name], abs=1.0)
+            assert three["start_s"][name] >= two["start_s"][name]
+        assert three["start_s"]["median"] == pytest.approx(two["end_s"]["median"], abs=60.0)
+        assert (two["reason"], two["blocker"]) == ("waits for job 1 to end", "1")
+        assert (three["reason"], three["blocker"]) == ("waits for job 1 and 1 more to end", "1")
+
+    _with_site(tmp_path, check)
+
+
+def test_elements_of_a_limited_array_are_predicted_one_after_the_other(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=1, array="0-4%2", max_runtime=600)], ANN)
+        await asyncio.sleep(0.1)
+        found = (await daemon.predictions(ANN))["jobs"]
+        assert len(found) == 5
+        starts = [found[job_id]["start_s"] for job_id in sorted(found)]
+        assert starts[:2] == [None, None] and None not in starts[2:]
+        medians = [each["median"] for each in starts[2:]]
+        assert medians == sorted(medians) and medians[0] < medians[-1]
+        assert found[max(found)]["reason"] == "waits for others of its array to end"
+
+    _with_site(tmp_path, check)
+
+
+def test_jobs_that_cannot_be_predicted_say_why(tmp_path: Path) -> None:
+    """One that waits for a failure, for a held job, or for one of those."""
+
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+        await daemon.submit([_spec(gpus=1, max_runtime=600)], ANN)
+        await daemon.hold("2", ANN)
+        for after in ("failed:1", "2", "3"):
+            await daemon.submit([_spec(gpus=1, after=[after])], ANN)
+        await asyncio.sleep(0.1)
+        found = (await daemon.predictions(ANN))["jobs"]
+        assert [found[job_id]["start_s"] for job_id in "2345"] == [None] * 4
+        assert found["3"]["reason"] == "waits for job 1 to fail; predicted once that is in sight"
+        assert found["4"]["reason"] == "waits for job 2 to end; predicted once that is in sight"
+        assert found["5"]["reason"] == "waits for job 3 to end; predicted once that is in sight"
 
     _with_site(tmp_path, check)
 
@@ -187,3 +229,24 @@ def test_a_job_that_reported_its_length_and_speed_is_still_known_while_it_waits_
         assert not known.open_ended and known.steps * (known.step_s or 0.0) == pytest.approx(300.0)
 
     _with_site(tmp_path, check)
+
+
+def test_the_forecaster_counts_an_ended_job_once(tmp_path: Path) -> None:
+    """The policy has a record of its own of the work that jobs took: it is not told of them once more."""
+
+    async def check(site: Site, daemon: Any) -> None:
+        for _ in range(3):
+            [job_id] = await daemon.submit([_spec(gpus=1)], ANN)
+            await site.quiet()
+            site.now += 500.0
+            site.world.end(job_id)
+            await site.quiet()
+        await daemon.submit([_spec(gpus=1)], ANN)
+        await site.quiet()
+        request = daemon.forecasts._request()()
+        present = live_present(request, live_state(request), request.model)
+        assert len(request.ended) == 3
+        for engine in (present.engine, daemon.controller.deciding):
+            assert isinstance(engine.policy, Trine) and engine.policy._work.count == 3
+
+    _with_site(tmp_path, check, policy="trine", placement="trine", event_driven=True)

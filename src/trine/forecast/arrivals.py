@@ -11,9 +11,12 @@ from dataclasses import fields
 from operator import attrgetter
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from trine.core.job import Job
+from trine.forecast.length_correlation import LevelDraw
 from trine.forecast.work_history import KnownJob, WorkDraw, sets_of
+from trine.policy.view import Floats
 
 _DAY_S = 86_400.0
 _BLOCK_S = 3_600.0
@@ -21,6 +24,7 @@ _WINDOW_S = 7 * _DAY_S
 """What lies further back says little of the days to come."""
 
 _BLOCK_OF_CHANCES = 1_024
+_LOWEST, _HIGHEST = 1e-300, 1.0 - 1e-16
 Length = tuple[int, float]
 """What the length of a job to come follows from: the job that it is like, and chance."""
 
@@ -32,26 +36,31 @@ class RecentArrivals:
     """The submissions of the last days before ``now_s``, to draw from."""
 
     def __init__(self, known: Sequence[KnownJob], now_s: float) -> None:
-        recent = [each for each in known if now_s - _WINDOW_S <= each.job.submit_s <= now_s]
+        recent = [each for each in known if now_s - _WINDOW_S <= each.job.submit_s < now_s]
         self._jobs = sorted(recent, key=lambda each: each.job.submit_s)
         self._submits_s = [each.job.submit_s for each in self._jobs]
         self._sets = [sets_of(each) for each in self._jobs]
         self._now_s = now_s
         first_s = self._submits_s[0] if self._jobs else now_s
-        # Before the first submission there may have been no cluster; a few minutes of history are no rate.
-        self._from_s = min(first_s, now_s - _BLOCK_S)
+        # Before the first submission there may have been no cluster; a few minutes of history are no rate. An hour
+        # before it: blocks that begin later would never have that job, and where it is the only one, never any.
+        self._from_s = min(first_s, now_s) - _BLOCK_S
 
-    def draw(self, rng: np.random.Generator, work: WorkDraw, most: int) -> Iterator[tuple[Job, float]]:
+    def draw(
+        self, rng: np.random.Generator, work: WorkDraw, most: int, level: LevelDraw | None = None
+    ) -> Iterator[tuple[Job, float]]:
         """Jobs in order of submission with the steps they really take; at most ``most``."""
-        for number, (like, submit_s, length) in enumerate(self.draw_like(rng, most), 1):
+        for number, (like, submit_s, length) in enumerate(self.draw_like(rng, most, level), 1):
             values = list(_VALUES(like))
             values[_TRACKED] = False
             yield Job(f"arrival-{number}", submit_s, *values), self.steps(length, work)
 
-    def draw_like(self, rng: np.random.Generator, most: int) -> Iterator[tuple[Job, float, Length]]:
+    def draw_like(
+        self, rng: np.random.Generator, most: int, level: LevelDraw | None = None
+    ) -> Iterator[tuple[Job, float, Length]]:
         """The same as jobs of the past that come again: such a job, when it comes, and what its length follows from."""
         number, begin_s = 0, self._now_s
-        chances: Iterator[float] = _chances(np.random.default_rng(int(rng.integers(2**63))))
+        chances: Iterator[float] = _chances(np.random.default_rng(int(rng.integers(2**63))), level)
         while self._jobs and number < most:
             shift_s = begin_s - self._block_from(rng, begin_s)
             first, end = self._between(begin_s - shift_s, begin_s - shift_s + _BLOCK_S)
@@ -83,7 +92,12 @@ class RecentArrivals:
         return bisect_left(self._submits_s, from_s), bisect_left(self._submits_s, to_s)
 
 
-def _chances(rng: np.random.Generator) -> Iterator[float]:
-    """Numbers above 0 and up to 1, drawn for many jobs at a time."""
+def _chances(rng: np.random.Generator, level: LevelDraw | None) -> Iterator[float]:
+    """Numbers above 0 and up to 1, drawn for many jobs at a time: which part of its set each does not outlive."""
+    levels = None if level is None else level.to_come()
     while True:
-        yield from (1.0 - rng.random(_BLOCK_OF_CHANCES)).tolist()
+        chances: Floats = 1.0 - rng.random(_BLOCK_OF_CHANCES)
+        if level is not None and levels is not None:
+            common = np.fromiter(levels, np.float64, _BLOCK_OF_CHANCES)
+            chances = np.maximum(ndtr(level.own * ndtri(np.minimum(chances, _HIGHEST)) - common), _LOWEST)
+        yield from chances.tolist()

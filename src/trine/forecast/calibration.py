@@ -8,6 +8,9 @@ far say by how much each end, and the median, has to move (Vovk et al. 2005; Rom
 What has not happened yet counts, too: it lies above the score that it would have now. Without such censored scores
 (Kaplan and Meier 1958) only jobs that started early would teach. The levels asked for follow the misses (Gibbs and
 Candes 2021), so that coverage comes back to what it should be when the cluster changes.
+
+Predictions that overlap in time share their fate: of a thousand made while one queue was worked off, all may be late.
+So an interval moves from where it was drawn only as far as predictions that do not overlap have shown that it should.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _KEPT = 3_000
 """Predictions of one kind; a cluster changes."""
 _LEAST_MOMENTS, _LEAST_SCORES = 5, 20
 """With fewer nothing is put right: predictions of one moment share its fate."""
+_TRUST = 20.0
+"""So many predictions that do not overlap count as much as the futures: two lie beyond each end, if all is well."""
 _AGAIN_S = 86_400.0
 """A job that still waits is noted again after so long."""
 _RATE = 0.05
@@ -55,6 +60,11 @@ class Noted:
     score: float | None = None
     """``None``: it has not happened yet."""
 
+    @property
+    def until_s(self) -> float:
+        """When it happened; infinity: it has not."""
+        return math.inf if self.score is None else self.at_s + _seconds(self.centre + self.half_width * self.score)
+
     def score_at(self, time_s: float) -> float:
         return (_log(time_s - self.at_s) - self.centre) / self.half_width
 
@@ -65,6 +75,19 @@ def bucket_of(waited_s: float) -> int:
 
 def _log(seconds: float) -> float:
     return math.log(max(seconds, 0.0) + _OFFSET_S)
+
+
+def _seconds(log: float) -> float:
+    return max(math.exp(log) - _OFFSET_S, 0.0)
+
+
+def not_overlapping(noted: Iterable[Noted]) -> int:
+    """The most predictions of which each was made after the one before it had come true."""
+    count, free_s = 0, -math.inf
+    for until_s, at_s in sorted((each.until_s, each.at_s) for each in noted):
+        if at_s >= free_s and until_s < math.inf:
+            count, free_s = count + 1, until_s
+    return count
 
 
 Times = Mapping[str, float]
@@ -161,27 +184,29 @@ class Corrections:
 
     def __init__(self, calibration: Calibration, now_s: float) -> None:
         self._calibration, self._now_s = calibration, now_s
-        self._scores: dict[tuple[str, int], list[float] | None] = {}
+        self._scores: dict[tuple[str, int], tuple[list[float], float] | None] = {}
 
     def of(self, kind: str, waited_s: float, drawn: Times) -> dict[str, float] | None:
         """The interval put right; ``None``: too little is known to do so."""
         bucket = bucket_of(waited_s)
         if (kind, bucket) not in self._scores:
             self._scores[kind, bucket] = self._quantiles(kind, bucket)
-        quantiles = self._scores[kind, bucket]
-        if quantiles is None:
+        found = self._scores[kind, bucket]
+        if found is None:
             return None
-        centre, half_width = _scale(self._now_s, drawn)
-        low, median, high = (self._time_s(centre, half_width * quantile) for quantile in quantiles)
-        return {"low": low, "median": median, "high": high}
+        (centre, half_width), (seen, weight) = _scale(self._now_s, drawn), found
+        times_s = []
+        for name, score in zip(("low", "median", "high"), seen, strict=True):
+            as_drawn = (_log(drawn[name] - self._now_s) - centre) / half_width
+            times_s.append(self._time_s(centre, half_width * (weight * score + (1.0 - weight) * as_drawn)))
+        return dict(zip(("low", "median", "high"), times_s, strict=True))
 
     def _time_s(self, centre: float, shift: float) -> float:
         limit = math.log(_FACTOR)
-        ahead_s = math.exp(centre + min(max(shift, -limit), limit)) - _OFFSET_S
-        return self._now_s + max(ahead_s, 0.0)
+        return self._now_s + _seconds(centre + min(max(shift, -limit), limit))
 
-    def _quantiles(self, kind: str, bucket: int) -> list[float] | None:
-        """Scores of the low end, the median and the high end."""
+    def _quantiles(self, kind: str, bucket: int) -> tuple[list[float], float] | None:
+        """Scores of the low end, the median and the high end, and how much they weigh beside what was drawn."""
         for alike in (
             [each for each in self._calibration.noted if each.kind == kind and each.bucket == bucket],
             [each for each in self._calibration.noted if each.kind == kind],
@@ -189,7 +214,9 @@ class Corrections:
             happened = [each for each in alike if each.score is not None]
             if len(happened) >= _LEAST_SCORES and len({each.at_s for each in happened}) >= _LEAST_MOMENTS:
                 below, above = self._calibration._levels(kind, bucket)
-                return quantiles(self._with_censored(alike), (below, LEVELS[1], 1.0 - above))
+                apart = not_overlapping(happened)
+                found = quantiles(self._with_censored(alike), (below, LEVELS[1], 1.0 - above))
+                return found, apart / (apart + _TRUST)
         return None
 
     def _with_censored(self, alike: Iterable[Noted]) -> list[tuple[float, bool]]:

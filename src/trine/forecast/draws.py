@@ -17,12 +17,14 @@ from trine.engine.events import Decision, Start
 from trine.engine.job_table import State
 from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.engine_copy import EngineImage
+from trine.forecast.length_correlation import LengthCorrelation, LevelDraw
 from trine.forecast.present import Present, work_done_s
 from trine.forecast.queue_run import NEW_JOB, NOBODY, Queue, RefusedError, is_plain_queue
 from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
 from trine.policy.view import Floats, Ints
+from trine.sim.eligibility import Dependents, Eligibility
 from trine.sim.recorder import Life, Recorder, Run
 from trine.sim.world import World
 
@@ -37,6 +39,8 @@ _COARSEST = 30
 week is not known to the minute, and GPUs that come free are given out at once all the same."""
 _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
+_LEVEL = 1
+"""Names the random stream of the level that lengths have in common."""
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
 
@@ -60,14 +64,15 @@ class Futures:
         self._image = EngineImage(engine)
         self.history = WorkHistory(present.known)
         self._arrivals = RecentArrivals(present.known, present.now_s)
-        self.job_indices = _tracked(engine)
-        """Jobs that run, or wait and take part in decisions."""
+        self.job_indices = _tracked(engine, present.dependents)
+        """Jobs that run, or wait and take part in decisions, now or once other jobs have ended."""
         table, count = engine.table, len(engine.table)
         self.started = np.array(table.epoch, dtype=np.int64)[self.job_indices] > 0
         self._step_work_s = table.ideal_s[:count] / table.steps[:count]
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
         self._open = self._without_exact_length(engine)
+        self._correlation = LengthCorrelation(self.history, present.known)
         self._levels = self.history.levels(known for known, _, _ in self._open)
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
@@ -76,7 +81,8 @@ class Futures:
             self._settings = replace(present.settings, event_driven=True, fill=False, round_s=_LOOK_AGAIN_S)
         self.queue: Queue | None = None
         """Runs the draws if it can; ``None``: the engine does."""
-        if self._until_started and is_plain_queue(engine) and not any(each.job.after for each in present.known):
+        waits_for_gpus_alone = not present.dependents.job_indices and not any(each.job.after for each in present.known)
+        if self._until_started and is_plain_queue(engine) and waits_for_gpus_alone:
             costs = replace(self._settings.costs, by_model=engine.costs.by_model)
             self.queue = Queue(engine, present.now_s, _LOOK_AGAIN_S, costs)
 
@@ -97,22 +103,33 @@ class Futures:
     def draw(self, number: int) -> Draw:
         rng = np.random.default_rng([self._seed, number])
         work = WorkDraw(self.history, rng)
-        work.prepare(self._levels)
-        steps = self.present.engine.table.steps[: len(self._lives)].copy()
-        for known, own, done_s in self._open:
-            steps[own] = work.total_s(known, done_s) / self._step_work_s[own]
+        level = self._correlation.draw(np.random.default_rng([self._seed, number, _LEVEL]))
+        steps = self._steps(work, level)
         if self.queue is not None:
             try:
-                return self._run_queue(self.queue, steps, rng, work)
+                return self._run_queue(self.queue, steps, rng, work, level)
             except RefusedError:
                 self.queue = None
                 return self.draw(number)
-        return self._run(steps, rng, work)
+        return self._run(steps, rng, work, level)
 
-    def _run_queue(self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
+    def _steps(self, work: WorkDraw, level: LevelDraw) -> Floats:
+        """What each job really takes in this future, by job index."""
+        work.prepare(self._levels)
+        table = self.present.engine.table
+        steps, jobs = table.steps[: len(self._lives)].copy(), table.jobs
+        for known, own, done_s in self._open:
+            total_s = work.total_s(known, done_s, level.of(jobs[i].id for i in own.tolist()), level.own)
+            steps[own] = total_s / self._step_work_s[own]
+        return steps
+
+    def _run_queue(
+        self, queue: Queue, steps: Floats, rng: np.random.Generator, work: WorkDraw, level: LevelDraw
+    ) -> Draw:
         """The same without the engine's books."""
         arrivals = self._arrivals
-        come, steps_of = lambda: arrivals.draw_like(rng, self._most_arrivals()), lambda at: arrivals.steps(at, work)
+        most, steps_of = self._most_arrivals(), lambda at: arrivals.steps(at, work)
+        come = lambda: arrivals.draw_like(rng, most, level)  # noqa: E731 - one line
         starts, ends, blockers = queue.run(steps, come, steps_of)
         found = self.job_indices.tolist()
         start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
@@ -122,11 +139,11 @@ class Futures:
     def _most_arrivals(self) -> int:
         return _ARRIVALS_PER_JOB * len(self.job_indices) + _LEAST_ARRIVALS
 
-    def _run(self, steps: Floats, rng: np.random.Generator, work: WorkDraw) -> Draw:
+    def _run(self, steps: Floats, rng: np.random.Generator, work: WorkDraw, level: LevelDraw) -> Draw:
         engine = self._image.copy()
         recorder = Recorder(engine.cluster, keep_segments=False)
         recorder.lives += [make(true) for make, true in zip(self._lives, steps.tolist(), strict=True)]
-        arriving = _Arriving(self._arrivals.draw(rng, work, self._most_arrivals()))
+        arriving = _Arriving(self._arrivals.draw(rng, work, self._most_arrivals(), level))
         holders = _Holders(engine, recorder, self.present.now_s)
         tracked = int((~self.started).sum()) if self._until_started else len(self.job_indices)
         world = World(
@@ -139,11 +156,18 @@ class Futures:
             true_steps=arriving.steps_of,
             until_started=self._until_started,
             sparing=self._until_started,
+            eligibility=self._eligibility(),
         )
         # An error means that nothing runs and nothing comes: those that are left never start as things are.
         with contextlib.suppress(EngineError):
             self._pass_time(world)
         return self._read(world, holders)
+
+    def _eligibility(self) -> Eligibility:
+        found, jobs = Eligibility(), self.present.engine.table.jobs
+        if self.present.dependents.job_indices:
+            found.resume(self.present.dependents, (jobs[i] for i in self.job_indices.tolist()))
+        return found
 
     def _pass_time(self, world: World) -> None:
         """Until all that is asked of this future has happened; with stops, the further away the less often decided."""
@@ -178,8 +202,8 @@ class Futures:
         return world.now + (life.steps - before - made) * since_s / made
 
 
-def _tracked(engine: Engine) -> Ints:
-    offered = set(engine.active_jobs.job_indices().tolist())
+def _tracked(engine: Engine, dependents: Dependents) -> Ints:
+    offered = {*engine.active_jobs.job_indices().tolist(), *dependents.job_indices}
     return np.array(sorted(offered | engine.assigned.keys()), dtype=np.int64)
 
 

@@ -90,7 +90,9 @@ def interval(times_s: Floats) -> Interval | None:
     finite = times_s[np.isfinite(times_s)]
     if len(finite) < (1.0 - _NEVER) * len(times_s) or not len(finite):
         return None
-    return Interval(*(float(q) for q in np.quantile(finite, INTERVAL)))
+    # At rank q (n + 1): what happens is one more of the same kind as the n draws, and lies below that with chance q.
+    # At the usual q (n - 1) + 1 intervals are too narrow, with 20 draws so much that 72 % hold instead of 80 %.
+    return Interval(*(float(q) for q in np.quantile(finite, INTERVAL, method="weibull")))
 
 
 def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> tuple[str, str | None]:

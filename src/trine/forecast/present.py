@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trine.assembly.settings import WorldSettings
 from trine.core.job import Job
@@ -11,6 +11,7 @@ from trine.engine.engine import Engine
 from trine.engine.events import Started, Stopped
 from trine.engine.job_table import State
 from trine.forecast.work_history import KnownJob
+from trine.sim.eligibility import Dependents
 
 Length = Callable[[Job], tuple[bool, float]]
 """Whether the steps of a job are what it has to do, and its limit in seconds of work."""
@@ -31,6 +32,8 @@ class Present:
     settings: WorldSettings
     known: Sequence[KnownJob]
     """Jobs submitted so far, ended or not."""
+    dependents: Dependents = field(default_factory=Dependents)
+    """Those that wait for others to end, as far as they will start once those have."""
 
     @property
     def by_id(self) -> dict[str, KnownJob]:
@@ -44,7 +47,19 @@ def of_engine(engine: Engine, now_s: float, settings: WorldSettings, length: Len
     for job_index, job in enumerate(table.jobs):
         exact, limit_s = length(job)
         known.append(KnownJob(job, work_s[job_index], bool(table.finished[job_index]), exact, limit_s))
-    return Present(now_s, engine, settings, known)
+    return Present(now_s, engine, settings, known, _dependents(engine))
+
+
+def _dependents(engine: Engine) -> Dependents:
+    """By what simulated jobs state."""
+    table = engine.table
+    present = {job.id for job, finished in zip(table.jobs, table.finished, strict=False) if not finished}
+    after = {
+        job_index: tuple(job_id for job_id in dict.fromkeys(job.after) if job_id in present)
+        for job_index, job in enumerate(table.jobs)
+        if job.after and job.id in present
+    }
+    return Dependents({job_index: job_ids for job_index, job_ids in after.items() if job_ids})
 
 
 def work_done_s(engine: Engine, now_s: float) -> list[float]:

@@ -4,21 +4,34 @@ Work is in seconds on median GPUs of the job's best type. The jobs of one user a
 size more so: each such set has hazards of its own, with those of the larger set as prior (a hierarchical beta process;
 Hjort 1990, Thibaux and Jordan 2007). A draw first draws the hazards and then the jobs: what is not known of a set is
 common to all of its jobs, so that a draw may have all of them long, or all short.
+
+Jobs with a time limit are alike in the part of it that they use: what is known of all of them, and of those with a
+limit of the same magnitude, is counted in bins of that part, and is the prior of a limit that few jobs, or none, have
+had. Were it the lengths of all jobs, the first job with a limit of weeks would be drawn like one of minutes. Whether
+those who ask for more than others before them use as much of it is not known, and is drawn, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import log_ndtr, ndtri_exp
 
 from trine.core.job import Job
 from trine.policy.remaining import pareto_hazard, work_bins
 from trine.policy.view import Floats, Ints
 
 Key = tuple[object, ...]
+LIMITED: Key = ("limit",)
+"""The set of all jobs that have a time limit."""
+_MAGNITUDE = 8.0
+"""Limits within about this factor of each other are of one magnitude."""
+_PARTS: Floats = np.concatenate(([0.0], 2.0 ** (np.arange(-40, 1) / 4)))
+"""Edges of the bins of used parts of a limit; the last bin is of jobs that reached it."""
 _PRIOR_SCALE_S = 1800.0
 _CONCENTRATION = 5.0
 """Jobs that the hazards of the larger set count as, in each bin of a smaller one."""
@@ -49,9 +62,12 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
     that were only cut at the limit, but drawn without it, would be too short.
     """
     job, keys = known.job, list[Key]([()])
-    # Limits are round figures. Those of eight and of twelve hours in one set would make the former too long.
-    limit = float(f"{known.limit_s:.2g}") if known.limit_s < math.inf else None
-    for what in (limit, job.gpus, job.user or None, job.model or None):
+    if known.limit_s < math.inf:
+        # Short limits are asked for by habit and used in small part; those of days are not.
+        magnitude = (*LIMITED, round(math.log(max(known.limit_s, 1.0), _MAGNITUDE)))
+        # Limits are round figures. Those of eight and of twelve hours in one set would make the former too long.
+        keys = [LIMITED, magnitude, (*magnitude, float(f"{known.limit_s:.2g}"))]
+    for what in (job.gpus, job.user or None, job.model or None):
         if what is not None:
             keys.append((*keys[-1], what))
     return tuple(keys)
@@ -76,24 +92,19 @@ class WorkHistory:
     _counts: dict[Key, tuple[Floats, Floats]] = field(default_factory=dict, init=False, repr=False)
     """By set: jobs that ended in each bin, and jobs that survived it."""
     _numbers: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
+    _means: dict[Key, Floats] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
+        self.log_edges: Floats = np.log(np.append(self.edges, 2 * self.edges[-1]) + self.edges[1])
         bins: dict[Key, tuple[list[float], list[float]]] = {}
         for each in self.past:
             for key in sets_of(each):
-                bins.setdefault(key, ([], []))[0 if each.ended else 1].append(each.work_s)
-        self._counts = {key: self._count(*both) for key, both in bins.items()}
+                work = each.work_s / each.limit_s if _in_parts(key) else each.work_s
+                bins.setdefault(key, ([], []))[0 if each.ended else 1].append(work)
+        self._counts = {key: _count(_PARTS if _in_parts(key) else self.edges, *both) for key, both in bins.items()}
+        self._limits_s = sorted(float(str(key[-1])) for key in bins if key[:1] == LIMITED and len(key) == 3)
         self._numbers = {key: number for number, key in enumerate(self._counts)}
-
-    def _count(self, ended_s: Sequence[float], running_s: Sequence[float]) -> tuple[Floats, Floats]:
-        count = len(self.edges)
-        ended, passed = (
-            np.bincount(np.searchsorted(self.edges, work_s, side="right") - 1, minlength=count).astype(np.float64)
-            for work_s in (np.asarray(ended_s, dtype=np.float64), np.asarray(running_s, dtype=np.float64))
-        )
-        # A bin is survived by the jobs that ended in a later one and by those that are in a later one now.
-        both = ended + passed
-        return ended, np.cumsum(both[::-1])[::-1] - both
 
     def ended_like(self, known: KnownJob) -> int:
         """Ended jobs of the smallest set of the job that has any."""
@@ -106,12 +117,60 @@ class WorkHistory:
     def counts(self, key: Key) -> tuple[Floats, Floats] | None:
         return self._counts.get(key)
 
+    def log_survival(self, known: KnownJob, work_s: Floats) -> Floats:
+        """Logarithm of the part of jobs like this that take more than each amount of work, as is most likely."""
+        hazard = np.minimum(self._mean_hazard(sets_of(known)), _HIGHEST)
+        log_alive = np.concatenate(([0.0], np.cumsum(np.log1p(-hazard))))
+        found: Floats = np.interp(np.log(work_s + self.edges[1]), self.log_edges, log_alive)
+        return found
+
+    def _mean_hazard(self, keys: tuple[Key, ...]) -> Floats:
+        """Of the smallest of these sets, with those of the larger ones as prior."""
+        key = keys[-1]
+        if key not in self._means:
+            prior = self.prior(keys, self._mean_hazard, 0.5)
+            ended, survived = self._counts.get(key, (0.0, 0.0))
+            self._means[key] = (ended + _CONCENTRATION * prior) / (ended + survived + _CONCENTRATION)
+        return self._means[key]
+
+    def prior(self, keys: tuple[Key, ...], hazard_of: Callable[[tuple[Key, ...]], Floats], proportion: float) -> Floats:
+        """Hazards of the smallest of these sets before its own jobs count; ``hazard_of``: those of a larger set.
+
+        ``proportion``: 1 if lengths grow from one limit to the next as these do, 0 if they do not.
+        """
+        if len(keys) > 1:
+            larger = hazard_of(keys[:-1])
+            from_parts = _in_parts(keys[-2]) and not _in_parts(keys[-1])
+            return self._at_limit(larger, self._scale_s(keys[-1], proportion)) if from_parts else larger
+        if keys[-1] == LIMITED:  # nothing is known: any part of the limit is as likely as any other
+            return np.append(1.0 - (1.0 - _PARTS[1:]) / (1.0 - _PARTS[:-1]), 1.0)
+        return pareto_hazard(self.edges, _PRIOR_SCALE_S)
+
+    def _scale_s(self, key: Key, proportion: float) -> float:
+        """The limit of a set as far as it counts: between the next smaller one that is known, and itself."""
+        limit_s = float(str(key[-1]))
+        below = bisect_left(self._limits_s, limit_s) - 1
+        return limit_s if below < 0 else limit_s**proportion * self._limits_s[below] ** (1.0 - proportion)
+
+    def _at_limit(self, hazard: Floats, limit_s: float) -> Floats:
+        """Hazards by bin of work, from those by bin of the used part of the limit. Beyond it they do not matter."""
+        log_alive = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(hazard[:-1], _HIGHEST)))))
+        log_parts, log_used = (np.log(parts + _PARTS[1]) for parts in (_PARTS, self.edges / limit_s))
+        at_edges = np.append(np.interp(log_used, log_parts, log_alive), log_alive[-1])
+        # The bin that the limit lies in: so steep that as many reach the limit as should.
+        last = int(np.searchsorted(self.edges, limit_s, side="right")) - 1
+        if last + 1 < len(self.edges):
+            within = (log_parts[-1] - log_used[last]) / (log_used[last + 1] - log_used[last])
+            at_edges[last + 1 :] = at_edges[last] + (log_alive[-1] - at_edges[last]) / max(within, 0.05)
+        found: Floats = -np.expm1(np.diff(at_edges))
+        return found
+
     def levels(self, jobs: Iterable[KnownJob]) -> list[Level]:
         """The sets of these jobs that have counts, the larger ones first."""
         by_depth: dict[int, dict[Key, tuple[Key, ...]]] = {}
         for keys in map(sets_of, jobs):
             for depth in range(1, len(keys)):
-                if keys[depth] in self._counts:
+                if keys[depth] in self._counts and not _in_parts(keys[depth]):
                     by_depth.setdefault(depth, {})[keys[depth]] = keys[:depth]
         return [self._level(by_depth[depth]) for depth in sorted(by_depth)]
 
@@ -135,18 +194,19 @@ class WorkDraw:
     def __init__(self, history: WorkHistory, rng: np.random.Generator) -> None:
         self._history, self._rng = history, rng
         self._stream = np.random.PCG64(int(rng.integers(2**63)))
+        self._proportion = float(rng.random())
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
-        edges = history.edges
-        # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
-        self._log_edges = np.log(np.append(edges, 2 * edges[-1]) + edges[1])
+        self._log_edges = history.log_edges
 
     def prepare(self, levels: Sequence[Level]) -> None:
         """Draw the hazards of many sets at once, which is many times as fast as one by one."""
         rng, concentration = self._rng, _CONCENTRATION
         for level in levels:
-            prior = np.stack([self._hazard_of(parents) for parents in level.parents])
+            of_sets = zip(level.keys, level.parents, strict=True)
+            prior_of, hazard_of, proportion = self._history.prior, self._hazard_of, self._proportion
+            prior = np.stack([prior_of((*parents, key), hazard_of, proportion) for key, parents in of_sets])
             prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)
             drawn = rng.beta(level.ended + concentration * prior, level.survived + concentration * (1.0 - prior))
             hazards = np.minimum(drawn, _HIGHEST)
@@ -155,14 +215,17 @@ class WorkDraw:
             self._hazards.update(zip(level.keys, hazards, strict=True))
             self._survival.update(zip(level.keys, survival, strict=True))
 
-    def total_s(self, known: KnownJob, done_s: Floats) -> Floats:
+    def total_s(self, known: KnownJob, done_s: Floats, level: Floats | float = 0.0, own: float = 1.0) -> Floats:
         """The work that jobs like this take in all, one value for each of ``done_s``, which they have done already.
 
+        ``level`` and ``own``: mean and standard deviation of the normal score of a length (``length_correlation``).
         None takes more than its limit; one that has done so much already ends at any moment.
         """
         survival, log_edges = self._survival_of(sets_of(known)), self._log_edges
         at = np.log(np.minimum(done_s, self._history.edges[-1]) + self._history.edges[1])
-        log_left = np.interp(at, log_edges, survival) + np.log(self._rng.random(len(done_s)))
+        least = -ndtri_exp(np.minimum(np.interp(at, log_edges, survival), -1e-12))
+        chance = np.log1p(-self._rng.random(len(done_s))) + log_ndtr((level - least) / own)
+        log_left = log_ndtr(own * ndtri_exp(chance) - level)
         # Survival falls along the edges: read backwards it is a scale that rises.
         drawn = np.exp(np.interp(log_left, survival[::-1], log_edges[::-1])) - self._history.edges[1]
         total: Floats = np.maximum(np.minimum(drawn, known.limit_s), done_s + 1.0)
@@ -176,18 +239,19 @@ class WorkDraw:
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""
-        key = next(k for k in reversed(keys) if k == () or self._history.counts(k) is not None)
-        if key not in self._survival:
+        smallest = keys[-1]
+        if smallest not in self._survival:
+            largest = next(key for key in keys if not _in_parts(key))
+            key = next(k for k in reversed(keys) if k == largest or self._history.counts(k) is not None)
             hazard = self._hazard_of(keys[: keys.index(key) + 1])
-            self._survival[key] = np.concatenate(([0.0], np.cumsum(np.log1p(-hazard))))
-        return self._survival[key]
+            self._survival[smallest] = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(hazard, _HIGHEST)))))
+        return self._survival[smallest]
 
     def _hazard_of(self, keys: tuple[Key, ...]) -> Floats:
         """Of the smallest of these sets, drawn with those of the larger ones as prior."""
         key = keys[-1]
         if key not in self._hazards:
-            prior = self._hazard_of(keys[:-1]) if key else pareto_hazard(self._history.edges, _PRIOR_SCALE_S)
-            self._hazards[key] = self._drawn(prior, key)
+            self._hazards[key] = self._drawn(self._history.prior(keys, self._hazard_of, self._proportion), key)
         return self._hazards[key]
 
     def _drawn(self, prior: Floats, key: Key) -> Floats:
@@ -201,6 +265,23 @@ class WorkDraw:
         drawn = self._of_sets.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
         highest: Floats = np.minimum(drawn, _HIGHEST)
         return highest
+
+
+def _in_parts(key: Key) -> bool:
+    """Whether a set is counted in bins of the used part of the limit."""
+    return key[:1] == LIMITED and len(key) <= 2
+
+
+def _count(edges: Floats, ended: Sequence[float], running: Sequence[float]) -> tuple[Floats, Floats]:
+    """By bin: jobs that ended in it, and jobs that survived it."""
+    count = len(edges)
+    over, passed = (
+        np.bincount(np.searchsorted(edges, work, side="right") - 1, minlength=count).astype(np.float64)
+        for work in (np.asarray(ended, dtype=np.float64), np.asarray(running, dtype=np.float64))
+    )
+    # A bin is survived by the jobs that ended in a later one and by those that are in a later one now.
+    both = over + passed
+    return over, np.cumsum(both[::-1])[::-1] - both
 
 
 def group_of(known: KnownJob) -> Key:

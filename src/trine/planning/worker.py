@@ -11,6 +11,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trine.core.errors import InputError
@@ -70,21 +71,30 @@ def _draws_within(futures: Sequence[Futures], most: int, budget_s: float) -> lis
 
 
 def _with_all(found: Forecast, state: LiveState) -> Forecast:
-    """With the jobs that no future can say anything of."""
+    """With the jobs that no future can say anything of, and with what jobs wait for before they wait for GPUs."""
     for job in state.live.values():
         if job.id not in found.jobs:
             found.jobs[job.id] = _without_times(job)
+        elif job.blocked:
+            reason, blocker = _waits_for(job)
+            found.jobs[job.id] = replace(found.jobs[job.id], reason=reason, blocker=blocker)
     return found
+
+
+def _waits_for(job: LiveJob) -> tuple[str, str | None]:
+    """The jobs that have to end before this one may start, in a sentence, and the id of the first."""
+    if not job.after:
+        return "waits for others of its array to end", None
+    first, *more = map(predecessor, job.after)
+    others = f" and {len(more)} more" if more else ""
+    return f"waits for job {first.job}{others} to {'fail' if first.condition == 'failed' else 'end'}", first.job
 
 
 def _without_times(job: LiveJob) -> JobPrediction:
     """Why there is nothing to predict of a job."""
-    if job.state == "waiting" and job.after:
-        first, *more = (predecessor(term).job for term in job.after)
-        others = f" and {len(more)} more" if more else ""
-        return JobPrediction(None, None, f"waits for job {first}{others} to end; predicted from then on", first)
-    if job.state == "waiting" and not job.in_turn:
-        return JobPrediction(None, None, "waits for others of its array to end; predicted from then on")
+    if job.state == "waiting" and job.blocked:
+        reason, blocker = _waits_for(job)
+        return JobPrediction(None, None, f"{reason}; predicted once that is in sight", blocker)
     return JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -97,17 +97,24 @@ def performance(state: LiveState, model: Model, cluster: Cluster) -> PerfModel:
 
 
 def build_engine(
-    state: LiveState, model: Model, now: float, only: Collection[str] | None = None
+    state: LiveState,
+    model: Model,
+    now: float,
+    only: Collection[str] | None = None,
+    ended: Iterable[FinishedJob] = (),
 ) -> tuple[Engine, dict[str, int]]:
     """An engine that stands where the state says, and the job numbers by job id.
 
     ``only`` these jobs take part in decisions, where it is given; others that hold GPUs are set aside, and those that
-    do not are left out: the engine is that much sooner built."""
+    do not are left out: the engine is that much sooner built. ``ended``: jobs to learn from that the state does not
+    have. A policy with a record of its own goes on from that instead: it counts them already."""
     settings = settings_of(state)
     engine = empty_engine(state, model, settings, f"{model.seed}/placement/{len(state.jobs)}")
     for job in state.jobs.values():
         if job.state == "done":
             settings.policy.finished(_ended(job))
+    for each in ended:
+        settings.policy.finished(each)
     job_indices: dict[str, int] = {}
     for job in state.live.values():
         if only is not None and job.id not in only and not job.holds_gpus:

@@ -5,9 +5,34 @@ How a predecessor ended makes no difference here: simulated jobs do not fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trine.core.job import Job
+
+
+@dataclass(frozen=True)
+class LimitedArray:
+    """An array of which only some elements may be under way at once: as one ends, the next has its turn."""
+
+    elements: frozenset[str]
+    """Ids of those that have not ended."""
+    waiting: tuple[int, ...]
+    """Job indices of those that wait for their turn, in order."""
+
+
+@dataclass(frozen=True)
+class Dependents:
+    """Jobs that are present and wait for others to end, where a world goes on from the middle."""
+
+    after: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Job index: ids of present jobs that have to end first."""
+    arrays: Sequence[LimitedArray] = ()
+
+    @property
+    def job_indices(self) -> set[int]:
+        return {*self.after, *(job_index for array in self.arrays for job_index in array.waiting)}
 
 
 class Eligibility:
@@ -21,6 +46,24 @@ class Eligibility:
         self._left: dict[int, int] = {}
         """How many jobs a job still waits for."""
         self._dependents: dict[str, list[int]] = {}
+        self._turns: dict[str, deque[int]] = {}
+        """By id of an element of an array: those that wait for their turn, the same for all its elements."""
+
+    def resume(self, dependents: Dependents, present: Iterable[Job]) -> None:
+        """Go on from the middle, where these jobs are present and some of them wait for others."""
+        self.begin(present)
+        for job_index, job_ids in dependents.after.items():
+            self._wait_for(job_index, job_ids)
+        for array in dependents.arrays:
+            waiting = deque(array.waiting)
+            self._turns.update(dict.fromkeys(array.elements, waiting))
+            for job_index in waiting:
+                self._left[job_index] = self._left.get(job_index, 0) + 1
+
+    def _wait_for(self, job_index: int, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
+            self._dependents.setdefault(job_id, []).append(job_index)
+            self._left[job_index] = self._left.get(job_index, 0) + 1
 
     def begin(self, present: Iterable[Job]) -> None:
         """The first job with predecessors arrives, while these are present; each that comes or ends is told now."""
@@ -31,17 +74,16 @@ class Eligibility:
         """A job arrives; whether it has to wait for others."""
         unfinished = self._present.intersection(job.after) if job.after else ()
         self._present.add(job.id)
-        for job_id in unfinished:
-            self._dependents.setdefault(job_id, []).append(job_index)
-        if unfinished:
-            self._left[job_index] = len(unfinished)
+        self._wait_for(job_index, unfinished)
         return bool(unfinished)
 
     def ended(self, job: Job) -> list[int]:
         """Jobs that waited for this one last, in order of arrival."""
         self._present.discard(job.id)
-        eligible = []
-        for job_index in self._dependents.pop(job.id, ()):
+        eligible, fewer = [], self._dependents.pop(job.id, [])
+        if self._turns.get(job.id):
+            fewer.append(self._turns[job.id].popleft())
+        for job_index in fewer:
             self._left[job_index] -= 1
             if not self._left[job_index]:
                 del self._left[job_index]

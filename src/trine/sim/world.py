@@ -64,6 +64,7 @@ class World:
         true_steps: Callable[[Job], float] | None = None,
         until_started: bool = False,
         sparing: bool = False,
+        eligibility: Eligibility | None = None,
     ) -> None:
         """``slices``: rounds end with their last slice of whole steps instead of on the grid.
 
@@ -71,6 +72,7 @@ class World:
         ``true_steps``: the same for their lengths, which the engine learns when they end; ``None``: as jobs state.
         ``until_started``: the run is over when every tracked job has started.
         ``sparing``: the engine is not asked where only jobs came, none of which fits into what is free.
+        ``eligibility``: which jobs wait for others already, where the world goes on from the middle.
         """
         self.engine, self.settings, self.recorder = engine, settings, recorder
         self.now = 0.0
@@ -82,7 +84,7 @@ class World:
         self._tracked_left = tracked
         self._ends: list[tuple[float, int, int]] = []
         """Heap of (end of work, job number, leg); entries of earlier legs are stale."""
-        self._eligibility = Eligibility()
+        self._eligibility = eligibility or Eligibility()
         self._report = progress
         self._log = log
         self._fruitless = 0
