@@ -78,10 +78,8 @@ class UnitArrays:
         entitled = np.delete(self._flags(), out)
         for at in reversed(out):
             del self.account_of[at], self.type_of[at]
-        self._type, self._share, self._deficit_s = (
-            np.delete(part, out) for part in (self._type, self._share, self._deficit_s)
-        )
-        self._units = np.delete(self._units, out, axis=0)
+        self._type, self._units = np.delete(self._type, out), np.delete(self._units, out, axis=0)
+        self._share, self._deficit_s = np.delete(self._share, out), np.delete(self._deficit_s, out)
         self._entitled, self._numbered = np.flatnonzero(entitled).tolist(), None
 
     def put_in(self, accounts: Iterable[Account]) -> None:
