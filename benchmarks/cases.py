@@ -113,9 +113,9 @@ def _gavel(policy: str, times: int = 1, **values: Any) -> Measured | str:
     return _summarised(s)
 
 
-def _gavel_overloaded() -> Measured | str:
+def _gavel_overloaded(window: str) -> Measured | str:
     data = SHARED / "data"
-    return _summarised(gavel.overloaded(data)) if data.is_dir() else f"public data not found at {data}"
+    return _summarised(gavel.overloaded(data, window)) if data.is_dir() else f"public data not found at {data}"
 
 
 def _summarised(s: Summary) -> Measured:
@@ -214,7 +214,9 @@ _ALL = (
         30.0,
         lambda: _gavel("max-min-fairness", space_sharing=True),
     ),
-    Case("gavel-overloaded", "the same, 4 jobs/h, jobs 4,000 to 5,000", 60.0, _gavel_overloaded),
+    Case("gavel-overloaded-early", "the same, 4 jobs/h, jobs 500 to 1,000", 60.0, lambda: _gavel_overloaded("500:1000")),
+    # As published: the last of jobs 4,000 to 5,000 end after more than 5,600 hours, when 22,000 jobs have come.
+    Case("gavel-overloaded", "the same, 4 jobs/h, jobs 4,000 to 5,000", 60.0, lambda: _gavel_overloaded("4000:5000")),
     Case("share-round", "a max-min round, 5,000 jobs, 10,176 GPUs", 100, _settled_rounds, unit="ms"),
     Case("trine-10k", "a trine round, 5,000 jobs, 10,176 GPUs", 250, lambda: _trine_rounds(10_176, 5_000), unit="ms"),
     Case("trine-10k-first", "its first round", 1000, lambda: _trine_rounds(10_176, 5_000, first=True), unit="ms"),

@@ -30,10 +30,10 @@ def continuous(data: Path, policy: str, **values: Any) -> Summary:
         return run(scenario, keep_segments=False).summary
 
 
-def overloaded(data: Path) -> Summary:
-    """Max-min in pairs at 4 jobs/h, more than the cluster can serve: jobs pile up until the measured ones are done."""
+def overloaded(data: Path, window: str) -> Summary:
+    """Max-min in pairs at 4 jobs/h, more than the cluster can serve: jobs pile up until those of ``window`` are done."""
     preset = load_preset("gavel-continuous-multiple")
-    told = preset.settings | {"compat": "none", "space_sharing": True, "workload.jobs_per_h": 4}
+    told = preset.settings | {"compat": "none", "space_sharing": True, "workload.jobs_per_h": 4, "window": window}
     scenario = Scenario(
         preset.cluster,
         preset.policy,

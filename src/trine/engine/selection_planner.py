@@ -48,6 +48,7 @@ class SelectionRound:
         """GPUs by job number as they are to be, of those that may change."""
         self.loose: dict[int, Gpus] = {}
         """GPUs by job number of those that run and may change."""
+        self._types_of_pair: dict[Unit, list[int]] = {}
 
     def run(self) -> Plan:
         """The stops and starts that turn what runs into what was selected."""
@@ -159,7 +160,11 @@ class SelectionRound:
         types = self.planner.types_for(unit.job_index, unit.wanted)
         if unit.co_runner < 0:
             return types
-        return [t for t in types if may_share(self.planner, unit.job_index, unit.co_runner, t)]
+        known = self._types_of_pair.get(unit)
+        if known is None:  # asked for when the pair is formed, kept and placed
+            known = [t for t in types if may_share(self.planner, unit.job_index, unit.co_runner, t)]
+            self._types_of_pair[unit] = known
+        return known
 
     def _larger_first(self, units: Iterable[Unit]) -> list[Unit]:
         """In the order given, but larger gangs before smaller ones, and classes before both where those come first."""

@@ -124,7 +124,8 @@ class Recorder:
         """The run goes on at another speed from ``now`` on. That is neither a stop nor a move: it stays one segment."""
         run = life.run
         assert run is not None
-        self._count(life, run, now)
+        if now > run.counted_s or life.done != run.counted_steps:  # two that start together change speed at once
+            self._count(life, run, now)
         worked_s = max(0.0, now - run.work_from_s)
         run.worked_s += worked_s
         run.slowed_s += worked_s * run.speed.chip * run.speed.network

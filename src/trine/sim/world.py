@@ -43,6 +43,8 @@ from trine.sim.true_speeds import TrueSpeeds
 
 _GRID_SLACK = 1e-9
 """Rounds are compared on an integer grid; a time this close (in rounds) to a boundary counts as on it."""
+_MOST_ENDS = 1024
+"""So many expected ends are kept at least before those that no longer hold are thrown out."""
 _FRUITLESS_STOPS = 50_000
 """So many stops in a row that save no work at all are taken for a standstill."""
 
@@ -84,6 +86,7 @@ class World:
         self._tracked_left = tracked
         self._ends: list[tuple[float, int, int]] = []
         """Heap of (end of work, job number, leg); entries of earlier legs are stale."""
+        self._most_ends = _MOST_ENDS
         self._eligibility = eligibility or Eligibility()
         self._report = progress
         self._log = log
@@ -408,6 +411,15 @@ class World:
         assert run is not None
         life.leg += 1
         heapq.heappush(self._ends, (self._end_s(life, run), job_index, life.leg))
+        if len(self._ends) > self._most_ends:
+            self._drop_stale_ends()
+
+    def _drop_stale_ends(self) -> None:
+        """Long jobs that take turns leave ends of the far future behind, which would come up long after they are."""
+        lives = self.recorder.lives
+        self._ends[:] = [end for end in self._ends if lives[end[1]].leg == end[2] and lives[end[1]].run is not None]
+        heapq.heapify(self._ends)
+        self._most_ends = max(_MOST_ENDS, 4 * len(self._ends))
 
     def _end_s(self, life: Life, run: Run) -> float:
         return run.work_from_s + (life.steps - life.done) / run.speed.steps_per_s

@@ -211,9 +211,12 @@ def lagging(jobs: int, gpus: list[int], stay_rounds: float, many: int, rng: rand
         for _ in range(6):
             found += [floor.choose(), floor.scheduler.change_s, floor.scheduler.state(floor.view)]
             floor.later(rng.uniform(0.1, 2.0) * ROUND_S)
-        if len(floor.job_indices) > 2:
-            floor.job_indices.remove(rng.choice(floor.job_indices))
-            floor.later(ROUND_S)
+        for _ in range(3):  # jobs leave between resets: those they shared GPUs with take over
+            if len(floor.job_indices) > 2:
+                floor.job_indices.remove(rng.choice(floor.job_indices))
+            floor.scheduler.follow(floor.view)
+            floor.later(rng.uniform(0.1, 2.0) * ROUND_S)
+            found += [floor.choose(), floor.scheduler.change_s, floor.scheduler.state(floor.view)]
     return found
 
 

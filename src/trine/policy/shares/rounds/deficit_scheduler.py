@@ -106,7 +106,7 @@ class DeficitScheduler:
         self._full_time: list[Account] = []
         """Units that have all of their time on one type."""
         self._part_time: list[Account] = []
-        """The others that have a share."""
+        """The others that have a share, where they are few."""
         self._arrays: UnitArrays | None = None
         """The same where they are many; deficits are then kept there (``_write_back``)."""
         self._full_time_waits = False
@@ -148,24 +148,38 @@ class DeficitScheduler:
         gone, new = self.assignment.follow(view)
         self._gone |= gone
         if gone:
-            self._write_back()
-        for job_index in gone:
-            del self._accounts[job_index, -1]
-        if gone and self._pairs:
-            for unit in [unit for unit in self._pairs if not gone.isdisjoint(unit)]:
-                self._dissolve(unit)
+            self._forget(gone)
         for job_index in new:
             self._accounts[job_index, -1] = Account((job_index, -1), [0.0] * self._types, [0.0] * self._types)
-        if gone:
-            self._sort_accounts()
         return bool(gone or new)
 
+    def _forget(self, gone: set[int]) -> None:
+        """Accounts of jobs that left are closed. Where accounts are many, only those concerned are looked at."""
+        pairs = [unit for unit in self._pairs if not gone.isdisjoint(unit)]
+        heirs = {(job_index, -1): None for unit in pairs for job_index in unit if job_index not in gone}
+        closed = {(job_index, -1) for job_index in gone}
+        arrays = self._arrays
+        if arrays is not None:
+            arrays.take_out(closed.union(pairs, heirs))
+        for unit in closed:
+            del self._accounts[unit]
+        for unit in pairs:
+            self._dissolve(unit)
+        own = [self._accounts[unit] for unit in heirs]
+        if arrays is None or self._full_time or any(1.0 in account.share for account in own):
+            self._write_back()
+            self._sort_accounts()
+        else:
+            arrays.put_in(own)
+
     def _sort_accounts(self) -> None:
-        with_share = [account for account in self._all() if account.types]
-        self._full_time = [account for account in with_share if 1.0 in account.share]
-        self._part_time = [account for account in with_share if 1.0 not in account.share]
-        self._full_time_waits = True
-        self._arrays = UnitArrays(self._part_time, self._rank) if len(self._part_time) >= self._many else None
+        self._full_time, self._part_time = [], []
+        for account in self._all():
+            if account.types:
+                (self._full_time if 1.0 in account.share else self._part_time).append(account)
+        self._full_time_waits, self._arrays = True, None
+        if len(self._part_time) >= self._many:
+            self._arrays, self._part_time = UnitArrays(self._part_time, self._rank), []
 
     def _dissolve(self, unit: Unit) -> None:
         """A job whose co-runner left takes over the account and the GPUs of the pair."""
@@ -218,7 +232,7 @@ class DeficitScheduler:
             account = accounts[job_index, -1]
             if anew or account.share != own:
                 account.share = own
-                account.types = tuple([j for j in suits if own[j] > 0 and gang <= capacity[j]])
+                account.types = tuple([j for j in suits if own[j] > 0 and gang <= capacity[j]]) if any(own) else ()
         if self._pairs or len(pairs):
             self._grant_pairs(capacity, zip(pairs.tolist(), pair_share.tolist(), pair_rates.tolist(), strict=True))
         self._sort_accounts()
@@ -231,9 +245,10 @@ class DeficitScheduler:
             known = before.pop((one, other)) if (one, other) in before else None
             account = known or Account((one, other), share, [0.0] * self._types)
             gang, suits, _ = self.assignment.jobs[one]
-            fits = [j for j in suits if share[j] > 0 and gang <= capacity[j]]
             account.share, account.rates = share, (first, second)
-            account.types = tuple(j for j in fits if first[j] > 0 and second[j] > 0)
+            account.types = tuple(
+                [j for j in suits if share[j] > 0 and gang <= capacity[j] and first[j] > 0 and second[j] > 0]
+            )
             self._pairs[one, other] = account
         for one, other in before:  # pairs without a share from now on
             if self.assignment.co_runners.get(one) == other:

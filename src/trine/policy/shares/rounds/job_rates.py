@@ -37,6 +37,8 @@ class JobRateCache:
         self._able: Flags = np.zeros(64, np.bool_)
         self._revision = -1
         self._capacity: list[int] = []
+        self.generation = 0
+        """Another number where the rates of jobs that were known may have changed."""
 
     def learn(self, view: View) -> None:
         """Take note of new jobs and of changed speeds."""
@@ -47,6 +49,7 @@ class JobRateCache:
         if view.revision != self._revision or capacity != self._capacity:
             self._revision, self._capacity = view.revision, list(capacity)
             self._known[:] = False
+            self.generation += 1
         for job_index in view.job_indices[~self._known[view.job_indices]].tolist():
             job, (gang, suits, step_s) = view.job_of(job_index), view.of(job_index)
             rates = [1.0 / s if j in suits else 0.0 for j, s in enumerate(step_s)]

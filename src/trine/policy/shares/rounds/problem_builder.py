@@ -70,10 +70,10 @@ class ProblemBuilder:
             "weight": cache.weight(job_indices),
             "prices": self._prices(view.now),
         }
-        if self.uses_groups or self.space_sharing:
-            jobs = [view.job(at) for at in able.tolist()]
-            columns |= self._entities(jobs) if self.uses_groups else {}
-            columns |= {"class_pairs": self._pairs(jobs, rates)} if self.space_sharing else {}
+        if self.uses_groups:
+            columns |= self._entities([view.job(at) for at in able.tolist()])
+        if self.space_sharing:
+            columns["class_pairs"] = self._pairs(view, labels, rates, cache.generation)
         if not self.timeless:
             columns |= self._times(view, cache, able, rates, early_s)
         # Made without the checks of ``Problem.of``: these numbers come from the engine, many times a second.
@@ -186,14 +186,18 @@ class ProblemBuilder:
     def _pair_table(self) -> PairRateTable:
         return PairRateTable(len(self.types_by_name))
 
-    def _pairs(self, jobs: list[Job], rates: Floats) -> ClassPairs:
+    def _pairs(self, view: View, job_indices: tuple[int, ...], rates: Floats, generation: int) -> ClassPairs:
         """Jobs of one model, gang, sharing domain and speed are one kind; two kinds may share if that was measured."""
-        keys = [
-            (job.model, job.gpus, job.sharing_domain, tuple(row)) for job, row in zip(jobs, rates.tolist(), strict=True)
-        ]
-        return self._pair_table.pairs_of(
-            keys, lambda one, other: self._row(keys[one], keys[other], jobs[one], jobs[other])
-        )
+
+        def kind(position: int) -> JobKind:
+            job = view.job_of(job_indices[position])
+            return job.model, job.gpus, job.sharing_domain, tuple(rates[position].tolist())
+
+        def row(one: int, other: int) -> Floats | None:
+            jobs = view.job_of(job_indices[one]), view.job_of(job_indices[other])
+            return self._row(kind(one), kind(other), *jobs)
+
+        return self._pair_table.pairs_of(self._pair_table.numbers_of(job_indices, generation, kind), row)
 
     def _row(self, one: JobKind, other: JobKind, job: Job, co_runner: Job) -> Floats | None:
         """(2, types by name): steps per second of a job of either kind; ``None`` if they make none together."""
@@ -225,6 +229,11 @@ class PairRateTable:
 
     def __init__(self, types: int) -> None:
         self._number: dict[JobKind, int] = {}
+        self._kinds: list[JobKind] = []
+        """By their numbers."""
+        self._number_of_job: dict[int, int] = {}
+        self._generation = -1
+        """The kinds of jobs are as of then."""
         self._row: Ints = np.full((64, 64), NOT_ASKED)
         """The row of two kinds, by their numbers, the lower first."""
         self._rates: Floats = np.zeros((64, 2, types))
@@ -233,27 +242,47 @@ class PairRateTable:
     def clear(self) -> None:
         """The rates of pairs are others from now on."""
         self._number.clear()
+        self._kinds.clear()
+        self._number_of_job.clear()
         self._row[:] = NOT_ASKED
         self._used = 0
 
-    def pairs_of(self, of_job: Sequence[JobKind], rates: Callable[[int, int], Floats | None]) -> ClassPairs:
+    def numbers_of(
+        self, job_indices: tuple[int, ...], generation: int, kind: Callable[[int], JobKind]
+    ) -> Sequence[int]:
+        """The numbers of the kinds of jobs; ``kind`` of the job at a position is asked once in a ``generation``."""
+        if self._used > KEPT_PAIRS or len(self._kinds) > KEPT_KINDS:
+            self.clear()
+        known = self._number_of_job
+        if generation != self._generation or len(known) > KEPT_KINDS + 2 * len(job_indices):
+            known.clear()
+            self._generation = generation
+        for position, job_index in enumerate(job_indices):
+            if job_index not in known:
+                known[job_index] = self._numbered(kind(position))
+        return [known[job_index] for job_index in job_indices]
+
+    def _numbered(self, kind: JobKind) -> int:
+        number = self._number.setdefault(kind, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+        return number
+
+    def pairs_of(self, of_job: Sequence[int], rates: Callable[[int, int], Floats | None]) -> ClassPairs:
         """Of jobs of the kinds ``of_job``, all pairs of kinds that may share: equal gangs and sharing domains.
 
         ``rates`` gives (2, types) of the jobs at two positions; ``None`` = they cannot run together.
         """
-        if self._used > KEPT_PAIRS or len(self._number) > KEPT_KINDS:
-            self.clear()
-        first: dict[JobKind, int] = {}
-        for position, kind in enumerate(of_job):
-            first.setdefault(kind, position)
-        place = {kind: at for at, kind in enumerate(first)}
+        first: dict[int, int] = {}
+        for position, number in enumerate(of_job):
+            first.setdefault(number, position)
+        place = {number: at for at, number in enumerate(first)}
         alike: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
-        for kind, position in first.items():
-            number = self._number.setdefault(kind, len(self._number))
-            alike.setdefault(kind[1:3], []).append((number, place[kind], position))
+        for number, position in first.items():
+            alike.setdefault(self._kinds[number][1:3], []).append((number, place[number], position))
         found = [self._pairs_among(np.array(sorted(kinds), np.int64), rates) for kinds in alike.values()]
         pairs, rows = (np.concatenate(part) for part in zip(*found, strict=True))
-        return ClassPairs(np.array([place[kind] for kind in of_job], np.int64), pairs, self._rates[rows])
+        return ClassPairs(np.array([place[number] for number in of_job], np.int64), pairs, self._rates[rows])
 
     def _pairs_among(self, kinds: Ints, rates: Callable[[int, int], Floats | None]) -> tuple[Ints, Ints]:
         """Which two of ``kinds``, rows of (number, place, position of a job), may share, by place; and their rows."""

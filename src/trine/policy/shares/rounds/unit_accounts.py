@@ -7,12 +7,15 @@ of them. The arithmetic is that of single accounts, to the last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from bisect import bisect_left
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
-from trine.policy.view import Floats, Ints
+from trine.policy.view import Flags, Floats, Ints
 
 Unit = tuple[int, int]
 """A job index and that of its co-runner, the lower first; -1 second for a job alone."""
@@ -44,23 +47,71 @@ class Account:
 class UnitArrays:
     """One entry for each unit and each type that it has a share of, in the order in which equals are served."""
 
-    def __init__(self, accounts: Sequence[Account], rank: list[int]) -> None:
+    def __init__(self, accounts: Iterable[Account], rank: list[int]) -> None:
         """``rank``: the place of each type in the order in which types are filled."""
-        at = np.repeat(np.arange(len(accounts)), [len(account.types) for account in accounts])
-        kind = np.array([j for account in accounts for j in account.types], np.int64)
-        units = np.array([account.unit for account in accounts], np.int64).reshape(-1, 2)
-        order = np.lexsort((units[at, 1], units[at, 0], np.array(rank)[kind]))
-        at, self._type = at[order], kind[order]
-        self.account_of, self.type_of = [accounts[i] for i in at.tolist()], self._type.tolist()
-        self._share = np.array([account.share for account in accounts]).reshape(-1, len(rank))[at, self._type]
-        self._deficit_s = np.array([account.deficit_s for account in accounts]).reshape(-1, len(rank))[at, self._type]
-        jobs, numbered = np.unique(units, return_inverse=True)
-        self._members, self._jobs = numbered.reshape(-1, 2)[at], len(jobs)
-        self._alone = units[at, 1] < 0
-        entitled = np.array([account.entitled for account in accounts], np.int64)
-        self._entitled: list[int] = np.flatnonzero(entitled[at] == self._type).tolist()
-        self._elsewhere = [a for a in accounts if a.entitled >= 0 and a.entitled not in a.types]
+        self._rank = rank
+        by_unit = sorted(accounts, key=attrgetter("unit"))
+        order = sorted(range(len(rank)), key=rank.__getitem__)
+        entries = [(account, j) for j in order for account in by_unit if j in account.types]
+        self.account_of, self.type_of = [account for account, _ in entries], [j for _, j in entries]
+        self._type, self._share, self._deficit_s, self._units = _columns(entries)
+        self._entitled = [at for at, (account, j) in enumerate(entries) if account.entitled == j]
+        self._elsewhere = [a for a in by_unit if a.entitled >= 0 and a.entitled not in a.types]
         """Units with GPUs of a type that they have no share of any more."""
+        self._numbered: tuple[Ints, int] | None = None
+
+    def _members(self) -> tuple[Ints, int]:
+        """The jobs of each entry, numbered from 0, and how many jobs there are."""
+        if self._numbered is None:
+            jobs, numbered = np.unique(self._units, return_inverse=True)
+            self._numbered = numbered.reshape(-1, 2), len(jobs)
+        return self._numbered
+
+    def take_out(self, units: Set[Unit]) -> None:
+        """These units have no entries any more; what they are owed is written into their accounts."""
+        out = [at for at, account in enumerate(self.account_of) if account.unit in units]
+        self._elsewhere = [account for account in self._elsewhere if account.unit not in units]
+        if not out:
+            return
+        for at, deficit_s in zip(out, self._deficit_s[out].tolist(), strict=True):
+            self.account_of[at].deficit_s[self.type_of[at]] = deficit_s
+        entitled = np.delete(self._flags(), out)
+        for at in reversed(out):
+            del self.account_of[at], self.type_of[at]
+        self._type, self._units = np.delete(self._type, out), np.delete(self._units, out, axis=0)
+        self._share, self._deficit_s = np.delete(self._share, out), np.delete(self._deficit_s, out)
+        self._entitled, self._numbered = np.flatnonzero(entitled).tolist(), None
+
+    def put_in(self, accounts: Iterable[Account]) -> None:
+        """Entries for the accounts of units that have none."""
+        by_unit = sorted(accounts, key=attrgetter("unit"))
+        self._elsewhere += [a for a in by_unit if a.entitled >= 0 and a.entitled not in a.types]
+        entries = sorted(((a, j) for a in by_unit for j in a.types), key=lambda entry: self._key(*entry))
+        if not entries:
+            return
+        there = range(len(self.account_of))
+        places = [bisect_left(there, self._key(*entry), key=self._key_at) for entry in entries]
+        entitled = np.insert(self._flags(), places, [account.entitled == j for account, j in entries])
+        for at, (account, j) in zip(reversed(places), reversed(entries), strict=True):
+            self.account_of.insert(at, account)
+            self.type_of.insert(at, j)
+        kind, share, deficit_s, units = _columns(entries)
+        self._type, self._share = np.insert(self._type, places, kind), np.insert(self._share, places, share)
+        self._deficit_s = np.insert(self._deficit_s, places, deficit_s)
+        self._units = np.insert(self._units, places, units, axis=0)
+        self._entitled, self._numbered = np.flatnonzero(entitled).tolist(), None
+
+    def _key(self, account: Account, type_index: int) -> tuple[int, Unit]:
+        return self._rank[type_index], account.unit
+
+    def _key_at(self, at: int) -> tuple[int, Unit]:
+        return self._rank[self.type_of[at]], self.account_of[at].unit
+
+    def _flags(self) -> Flags:
+        """Entries whose units have GPUs by right."""
+        flags = np.zeros(len(self.account_of), np.bool_)
+        flags[self._entitled] = True
+        return flags
 
     def charge(self, past_s: float, idle: Set[int]) -> None:
         """Book ``past_s`` seconds: what shares promised, and what units had by right; ``idle`` jobs had nothing."""
@@ -115,17 +166,28 @@ class UnitArrays:
 
     def _own_thresholds(self, held: Ints, threshold_s: Floats, falls: Floats) -> tuple[Floats, Floats]:
         """By entry: the higher threshold of the units as which its own jobs run, and how fast that falls."""
-        of_job, falls_of_job = np.full(self._jobs, -math.inf), np.zeros(self._jobs)
+        members, jobs = self._members()
+        of_job, falls_of_job, together = np.full(jobs, -math.inf), np.zeros(jobs), self._units[:, 1] >= 0
         for side in (1, 0):
-            there = held[~self._alone[held]] if side else held
-            part = ~self._alone[held] if side else slice(None)
-            of_job[self._members[there, side]] = threshold_s[part]
-            falls_of_job[self._members[there, side]] = falls[part]
-        one, other = of_job[self._members[:, 0]], of_job[self._members[:, 1]]
-        other = np.where(self._alone, -math.inf, other)
+            part = together[held] if side else slice(None)
+            of_job[members[held[part], side]] = threshold_s[part]
+            falls_of_job[members[held[part], side]] = falls[part]
+        one, other = of_job[members[:, 0]], of_job[members[:, 1]]
+        other = np.where(together, other, -math.inf)
         first = one >= other
-        of_entry = np.where(first, self._members[:, 0], self._members[:, 1])
+        of_entry = np.where(first, members[:, 0], members[:, 1])
         return np.where(first, one, other), falls_of_job[of_entry]
+
+
+def _columns(entries: list[tuple[Account, int]]) -> tuple[Ints, Floats, Floats, Ints]:
+    """Types, shares, deficits and units of the entries."""
+    units = np.fromiter(chain.from_iterable([account.unit for account, _ in entries]), np.int64, 2 * len(entries))
+    return (
+        np.array([j for _, j in entries], np.int64),
+        np.array([account.share[j] for account, j in entries], np.float64),
+        np.array([account.deficit_s[j] for account, j in entries], np.float64),
+        units.reshape(-1, 2),
+    )
 
 
 def _crossed_s(behind_s: Floats, rises: Floats, thresholds: tuple[Floats, Floats], soonest_s: float) -> float:
