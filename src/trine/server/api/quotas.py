@@ -14,7 +14,9 @@ from trine.server.api.answers import caller_of, check_admin, quotas_answer, whol
 from trine.server.api.errors import ApiError, documented
 from trine.server.interface import QuotaView, Service
 
-_Subject = Annotated[str, Field(pattern=r"^(user|queue):[A-Za-z0-9][A-Za-z0-9.:+_-]{0,63}$")]
+_Subject = Annotated[
+    str, Field(pattern=r"^(user:[A-Za-z_][A-Za-z0-9_.-]{0,31}|queue:[A-Za-z0-9][A-Za-z0-9.:+_-]{0,63})$")
+]
 _MaxGpus = Annotated[int, Field(ge=0, le=MAX_GPUS), BeforeValidator(whole)]
 _EXPECTED = (
     'Expected a body such as {"quotas": {"user:ann": 16, "queue:prod": null}}: '
