@@ -30,7 +30,10 @@ class Quotas(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     quotas: dict[_Subject, _MaxGpus | Literal["default"] | None] = Field(
-        min_length=1, max_length=1_000, examples=[{"user:ann": 16, "queue:prod": None}]
+        min_length=1,
+        max_length=1_000,
+        examples=[{"user:ann": 16, "queue:prod": None}],
+        json_schema_extra={"additionalProperties": False},  # no other names than those of the pattern
     )
 
 
