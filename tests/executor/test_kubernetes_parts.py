@@ -86,8 +86,8 @@ def test_a_watch_that_waits_for_the_server_ends_at_once_and_closes_its_connectio
         informer.start()
         until(lambda: bool(api._watches), "the watch to begin")
         (watch,) = api._watches
-        connection = watch.connection
-        assert connection is not None and connection.sock is not None
+        connection: Any = watch.connection
+        assert connection.sock is not None
         informer.close()
         api.end_watches()
         informer.join(30.0)

@@ -15,7 +15,6 @@ from trine.server.replay import redecide
 from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
-
 __all__ = ["decide_at_once"]
 """A fixture that all of them use."""
 

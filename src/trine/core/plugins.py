@@ -9,7 +9,6 @@ import pkgutil
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -24,12 +23,16 @@ _FILE_MODULE = "trine_user_"
 
 def discover(package: str, base: type[T]) -> dict[str, type[T]]:
     """All concrete subclasses of ``base`` defined in the modules of ``package``, by their ``name``."""
-    return dict(_discovered(package, base))
+    if (package, base) not in _DISCOVERED:
+        _DISCOVERED[package, base] = _looked_for(package, base)
+    return dict(_DISCOVERED[package, base])
 
 
-@cache
-def _discovered(package: str, base: type[T]) -> dict[str, type[T]]:
-    """Looked for once in a process: every simulation asks."""
+_DISCOVERED: dict[tuple[str, type[Any]], dict[str, type[Any]]] = {}
+"""By package and base: every simulation asks."""
+
+
+def _looked_for(package: str, base: type[T]) -> dict[str, type[T]]:
     found: dict[str, type[T]] = {}
     root = importlib.import_module(package)
     for info in sorted(pkgutil.iter_modules(root.__path__), key=lambda i: i.name):
