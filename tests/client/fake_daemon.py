@@ -111,7 +111,7 @@ class FakeDaemon:
         return self.find(job_id)
 
     def set_quotas(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        self.quotas |= asked
+        self.quotas = {name: most for name, most in {**self.quotas, **asked}.items() if most != "default"}
         return self.quota_list()
 
     def quota_list(self) -> list[dict[str, Any]]:

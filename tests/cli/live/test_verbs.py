@@ -193,6 +193,7 @@ def test_quotas_are_changed_and_listed(daemon: FakeDaemon) -> None:
     ]
     assert daemon.quotas == {"user:ann": 16, "queue:prod": None}
     assert [quota["name"] for quota in trine("quota", "-o", "json").json] == ["ann", "prod"]
+    assert trine("quota", "user:ann=default").out.splitlines()[1].split() == ["user:ann", "none", "none", "-", "-"]
     for wrong in (["ann=16"], ["user:ann=-1"], ["user:ann"], ["user:ann=1", "user:ann=2"]):
         done = trine("quota", *wrong)
         assert done.code == 2 and "expected" in done.err

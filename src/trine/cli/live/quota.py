@@ -36,7 +36,8 @@ def quota(
     with connected(state) as client:
         found = client.set_quotas(asked) if asked else client.quotas()
     if asked:
-        found = [each for each in found if f"{each['kind']}:{each['name']}" in asked]
+        known = {f"{each['kind']}:{each['name']}": each for each in found}
+        found = [known.get(subject) or _unlimited(subject) for subject in asked]
     if output is Form.JSON:
         print_json(found)
         return
@@ -59,6 +60,12 @@ def _parsed(texts: list[str]) -> dict[str, int | str | None]:
             raise InputError("quota", f"{subject} twice", "each user and queue once")
         asked[subject] = max_gpus
     return asked
+
+
+def _unlimited(subject: str) -> QuotaAnswer:
+    """Of somebody without a quota, whom the daemon does not list."""
+    kind, _, name = subject.partition(":")
+    return {"kind": kind, "name": name, "max_gpus": None, "configured": None, "changed_by": "", "changed_s": None}
 
 
 def _row(quota: QuotaAnswer) -> list[str]:
