@@ -234,7 +234,33 @@ def test_a_change_is_tried_and_told_before_anything_happens(cluster: Daemon, ope
     page.get_by_label("Changes").fill("add 1x4")
     page.get_by_role("button", name="Try it").click()
     says(page, "main", re.compile(r"\d gain, \d lose"))
+    says(page, "main", "add the nodes to the cluster that the daemon runs on")
     assert cluster.client is not None and len(cluster.client.nodes()) == 2
+
+
+def test_a_change_that_was_tried_is_made(cluster: Daemon, open_page: Open) -> None:
+    submit(cluster, "sleep 300", gpus=4, max_runtime="5m")
+    waits = submit(cluster, "sleep 300", gpus=4, max_runtime="5m")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/whatif")
+    page.get_by_label("Changes").fill(f"priority {waits} -2\nquota user:ann=16")
+    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("button", name="Make these changes").click()
+    says(page, "main", f"Done: priority {waits} -2, quota user:ann=16.")
+    assert cluster.client is not None and cluster.client.job(waits)["priority"] == -2
+    assert [(each["name"], each["max_gpus"]) for each in cluster.client.quotas() if each["kind"] == "user"] == [
+        ("ann", 16)
+    ]
+
+
+def test_the_priority_of_a_job_is_set_on_its_page(cluster: Daemon, open_page: Open) -> None:
+    job = submit(cluster, "sleep 300", gpus=1)
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    page.get_by_label("Priority").fill("3")
+    page.get_by_role("button", name="Set").click()
+    says(page, ".story", "priority 3 asked by")
+    assert cluster.client is not None and cluster.client.job(job)["priority"] == 3
 
 
 def test_how_earlier_predictions_came_out_is_told_in_words(cluster: Daemon, open_page: Open) -> None:

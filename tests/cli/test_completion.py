@@ -38,7 +38,8 @@ def completed(script: Path, *words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["qu"], ["queue"]),
+        (["qu"], ["queue", "quota"]),
+        (["priority", ""], ["17", "18"]),
         (["sim", ""], ["run", "compare"]),
         (["sim", "run", "--pre"], ["--preset"]),
         (["queue", "--wa"], ["--watch"]),

@@ -66,7 +66,10 @@ def test_no_winner_is_named_where_gpus_were_never_short(trace: Path, tmp_path: P
 
 def test_a_difference_has_a_winner(crowd: Path) -> None:
     done = sim("compare", "--trace", crowd, "--cluster", "2x2", "--policies", "fifo,srtf")
-    assert re.search(r"^srtf has the shortest mean completion time, .* below fifo$", done.stdout, re.M)
+    said = re.search(r"^srtf has the shortest mean completion time, (\S+) (\S+): .* below fifo$", done.stdout, re.M)
+    assert said is not None
+    assert f"JCT mean ({said[2]})" in done.stdout, "the unit of the table"
+    assert re.search(rf"^ *srtf .* {re.escape(said[1])} ", done.stdout, re.M), "and the figure that is there"
 
 
 def test_equal_results_on_a_full_cluster_have_no_reason_named(crowd: Path) -> None:
@@ -151,13 +154,28 @@ def test_a_repetition_replaces_and_says_so_but_nothing_else_is_overwritten(trace
     run = ("run", *files, "--placement", "packed-sticky", "--policy", "fifo")
     assert "replaced" not in sim(*run).stderr
     before = (tmp_path / "out" / "report.html").read_bytes()
-    assert "(fifo with packed-sticky, seed 0) are replaced" in sim(*run).stderr
+    assert f"(fifo with packed-sticky, seed 0, {trace} on 2x2) are replaced" in sim(*run).stderr
     assert (tmp_path / "out" / "report.html").read_bytes() == before
-    with pytest.raises(InputError, match=r"results of another run \(fifo with packed-sticky, seed 0\).*--overwrite"):
+    with pytest.raises(InputError, match=r"results of another run \(fifo with packed-sticky, seed 0, .*--overwrite"):
         sim("run", *files, "--policy", "las")
     assert (tmp_path / "out" / "report.html").read_bytes() == before
     sim("run", *files, "--policy", "las", "--overwrite")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["policy"] == "las"
+
+
+@pytest.mark.parametrize("verb", ["run", "compare"])
+def test_results_of_other_jobs_or_another_cluster_are_not_replaced(
+    verb: str, trace: Path, crowd: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    more = ("--workers", "1") if verb == "compare" else ()
+    sim(verb, "--trace", trace, "--cluster", "2x2", "--out", out, *more)
+    before = (out / "report.html").read_bytes()
+    for other in (("--trace", crowd, "--cluster", "2x2"), ("--trace", trace, "--cluster", "4x2")):
+        with pytest.raises(InputError, match=r"results of another run \(.* on 2x2\).*--overwrite"):
+            sim(verb, *other, "--out", out, *more)
+    assert (out / "report.html").read_bytes() == before
+    assert "are replaced" in sim(verb, "--trace", crowd, "--cluster", "2x2", "--out", out, "--overwrite", *more).stderr
 
 
 def test_the_command_on_the_page_leaves_out_where_it_was_written(trace: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class FakeDaemon:
         self.by_request: dict[str, list[str]] = {}
         self.engine_down = ""
         self.nodes = [node("n0", ["1", None]), node("n1", [None, None], flags=("drift",))]
+        self.quotas: dict[str, int | None] = {}
         self.break_next = 0
         self.refuse_next: list[tuple[int, str]] = []
         """Status and code of the next answers, sent although the request took effect."""
@@ -104,6 +105,23 @@ class FakeDaemon:
             raise Refusal(409, "ended", f"job {job_id} has ended ({found['state']})")
         self.update(job_id, state={"cancel": "cancelled", "hold": "held", "release": "waiting"}[verb])
         return found
+
+    def prioritise(self, job_id: str, priority: float) -> dict[str, Any]:
+        self.find(job_id)["priority"] = priority
+        return self.find(job_id)
+
+    def set_quotas(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        self.quotas = {name: most for name, most in {**self.quotas, **asked}.items() if most != "default"}
+        return self.quota_list()
+
+    def quota_list(self) -> list[dict[str, Any]]:
+        return [
+            {
+                **{"kind": subject.split(":")[0], "name": subject.split(":")[1], "max_gpus": most, "configured": None},
+                **{"changed_by": "root", "changed_s": 1.7e9},
+            }
+            for subject, most in self.quotas.items()
+        ]
 
     def wait(self, job_id: str, timeout_s: float) -> dict[str, Any]:
         found = self.find(job_id)
@@ -246,6 +264,12 @@ class _Handler(BaseHTTPRequestHandler):
                 return {"job": daemon.find(job_id), "sentences": ["It needs 2 GPUs, 1 is free."], "story": story}
             case ["GET", "v1", "jobs", job_id, "wait"]:
                 return daemon.wait(job_id, float(query["timeout_s"][0]))
+            case ["POST", "v1", "jobs", job_id, "priority"]:
+                return daemon.prioritise(job_id, body["priority"])
+            case ["GET", "v1", "quotas"]:
+                return daemon.quota_list()
+            case ["POST", "v1", "quotas"]:
+                return daemon.set_quotas(body["quotas"])
             case ["POST", "v1", "jobs", job_id, verb]:
                 return daemon.change(job_id, verb)
             case ["GET", "v1", "nodes"]:

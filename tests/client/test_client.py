@@ -99,6 +99,12 @@ def test_hold_release_cancel_answer_with_the_job(client: Client, daemon: FakeDae
     assert (caught.value.status, caught.value.code, caught.value.usage) == (409, "ended", False)
 
 
+def test_priorities_and_quotas_are_changed(client: Client, daemon: FakeDaemon) -> None:
+    assert client.set_priority(daemon.add(), -2.5)["priority"] == -2.5
+    assert client.set_quotas({"user:ann": 16, "queue:prod": None}) == client.quotas()
+    assert [(quota["name"], quota["max_gpus"]) for quota in client.quotas()] == [("ann", 16), ("prod", None)]
+
+
 def test_nodes_can_be_drained_and_put_back(client: Client) -> None:
     assert client.drain("n0", "fan")["reason"] == "fan"
     assert [node["state"] for node in client.nodes()] == ["drained", "up"]

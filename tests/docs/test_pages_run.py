@@ -136,6 +136,7 @@ LIVE = Page(
         Line("trine nodes", r"node0 .*\b1\b"),
         Line("trine hold 1", "^1 (stopping|held)"),
         Line("trine release 1", "^1 waiting"),
+        Line("trine priority 1 5", "^1 .*, priority 5"),
         Line("trine cancel 1 2 3", "(?m)^1 .*\n2 .*\n3 "),
         Line("id=$(", "^trained$"),
         Line("trine token add ada", r"^[0-9a-f]{64}$"),
@@ -255,7 +256,7 @@ def _predictions_before(shell: Shell) -> None:
 
 
 def _predictions_after(shell: Shell) -> None:
-    assert "drained" in shell.type("trine nodes node3").out  # by `--apply`
+    assert re.search(r"(?m)^priority +5$", shell.type("trine show 17").out)  # by `--apply`
     assert shell.type("trine cancel --all").code == 0
 
 

@@ -1,4 +1,6 @@
-"""The command as a user types it: real processes, real files, exit codes, nothing half-written."""
+"""The command as a user types it: real files, exit codes, nothing half-written; real processes where it is the process
+that matters, and once for each kind of mistake. The same mistakes otherwise, and what is only printed, in this one: to
+start a process takes a second."""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.live import command
 
 JSON_KEYS = [
     *("jobs", "finished", "jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "makespan_s", "wait_mean_s"),
@@ -30,6 +34,12 @@ TRACE = "job_id,submit_s,gpus,duration_s\na,0,2,600\nb,10,4,1200\nc,20,1,300\n"
 def trine(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trine", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """As ``trine``, in this process."""
+    done = command.trine(*arguments)
+    return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
 @pytest.fixture
@@ -100,7 +110,8 @@ def test_a_bad_trace_gets_one_sentence_and_leaves_nothing_behind(case: str, tmp_
     content, mentioned = BAD_TRACES[case]
     path = tmp_path / "trace.csv"
     path.write_text(content)
-    done = trine("sim", "run", "--trace", path, "--cluster", "1x4", "--out", tmp_path / "out")
+    run = trine if case == "negative duration" else here
+    done = run("sim", "run", "--trace", path, "--cluster", "1x4", "--out", tmp_path / "out")
     _is_one_sentence(done, mentioned)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["trace.csv"]
 
@@ -108,7 +119,7 @@ def test_a_bad_trace_gets_one_sentence_and_leaves_nothing_behind(case: str, tmp_
 def test_a_truncated_gzip_trace_gets_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(gzip.compress(TRACE.encode() * 50, mtime=0)[:-20])
-    _is_one_sentence(trine("sim", "run", "--trace", path, "--cluster", "1x4"), ["trace.csv.gz", "gzip"])
+    _is_one_sentence(here("sim", "run", "--trace", path, "--cluster", "1x4"), ["trace.csv.gz", "gzip"])
 
 
 BAD_FLAGS = {
@@ -133,7 +144,8 @@ BAD_FLAGS = {
 def test_a_wrong_flag_gets_one_sentence(case: str, trace: Path) -> None:
     flags, mentioned = BAD_FLAGS[case]
     # A flag given twice counts as it stands last.
-    _is_one_sentence(trine("sim", "run", "--trace", trace, "--cluster", "1x4", *flags), mentioned)
+    run = trine if case == "unknown policy" else here
+    _is_one_sentence(run("sim", "run", "--trace", trace, "--cluster", "1x4", *flags), mentioned)
 
 
 def test_an_unknown_option_is_a_usage_error(trace: Path) -> None:
@@ -146,14 +158,14 @@ def test_a_directory_with_other_files_is_not_touched(trace: Path, tmp_path: Path
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("precious")
-    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", "--out", out)
+    done = here("sim", "run", "--trace", trace, "--cluster", "1x4", "--out", out)
     _is_one_sentence(done, ["out", "thesis.txt"])
     assert [p.name for p in out.iterdir()] == ["thesis.txt"]
 
 
 def test_the_decision_log_tells_every_start_and_stop_with_its_reason(trace: Path, tmp_path: Path) -> None:
     log = tmp_path / "decisions.jsonl"
-    done = trine(
+    done = here(
         "sim", "run", "--trace", trace, "--cluster", "1x4", "--policy", "srtf", "--round", "60", "--decisions", log
     )
     assert done.returncode == 0, done.stderr
@@ -168,11 +180,11 @@ def test_chips_can_be_a_profile_or_drawn_from_records(trace: Path, tmp_path: Pat
         "gpu,app_class,perf_s,run\n" + "".join(f"g{g},A,{1 + g / 10},{r}\n" for g in range(4) for r in range(3))
     )
     profile = tmp_path / "profile.json"
-    built = trine("profile", "build", records, "--out", profile)
+    built = here("profile", "build", records, "--out", profile)
     assert built.returncode == 0, built.stderr
     common = ["sim", "run", "--trace", str(trace), "--cluster", "1x4", "--placement", "pal", "--json"]
     for source in (str(profile), f"A={records}"):
-        done = trine(*common, "--variability", source)
+        done = here(*common, "--variability", source)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["finished"] == 3
 
@@ -184,12 +196,12 @@ def test_leaving_slow_gpus_alone_may_make_a_job_impossible(trace: Path, tmp_path
     wide = tmp_path / "wide.csv"
     wide.write_text(TRACE.replace("b,10,4", "b,10,12"))
     options = ["--cluster", "3x4", "--variability", str(chips), "--placement", "exclude-outliers"]
-    assert trine("sim", "run", "--trace", trace, *options).returncode == 0
-    _is_one_sentence(trine("sim", "run", "--trace", wide, *options), ["leaves 1 GPU alone", "job b needs 12"])
+    assert here("sim", "run", "--trace", trace, *options).returncode == 0
+    _is_one_sentence(here("sim", "run", "--trace", wide, *options), ["leaves 1 GPU alone", "job b needs 12"])
 
 
 def test_oversize_jobs_can_be_skipped_and_are_counted(trace: Path) -> None:
-    done = trine("sim", "run", "--trace", trace, "--cluster", "1x3", "--set", "oversize=skip", "--json")
+    done = here("sim", "run", "--trace", trace, "--cluster", "1x3", "--set", "oversize=skip", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["jobs"] == 2
     assert "1 jobs that can never run here were skipped" in done.stderr
@@ -242,7 +254,8 @@ def test_a_broken_plugin_is_named_instead_of_believed(case: str, trace: Path, tm
         f"from dataclasses import dataclass\nfrom trine.{kind}.base import {base}\n@dataclass\nclass Mine({base}):\n"
         f"    name = 'mine'\n    title = 'mine'\n    def {method}:\n        {body}\n"
     )
-    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", f"--{kind}", mine)
+    run = trine if case == "short key" else here
+    done = run("sim", "run", "--trace", trace, "--cluster", "1x4", f"--{kind}", mine)
     assert done.returncode == 1, done.stdout
     assert f"{kind} mine" in done.stderr
     assert told in done.stderr
@@ -251,10 +264,11 @@ def test_a_broken_plugin_is_named_instead_of_believed(case: str, trace: Path, tm
 
 def test_a_sweep_takes_parameters_of_any_of_its_policies(trace: Path) -> None:
     common = ["sim", "compare", "--trace", str(trace), "--cluster", "1x4", "--policies", "fifo,tiresias"]
+    common += ["--workers", "1"]
     for key in ("queue_limits_gpu_s", "tiresias.queue_limits_gpu_s"):
-        assert trine(*common, "--set", f"{key}=10").returncode == 0
-    _is_one_sentence(trine(*common, "--set", "min_finished=10"), ["min_finished"])
-    _is_one_sentence(trine(*common, "--policies", "fifo,fifo"), ["'fifo' twice"])
+        assert here(*common, "--set", f"{key}=10").returncode == 0
+    _is_one_sentence(here(*common, "--set", "min_finished=10"), ["min_finished"])
+    _is_one_sentence(here(*common, "--policies", "fifo,fifo"), ["'fifo' twice"])
 
 
 def test_interrupt_stops_cleanly_and_writes_nothing(tmp_path: Path) -> None:
@@ -287,7 +301,7 @@ def test_an_interrupt_while_a_class_is_made_is_an_interrupt(trace: Path, tmp_pat
 
 @pytest.mark.parametrize("listing", ["policies", "placements", "presets", "settings"])
 def test_listings_name_what_exists(listing: str) -> None:
-    as_text, as_json = trine(listing), trine(listing, "--json")
+    as_text, as_json = here(listing), here(listing, "--json")
     names = list(json.loads(as_json.stdout))
     assert names
     assert all(name in as_text.stdout for name in names)
@@ -305,13 +319,15 @@ def test_listings_name_what_exists(listing: str) -> None:
 def test_what_is_not_named_is_trine_and_the_placement_that_goes_with_the_policy(
     trace: Path, words: tuple[str, ...], expected: tuple[str, str]
 ) -> None:
-    done = trine("sim", "run", "--trace", trace, "--cluster", "1x4", "--json", *words)
+    done = here("sim", "run", "--trace", trace, "--cluster", "1x4", "--json", *words)
     found = json.loads(done.stdout)
     assert (found["policy"], found["placement"]) == expected
 
 
 def test_policies_that_are_compared_without_placements_run_with_their_own(trace: Path) -> None:
-    done = trine("sim", "compare", "--trace", trace, "--cluster", "1x4", "--policies", "fifo,trine", "--json")
+    done = here(
+        "sim", "compare", "--trace", trace, "--cluster", "1x4", "--policies", "fifo,trine", "--json", "--workers", "1"
+    )
     runs = json.loads(done.stdout)["runs"]
     assert [(one["policy"], one["placement"]) for one in runs] == [("fifo", "packed-sticky"), ("trine", "trine")]
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.executor.driving import until
+from tests.executor.played_apiserver import PlayedApiServer
 from trine.executor.attempt import rundir
 from trine.executor.attempt.remote import EngineUnreachable
 from trine.executor.attempt.spec import Site, make_spec
@@ -75,6 +76,28 @@ def test_a_watch_goes_on_from_its_bookmark_and_lists_again_only_when_its_version
     informer.close()
     assert api.asked[:6] == ["list", "100", "150", "170", "list", "500"]
     assert informer.lists == 3
+
+
+def test_a_watch_that_waits_for_the_server_ends_at_once_and_closes_its_connection() -> None:
+    server = PlayedApiServer()
+    try:
+        api = server.api()
+        informer = Informer(api, "/api/v1/pods", lambda: None)
+        informer.start()
+        until(lambda: bool(api._watches), "the watch to begin")
+        (watch,) = api._watches
+        connection: Any = watch.connection
+        assert connection.sock is not None
+        informer.close()
+        api.end_watches()
+        informer.join(30.0)
+        api.close()
+        assert not informer._thread.is_alive(), "the server said nothing meanwhile"
+        assert connection.sock is None, "closed, and not left to the collector of garbage"
+        assert list(api.watch("/api/v1/pods", 60)) == [], "nor does one begin that comes too late"
+        api.close()
+    finally:
+        server.close()
 
 
 def test_what_was_watched_is_not_told_while_it_is_out_of_date() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import trine
+from tests.cli.live import command as in_this_process
 from tests.docs.pages import ROOT
 from trine.core.errors import MissingExtraError
 from trine.core.result import Summary
@@ -259,15 +261,12 @@ def test_without_the_extra_a_run_has_its_summary_and_says_what_the_rest_needs(mi
 
 
 def test_metrics_on_the_command_line() -> None:
-    import json
-
     words = ("sim", "run", "--workload", "philly", "--set", "workload.jobs=20", "--cluster", "v100=4x4")
-    shown = command(*words, "--metrics", "rho,gpu_h_by_type").stdout.splitlines()
+    shown = in_this_process.trine(*words, "--metrics", "rho,gpu_h_by_type").out.splitlines()
     assert [line.split()[0] for line in shown] == ["rho_mean", "rho_p99", "rho_max", "gpu_h_by_type"]
-    printed = json.loads(command(*words, "--metrics", "jct_mean_s,energy", "--json").stdout)
+    printed = json.loads(in_this_process.trine(*words, "--metrics", "jct_mean_s,energy", "--json").out)
     assert list(printed) == ["jct_mean_s", "policy", "placement", "seed", "energy_kwh"]
-    whole = json.loads(command(*words, "--json").stdout)
+    whole = json.loads(in_this_process.trine(*words, "--json").out)
     assert list(whole)[:19] == [metric.key for metric in Summary.metrics()][:19], "the contract comes first"
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        command(*words, "--metrics", "roh")
-    assert "--metrics: unknown metric 'roh'" in failed.value.stderr
+    failed = in_this_process.trine(*words, "--metrics", "roh")
+    assert failed.code == 2 and "--metrics: unknown metric 'roh'" in failed.err

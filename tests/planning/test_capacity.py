@@ -81,6 +81,20 @@ def test_a_target_that_no_capacity_meets_ends_the_search_where_more_nodes_change
     assert max(tried) <= 64, "60 jobs of at most two GPUs never need more than 60 nodes"
 
 
+def test_a_job_that_no_number_of_nodes_could_run_is_named_before_anything_is_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs.csv").write_text(f"{TRACE}60,9000,40000,600\n")
+    words = ["plan", "--trace", str(tmp_path / "jobs.csv"), "--policy", "fifo", "--target", "wait_p95=1h"]
+    monkeypatch.setattr("sys.argv", ["trine", *words, "--nodes", "gpu=2", "--nodes", "other=4"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == ""
+    (sentence,) = said.err.splitlines()
+    assert "job 60 can never run: on 4,096 nodes of gpu=2 it asks for 40000 GPUs" in sentence
+
+
 HISTORY = "id,user,queue,state,gpus,submitted_s,held_s,lost_s\n" + "".join(
     f"{i},ann,default,done,2,{1893456000 + 300 * i},{1900 if i else 0},{100 if i else 0}\n" for i in range(30)
 )

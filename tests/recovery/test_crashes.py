@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.site import OWNER, MortalStore, Site, spec
 from trine.engine.invariants import check
+from trine.server import scheduler
 from trine.server.build import Model
 from trine.server.interface import LIVE_STATES, Refused
 from trine.server.replay import redecide
@@ -19,6 +20,12 @@ from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
 
 ENDED = {"done", "failed", "cancelled"}
+
+
+@pytest.fixture(autouse=True)
+def decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is gained by waiting for requests that come close together: each step here waits for its outcome."""
+    monkeypatch.setattr(scheduler, "_FILL_AFTER_S", 0.0)
 
 
 class Book:

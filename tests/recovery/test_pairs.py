@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.test_crashes import ENDED, Book, finish_everything, until_death
+from tests.recovery.test_crashes import ENDED, Book, decide_at_once, finish_everything, until_death
 from tests.server.pairs import PAIRED, pair_site, trains
 from tests.server.site import OWNER, MortalStore, Site
 from trine.server.replay import redecide
 from trine.server.snapshot import to_snapshot
 from trine.server.store import Store
+
+__all__ = ["decide_at_once"]
+"""A fixture that all of them use."""
 
 
 def look_at_pairs(site: Site) -> int:

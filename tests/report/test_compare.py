@@ -19,6 +19,7 @@ from trine.report.compare import (
     ComparisonRow,
     comparison_table,
     estimate,
+    headline,
     paired_difference,
 )
 from trine.report.compare_page import compare_page
@@ -64,6 +65,17 @@ def test_the_headline_says_when_a_difference_may_be_chance(noise: float, chance:
     page = compare_page(rows_with(values))
     assert "b has the shortest mean completion time" in page
     assert ("which may be chance" in page) is chance
+
+
+def test_headline_and_table_have_the_same_figure_in_the_same_unit() -> None:
+    """The middle of the column is hours; that of the best alone would be minutes."""
+    values = {("a", s): 400_000.0 + s for s in range(3)} | {("b", s): 7_000.0 + s for s in range(3)}
+    values |= {("c", s): 2_500.0 + s for s in range(3)}
+    header, *lines = comparison_table(rows_with(values))
+    at = next(i for i, title in enumerate(header) if title.startswith("JCT mean"))
+    unit, figure = header[at].partition("(")[2].rstrip(")"), lines[2][at].partition(" [")[0]
+    assert f"c has the shortest mean completion time, {figure} {unit}: " in headline(rows_with(values))
+    assert f"c has the shortest mean completion time, {figure} {unit}: " in compare_page(rows_with(values))
 
 
 def test_other_seeds_cannot_be_paired() -> None:

@@ -334,6 +334,10 @@ class Inputs:
                 ("POST", f"/v1/jobs/{job}/hold"),
                 ("POST", f"/v1/jobs/{job}/release"),
                 ("POST", f"/v1/jobs/{job}/release"),
+                ("POST", f"/v1/jobs/{job}/priority"),
+                ("POST", f"/v1/jobs/{job}/priority"),
+                ("GET", "/v1/quotas"),
+                ("POST", "/v1/quotas"),
                 ("GET", "/v1/nodes"),
                 ("POST", f"/v1/nodes/{node}/drain"),
                 ("POST", f"/v1/nodes/{node}/undrain"),
@@ -386,6 +390,12 @@ class Inputs:
             gpus = self.rng.choice(([0], [1], [0, 1], [5], [], [1.0], None, self.value()))
             body = {"reason": self.text(), "gpus": gpus} if self.chance(0.7) else {"gpus": gpus}
             return json.dumps(body).encode() if self.chance(0.6) else b""
+        if path.endswith("priority"):
+            return json.dumps({"priority": self.rng.choice((0, 1.5, -3, 1e6, self.value()))}).encode()
+        if path == "/v1/quotas":
+            subject = self.rng.choice(("user:anna", "queue:default", "queue:none", "user:", self.text()))
+            limit = self.rng.choice((0, 1, 4, 1000, None, "default", self.value()))
+            return json.dumps({"quotas": {subject: limit}}).encode()
         return self.jobs_text() if path == "/v1/jobs" else b"" if self.chance(0.9) else self.jobs_text()
 
 

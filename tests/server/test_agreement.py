@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from typing import Any
 
 import pytest
 
@@ -33,14 +34,18 @@ CASES = [
 CODES = {"done": 0, "lost": None, "host-fault": None}
 
 
-def standing(controller: Controller) -> tuple[set[str], dict[str, tuple[int, ...]], dict[str, str], int]:
-    """Who is offered, who holds which GPUs in what state, and how many GPUs nobody may have now."""
+def standing(controller: Controller) -> tuple[Any, ...]:
+    """Who is offered, who holds which GPUs in what state, how many GPUs nobody may have now, priorities and quotas."""
     engine = controller.deciding
     ids = [job.id for job in engine.table.jobs]
     held = {ids[job_index]: tuple(sorted(gpus)) for job_index, gpus in engine.ownership.holding.items()}
     found = {ids[job_index]: engine.table.state[job_index].name for job_index in engine.ownership.holding}
     offered = {ids[int(job_index)] for job_index in engine.active_jobs.job_indices()}
-    return offered, held, found, len(engine.cordoned)
+    ranks = {
+        ids[i]: (float(engine.table.priority[i]), engine.table.jobs[i].priority)
+        for i in engine.active_jobs.job_indices()
+    }
+    return offered, held, found, len(engine.cordoned), ranks, engine.quotas
 
 
 def rebuilt(controller: Controller, now: float) -> Controller:
@@ -62,7 +67,18 @@ class Chance:
 
     def step(self) -> str:
         self.now += self.random.choice((0.001, 1.0, 1.0, 30.0, 400.0))
-        actions = (self.submit, self.tick, self.tick, self.begin, self.end, self.end, self.ask, self.aside, self.drain)
+        actions = (
+            self.submit,
+            self.tick,
+            self.tick,
+            self.begin,
+            self.end,
+            self.end,
+            self.ask,
+            self.aside,
+            self.drain,
+            self.rank,
+        )
         return self.random.choice(actions)()
 
     def submit(self) -> str:
@@ -115,6 +131,14 @@ class Chance:
         told = f"{verb} {job.id} ({job.state}, {job.requested_action})"
         self.controller.ask(self.now, job.id, verb, "owner")
         return told
+
+    def rank(self) -> str:
+        job, priority = self.one(), float(self.random.randrange(-1, 3))
+        if job is None or self.random.random() < 0.5:
+            self.controller.set_quotas(self.now, {"user:owner": self.random.choice((None, 2, 4))}, "owner")
+            return "another quota"
+        self.controller.set_priority(self.now, job.id, priority, "owner")
+        return f"{job.id} has priority {priority:g}"
 
     def aside(self) -> str:
         job = self.one()

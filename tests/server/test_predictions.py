@@ -85,9 +85,20 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="expected"):
             await daemon.whatif(["policy nosuch"], ROOT)
         request = daemon.forecasts._request()()
-        for wrong in ("frobnicate 3", "add 2", "cancel 77", "lose node9", "priority 2", "submit x", "quota ann=2", ""):
+        for wrong in (
+            "frobnicate 3",
+            "add 2",
+            "cancel 77",
+            "lose node9",
+            "priority 2",
+            "submit x",
+            "quota ann=2",
+            "hold 2 3",
+            "priority 2 nan",
+            "",
+        ):
             with pytest.raises(InputError, match="expected"):
-                changed(live_state(request), request.model, [wrong], request.now_s)
+                changed(live_state(request), [wrong], request.now_s)
 
     _with_site(tmp_path, check)
 

@@ -47,7 +47,7 @@ def recorded(seed: int) -> list[rec.Record]:
         now += rng.random() * 30
         live = list(controller.state.live.values())
         job = rng.choice(live) if live else None
-        action = rng.randrange(8)
+        action = rng.randrange(9)
         if action < 2 and len(live) < 8:
             values: dict[str, Any] = {"steps": 100.0, "priority": float(rng.randrange(2)), "model": "m", "class": "A"}
             records.append(
@@ -65,6 +65,10 @@ def recorded(seed: int) -> list[rec.Record]:
         elif action == 6:
             by, state = rng.choice((("me", "drained"), ("me", "up"), (rec.EXECUTOR, "down"), (rec.EXECUTOR, "up")))
             records.append(controller.change_node(now, rng.choice(("node0", "node2")), state, "why", by))
+        elif action == 7 and job is not None:
+            records.append(controller.set_priority(now, job.id, float(rng.randrange(-2, 3)), "me"))
+            limit = {"user:me": rng.choice((None, 1, 4))}
+            records.append(controller.set_quotas(now, limit, "me", rng.choice(((), ("queue:q",)))))
         else:
             records.append(controller.tick(now, fill=True))
         check(controller.deciding)

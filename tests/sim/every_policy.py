@@ -47,9 +47,9 @@ def pair_table() -> str:
 
 
 def on_types(policy: str, **values: Any) -> Scenario:
-    """Eighteen jobs at six an hour on twelve GPUs, jobs of one GPU on six: all of them queue, pairs share GPUs."""
+    """Twelve jobs at six an hour on twelve GPUs, jobs of one GPU on six: all of them queue, pairs share GPUs."""
     single = policy in ("allox", "gandiva") or "space_sharing" in values
-    given = {"round_s": 360, "workload.jobs": 18, "workload.jobs_per_h": 6.0, "workload.max_gpus": 4, **values}
+    given = {"round_s": 720, "workload.jobs": 12, "workload.jobs_per_h": 6.0, "workload.max_gpus": 4, **values}
     return Scenario(
         FOR_SINGLE if single else FOR_GANGS,
         policy,

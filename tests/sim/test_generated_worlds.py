@@ -15,16 +15,18 @@ from trine.sim.scenario import Scenario, run
 from trine.sim.worlds.generate import KINDS, WorldSpec, generate_world
 from trine.sim.worlds.load import load_world
 
+JOBS = 30
+
 
 def drawn(folder: Path, **values: object) -> Path:
-    generate_world(folder, WorldSpec(jobs=60, racks=3, nodes_per_rack=2, **values))  # type: ignore[arg-type]
+    generate_world(folder, WorldSpec(jobs=JOBS, racks=3, nodes_per_rack=2, **values))  # type: ignore[arg-type]
     return folder
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_world_of_every_kind_is_read_back(tmp_path: Path, kind: str) -> None:
     world = load_world(str(drawn(tmp_path / "world", kind=kind)))
-    assert (len(world.jobs), world.cluster.gpu_count) == (60, 24)
+    assert (len(world.jobs), world.cluster.gpu_count) == (JOBS, 24)
     assert len(world.cluster.types) == (3 if kind in ("TVN", "T") else 1)
 
 
@@ -39,7 +41,7 @@ def test_same_parameters_same_bytes_and_another_load_moves_arrivals_only(tmp_pat
 
 def test_a_drawn_world_runs(tmp_path: Path) -> None:
     found = run(Scenario(world=str(drawn(tmp_path / "world")), policy="trine", placement="trine"))
-    assert found.summary.finished == 60
+    assert found.summary.finished == JOBS
 
 
 @pytest.mark.parametrize(("values", "message"), [({"kind": "X"}, "kind of world"), ({"load": 0.0}, "--load")])
@@ -53,7 +55,7 @@ def test_what_cannot_be_drawn_is_refused_and_leaves_nothing(
 
 # -- drawn by name ---------------------------------------------------------------------------------------------------
 
-SMALL = {"world.jobs": 60, "world.racks": 3, "world.nodes_per_rack": 2}
+SMALL = {"world.jobs": JOBS, "world.racks": 3, "world.nodes_per_rack": 2}
 
 
 def test_a_world_that_is_named_gives_the_results_of_the_one_that_is_written(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_preset_gives_way_to_the_world_that_is_named(
     folder = str(drawn(tmp_path / "world"))
     words = ("sim", "run", "--preset", "all-three", "--world", folder, "--json")
     found = json.loads(command(capsys, monkeypatch, *words)[1])
-    assert (found["jobs"], found["policy"], found["placement"]) == (60, "trine", "trine")
+    assert (found["jobs"], found["policy"], found["placement"]) == (JOBS, "trine", "trine")
     found = json.loads(command(capsys, monkeypatch, *words, "--policy", "srsf")[1])
     assert (found["policy"], found["placement"]) == ("srsf", "packed-sticky")
 

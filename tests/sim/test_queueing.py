@@ -111,7 +111,7 @@ def erlang_c(servers: int, load: float) -> float:
 
 @pytest.mark.parametrize(("gpus", "load"), [(1, 0.5), (4, 0.7)])
 def test_the_mean_wait_of_fifo_is_that_of_m_m_k(gpus: int, load: float) -> None:
-    outcome = event_driven(poisson_jobs(24_000, load, gpus, exponential, seed=1), gpus, "fifo")
+    outcome = event_driven(poisson_jobs(12_000, load, gpus, exponential, seed=1), gpus, "fifo")
     assert_mean(waits(outcome), erlang_c(gpus, load) * MEAN_S / (gpus * (1.0 - load)), largest_error=0.08)
 
 
@@ -154,7 +154,7 @@ def srpt_mean_s(load: float) -> float:
 
 def test_srtf_on_one_gpu_is_srpt() -> None:
     load = 0.8
-    jobs = poisson_jobs(20_000, load, 1, exponential, seed=4)
+    jobs = poisson_jobs(10_000, load, 1, exponential, seed=4)
     outcome, control = event_driven(jobs, 1, "srtf"), fifo_waits(jobs, load, EXPONENTIAL_SECOND_MOMENT)
     assert_mean(completion_times(outcome), srpt_mean_s(load), largest_error=0.02, control=control)
 
@@ -173,7 +173,7 @@ def foreground_background_mean_s(load: float) -> float:
 def test_las_in_short_rounds_is_foreground_background() -> None:
     """A job that arrives waits for the next round, which adds a round at most: that is the bias allowed for."""
     load, round_s = 0.5, 25.0
-    jobs = poisson_jobs(5_000, load, 1, hyperexponential, seed=5)
+    jobs = poisson_jobs(2_500, load, 1, hyperexponential, seed=5)
     outcome = simulate(jobs, one_node(1), "las", round_s=round_s, fill=True, validate=False)
     control = fifo_waits(jobs, load, HYPER_SECOND_MOMENT)
     expected_s = foreground_background_mean_s(load)
@@ -183,7 +183,7 @@ def test_las_in_short_rounds_is_foreground_background() -> None:
 def test_exponential_jobs_fare_alike_under_every_policy_that_knows_no_durations() -> None:
     """What is left of an exponential job is the same whatever it has had: the mean is 1 / (1 - load) run times."""
     load = 0.5
-    jobs = poisson_jobs(6_000, load, 1, exponential, seed=6)
+    jobs = poisson_jobs(3_000, load, 1, exponential, seed=6)
     outcome = simulate(jobs, one_node(1), "las", round_s=100.0, fill=True, validate=False)
     control = fifo_waits(jobs, load, EXPONENTIAL_SECOND_MOMENT)
     assert_mean(completion_times(outcome), MEAN_S / (1.0 - load), largest_error=0.04, control=control)

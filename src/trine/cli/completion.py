@@ -13,7 +13,7 @@ import typer
 
 from trine.cli.lazy import VERBS, load
 
-_WITH_LIVE_JOBS = ("cancel", "hold", "predict", "release", "wait")
+_WITH_LIVE_JOBS = ("cancel", "hold", "predict", "priority", "release", "wait")
 _WITH_ANY_JOBS = ("show", "explain", "logs")
 _AFTER = "--after"
 """The option of ``submit`` that takes ids."""

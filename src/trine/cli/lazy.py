@@ -41,6 +41,8 @@ VERBS = {
     "cancel": ("live.change:cancel", "Cancel jobs; running ones are stopped."),
     "hold": ("live.change:hold", "Keep jobs from running until they are released."),
     "release": ("live.change:release", "Let held jobs run again."),
+    "priority": ("live.change:priority", "Let a job go before others, or behind them."),
+    "quota": ("live.quota:quota", "List or change how many GPUs users and queues may hold."),
     "logs": ("live.single_job:logs", "Print what a job wrote, over all its attempts."),
     "wait": ("live.single_job:wait", "Wait until jobs have ended and exit with their status."),
     "nodes": ("live.nodes:nodes", "List GPUs: their jobs, how fast they are, what is odd."),

@@ -77,6 +77,7 @@ def plan(
     )
     scenario = make_scenario(inputs, policy, placement, seed)
     search = Search(scenario, Target.parse(target), types, lambda tried: _say(search, tried))
+    search.check_possible()
     best = search.cheapest()
     if out:
         from trine.planning.capacity_page import write_capacity_page

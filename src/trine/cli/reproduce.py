@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -19,9 +19,6 @@ MARKS: dict[tuple[bool | None, bool], str] = {
     (False, False): "(no)",
 }
 """By whether a figure holds and whether it counts."""
-DataDir = Annotated[
-    str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/ and hardware/.")
-]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and points: a minute or two instead of many.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
@@ -30,63 +27,54 @@ Out = Annotated[
 ]
 
 
-@app.command()
-def pal(
-    data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
-) -> None:
-    """PAL (SC'24): 64 GPUs, locality sweep, 256 GPUs under load, and where the gain comes from."""
-    _reproduce("pal", data, quick, workers, as_json, out)
+class Paper(NamedTuple):
+    """A command: what it does, what ``--data`` is to hold, and where that is looked for."""
+
+    about: str
+    data: str
+    default: str = ""
 
 
-@app.command()
-def gavel(
-    data: DataDir = "data", quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
-) -> None:
-    """Gavel (OSDI'20): physical traces, continuous and static workloads, priorities, cost, SLOs, entities, solver."""
-    _reproduce("gavel", data, quick, workers, as_json, out)
+PAPERS = {
+    "pal": Paper(
+        "PAL (SC'24): 64 GPUs, locality sweep, 256 GPUs under load, and where the gain comes from.",
+        "Folder that holds the public traces/ and hardware/.",
+        "data",
+    ),
+    "gavel": Paper(
+        "Gavel (OSDI'20): physical traces, continuous and static workloads, priorities, cost, SLOs, entities, solver.",
+        "Folder that holds the public traces/ and hardware/.",
+        "data",
+    ),
+    "dally": Paper(
+        "Dally (arXiv 2401.16492): waiting for GPUs close together against policies that do not, and where it pays.",
+        "Folder that holds the public traces/; none: no Philly trace.",
+    ),
+    "joint": Paper(
+        "The trine policy: against its ancestors and their combinations, without its parts, and where it pays.",
+        "Folder that holds worlds/ and traces/; none: all are drawn.",
+    ),
+    "predictions": Paper(
+        "Predicted starts and ends against what happened: how many 80 % intervals hold, and Slurm's method beside it.",
+        "Folder that holds the public traces/; none: jobs are drawn.",
+    ),
+}
+"""By the name of the command, which is also that of the module below ``trine.reproduce``."""
 
 
-@app.command()
-def dally(
-    data: Annotated[
-        str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/; none: no Philly trace.")
-    ] = "",
-    quick: Quick = False,
-    workers: Workers = 0,
-    as_json: AsJson = False,
-    out: Out = None,
-) -> None:
-    """Dally (arXiv 2401.16492): waiting for GPUs close together against policies that do not, and where it pays."""
-    _reproduce("dally", data, quick, workers, as_json, out)
+def _add_command(name: str, paper: Paper) -> None:
+    def command(
+        data: str = paper.default, quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
+    ) -> None:
+        _reproduce(name, data, quick, workers, as_json, out)
+
+    # Annotations are texts that are read in the module, where there is no ``paper``.
+    command.__annotations__["data"] = Annotated[str, typer.Option("--data", metavar="DIR", help=paper.data)]
+    app.command(name, help=paper.about)(command)
 
 
-@app.command()
-def joint(
-    data: Annotated[
-        str,
-        typer.Option("--data", metavar="DIR", help="Folder that holds worlds/ and traces/; none: all are drawn."),
-    ] = "",
-    quick: Quick = False,
-    workers: Workers = 0,
-    as_json: AsJson = False,
-    out: Out = None,
-) -> None:
-    """The trine policy: against its ancestors and their combinations, without its parts, and where it pays."""
-    _reproduce("joint", data, quick, workers, as_json, out)
-
-
-@app.command()
-def predictions(
-    data: Annotated[
-        str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/; none: jobs are drawn.")
-    ] = "",
-    quick: Quick = False,
-    workers: Workers = 0,
-    as_json: AsJson = False,
-    out: Out = None,
-) -> None:
-    """Predicted starts and ends against what happened: how many 80 % intervals hold, and Slurm's method beside it."""
-    _reproduce("predictions", data, quick, workers, as_json, out)
+for _name, _paper in PAPERS.items():
+    _add_command(_name, _paper)
 
 
 def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, out: Path | None) -> None:

@@ -74,7 +74,8 @@ Sets = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the results and report.html there.")]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what is in --out even if it is of another policy or seed.")
+    bool,
+    typer.Option("--overwrite", help="Replace what is in --out even if it is of other jobs, another policy or seed."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Metrics = Annotated[
@@ -142,8 +143,8 @@ def run_one(
     shown = Summary.chosen(_names(metrics))
     if out:
         scenario = make_scenario(inputs, policy, placement, seed)
-        replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed), overwrite)
         require_files()
+        replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed, vars(scenario)), overwrite)
     with recorded(out) as record:
         with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
             done = run_simulation(
@@ -226,7 +227,8 @@ def compare(
     if out:
         sweep = make_sweep(inputs, *swept)
         placed = list(dict.fromkeys(placement for _, placement in sweep.pairs))
-        replaced = check_out(out, comparison_title(sweep.policies, placed, sweep.seeds), overwrite)
+        title = comparison_title(sweep.policies, placed, sweep.seeds, vars(sweep.base))
+        replaced = check_out(out, title, overwrite)
         require_page()
     with ExitStack() as stack:
         done = run_comparison(

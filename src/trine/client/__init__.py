@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from trine.client.answers import ENDED, DaemonAnswer, ExplanationAnswer, HistoryAnswer, JobAnswer, NodeAnswer
+from trine.client.answers import (
+    ENDED,
+    DaemonAnswer,
+    ExplanationAnswer,
+    HistoryAnswer,
+    JobAnswer,
+    NodeAnswer,
+    QuotaAnswer,
+)
 from trine.client.client import Client
 from trine.client.errors import (
     ConnectionBrokenError,
@@ -26,6 +34,7 @@ __all__ = [
     "NoAnswerError",
     "NoDaemonError",
     "NodeAnswer",
+    "QuotaAnswer",
     "RefusedError",
     "UntrustedDaemonError",
     "WaitTimeoutError",

@@ -150,6 +150,17 @@ class NodeAnswer(TypedDict):
     reason: str
 
 
+class QuotaAnswer(TypedDict):
+    """GPUs that a user or a queue (``kind``) may hold together; ``None``: no limit."""
+
+    kind: str
+    name: str
+    max_gpus: int | None
+    configured: int | None
+    changed_by: str
+    changed_s: float | None
+
+
 class CollectedAnswer(TypedDict):
     """What was removed because it is kept no longer, or would be."""
 

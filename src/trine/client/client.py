@@ -21,6 +21,7 @@ from trine.client.answers import (
     HistoryAnswer,
     JobAnswer,
     NodeAnswer,
+    QuotaAnswer,
     has_ended,
 )
 from trine.client.errors import ConnectionBrokenError, NoDaemonError, WaitTimeoutError
@@ -112,6 +113,20 @@ class Client:
 
     def release(self, job_id: str) -> JobAnswer:
         return cast(JobAnswer, self._transport.post(_job(job_id, "release")))
+
+    def set_priority(self, job_id: str, priority: float) -> JobAnswer:
+        """Give a job that has not ended another priority; users within what its queue allows."""
+        return cast(JobAnswer, self._transport.post(_job(job_id, "priority"), json.dumps({"priority": priority})))
+
+    def quotas(self) -> list[QuotaAnswer]:
+        """How many GPUs queues and users may hold at most."""
+        return cast(list[QuotaAnswer], self._transport.get("/v1/quotas"))
+
+    def set_quotas(self, quotas: Mapping[str, int | str | None]) -> list[QuotaAnswer]:
+        """Change how many GPUs ``user:NAME`` or ``queue:NAME`` may hold at most, all of them or none.
+
+        ``None``: no limit, ``default``: as configured. Jobs that run go on."""
+        return cast(list[QuotaAnswer], self._transport.post("/v1/quotas", json.dumps({"quotas": dict(quotas)})))
 
     def history(
         self, since_s: float | None = None, until_s: float | None = None, *, user: str = "", state: str = ""

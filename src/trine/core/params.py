@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from trine.core.errors import InputError, unknown_name
 
@@ -46,6 +47,16 @@ def params_of(owner: type) -> dict[str, Param]:
     """The parameters of a dataclass: its fields made with ``param``. A plain class has none."""
     if not is_dataclass(owner):
         return {}
+    if owner not in _PARAMS:
+        _PARAMS[owner] = _read_params(owner)
+    return dict(_PARAMS[owner])
+
+
+_PARAMS: WeakKeyDictionary[type, dict[str, Param]] = WeakKeyDictionary()
+"""By class, as they were read: to evaluate annotations takes longer than a small simulation does."""
+
+
+def _read_params(owner: type[Any]) -> dict[str, Param]:
     hints = _types_of(owner)
     return {
         f.name: Param(

@@ -23,6 +23,16 @@ _FILE_MODULE = "trine_user_"
 
 def discover(package: str, base: type[T]) -> dict[str, type[T]]:
     """All concrete subclasses of ``base`` defined in the modules of ``package``, by their ``name``."""
+    if (package, base) not in _DISCOVERED:
+        _DISCOVERED[package, base] = _looked_for(package, base)
+    return dict(_DISCOVERED[package, base])
+
+
+_DISCOVERED: dict[tuple[str, type[Any]], dict[str, type[Any]]] = {}
+"""By package and base: every simulation asks."""
+
+
+def _looked_for(package: str, base: type[T]) -> dict[str, type[T]]:
     found: dict[str, type[T]] = {}
     root = importlib.import_module(package)
     for info in sorted(pkgutil.iter_modules(root.__path__), key=lambda i: i.name):

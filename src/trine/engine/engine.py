@@ -23,6 +23,7 @@ from trine.engine.events import (
     Held,
     Interrupted,
     Measured,
+    PriorityChanged,
     Progressed,
     Released,
     Started,
@@ -55,6 +56,7 @@ class Engine(Rounds):
             Held: self._held,
             Released: self._released,
             Eligible: self._eligible,
+            PriorityChanged: self._priority_changed,
             Terminated: self._terminated,
             Interrupted: self._interrupted,
             GpusCordoned: self._gpus_cordoned,
@@ -180,6 +182,13 @@ class Engine(Rounds):
         """The time before is no waiting for GPUs: it must not count as such with policies and placements."""
         self.table.idle_from_s[event.job_index] = event.now
         return self._released(Released(event.now, event.job_index))
+
+    def _priority_changed(self, event: PriorityChanged) -> list[Decision]:
+        """The next round ranks by it: nothing that was decided is undone before that."""
+        self.table.set_priority(event.job_index, event.priority)
+        self._planner.forget()
+        self.settled = False
+        return []
 
     def _terminated(self, event: Terminated) -> list[Decision]:
         """Its processes are gone, for whatever reason: nothing of it stays behind."""

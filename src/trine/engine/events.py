@@ -102,6 +102,14 @@ class Eligible(NamedTuple):
     job_index: int
 
 
+class PriorityChanged(NamedTuple):
+    """A job that has not ended has another priority from now on; larger goes first."""
+
+    now: float
+    job_index: int
+    priority: float
+
+
 class Terminated(NamedTuple):
     """A job ended without finishing (failed, cancelled) and holds nothing any more."""
 
@@ -144,6 +152,7 @@ Event = (
     | Held
     | Released
     | Eligible
+    | PriorityChanged
     | Terminated
     | Interrupted
     | GpusCordoned

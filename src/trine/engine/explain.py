@@ -111,11 +111,13 @@ def _over_quota(engine: EngineState, job: Job) -> Reason:
     group, user = engine.quotas.by_group.get(job.group), engine.quotas.by_user.get(job.user)
     limits = [f"queue {job.group} may hold {group} GPUs" if group is not None else ""]
     limits += [f"user {job.user} may hold {user}" if user is not None else ""]
+    too_small = any(limit is not None and limit < job.gpus for limit in (group, user))
+    raised = "It is larger than the quota and starts only when an administrator raises that."
     return Reason(
         Why.QUOTA,
         f"job {job.id} needs {_gpus(job.gpus)} and would exceed a quota: {' and '.join(filter(None, limits))} at once.",
         {"needed": job.gpus},
-        "It starts when jobs of the same queue or user end.",
+        raised if too_small else "It starts when jobs of the same queue or user end.",
     )
 
 

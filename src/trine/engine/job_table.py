@@ -4,6 +4,7 @@ and the active jobs among them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
@@ -96,6 +97,12 @@ class JobTable:
         """The job turned out to have so many steps; what one of them takes stays as it is."""
         self.ideal_s[job_index] *= steps / self.steps[job_index]
         self.steps[job_index] = steps
+
+    def set_priority(self, job_index: int, priority: float) -> None:
+        """The job goes before others by this number from now on."""
+        self.jobs[job_index] = replace(self.jobs[job_index], priority=priority)
+        self.priority[job_index] = priority
+        self.prioritised = self.prioritised or priority != 0
 
     def _double(self) -> None:
         for name, column in vars(self).items():

@@ -14,8 +14,9 @@ from itertools import combinations
 from trine.core.errors import InputError, unknown_name
 from trine.core.prices import Prices
 from trine.core.result import Summary
+from trine.engine.explain import never_fits
 from trine.inputs.job_rules import seconds
-from trine.sim.scenario import Scenario, run
+from trine.sim.scenario import Scenario, jobs_and_model, run
 
 METRICS = tuple(each.name.removesuffix("_s") for each in fields(Summary) if each.name.startswith(("wait_", "jct_")))
 """What a target may be about."""
@@ -93,6 +94,22 @@ class Search:
     """Clusters that miss the target and that twice as many nodes serve no better, one for each type."""
     round_s: float = 0.0
     """Seconds between decisions of the simulations; 0 where free GPUs are given out at once."""
+
+    def check_possible(self) -> None:
+        """``InputError`` about the first job that no number of nodes of any type could run: nothing is simulated."""
+        first = None
+        for each in self.types:
+            most = replace(self.scenario, cluster=f"{each.gpu_type}={MOST_NODES}x{each.gpus}", prices="")
+            jobs, perf = jobs_and_model(most)
+            never = next((job for job in jobs if not perf.types_for(job)), None)
+            if never is None:
+                return
+            first = (
+                first
+                or f"job {never.id} can never run: on {MOST_NODES:,} nodes of {each.gpu_type}={each.gpus} "
+                + (never_fits(never, perf))
+            )
+        raise InputError("--nodes", str(first), "types of nodes on which every job fits")
 
     def cheapest(self) -> Candidate | None:
         """Of one type, or of two; ``None`` if no number of nodes up to ``MOST_NODES`` meets the target, or more change

@@ -1,7 +1,4 @@
-"""Changes that can be tried on a live state before anything happens: each is a few words.
-
-A change returns the model of the limits that goes with it; the state is a copy and may be changed.
-"""
+"""Changes that can be tried on a live state, which is a copy, before anything happens: each is a few words."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ from typing import Any
 from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, unknown_name
-from trine.engine.quotas import Quotas
+from trine.inputs.job_rules import MAX_PRIORITY
 from trine.inputs.job_spec import JobSpec
-from trine.server.build import Model
+from trine.inputs.quota_text import QUOTA_FORM, parse_quota
 from trine.server.live_job import LiveJob, NodeState
+from trine.server.quotas import QuotaChange
 from trine.server.state import LiveState
 
 GRAMMAR = {
@@ -29,16 +27,14 @@ GRAMMAR = {
     "release": "release JOB",
     "priority": "priority JOB NUMBER",
     "submit": "submit GPUS [SECONDS]",
-    "quota": "quota user:NAME=GPUS or quota queue:NAME=GPUS",
+    "quota": f"quota {QUOTA_FORM}",
 }
 """Every change by its first word."""
-APPLICABLE = ("cancel", "hold", "release", "lose")
+APPLICABLE = ("cancel", "hold", "release", "priority", "quota", "lose")
 """Those that a daemon carries out; a node that is to be lost is drained."""
 INSTEAD = {
     "policy": "start the daemon anew with --policy; jobs that run go on meanwhile",
     "placement": "start the daemon anew with --placement; jobs that run go on meanwhile",
-    "quota": "write it into the configuration file and start the daemon anew; jobs that run go on meanwhile",
-    "priority": "a job keeps the priority that it was submitted with; submit it again and cancel this one",
     "submit": "`trine submit`, which also says what is to run",
     "add": "add the nodes to the cluster that the daemon runs on",
 }
@@ -55,34 +51,37 @@ def words_of(change: str) -> list[str]:
     return words
 
 
-def changed(state: LiveState, model: Model, changes: Sequence[str], now_s: float) -> tuple[LiveState, Model]:
+def instead_of(changes: Sequence[str]) -> dict[str, str]:
+    """What to do about those of the changes that a daemon does not carry out."""
+    return {change: INSTEAD[first] for change in changes if (first := words_of(change)[0]) not in APPLICABLE}
+
+
+def changed(state: LiveState, changes: Sequence[str], now_s: float) -> LiveState:
     """The state after all ``changes``, one after the other."""
     for change in changes:
         first, *rest = words_of(change)
         try:
-            model = _APPLY[first](state, model, rest, now_s)
+            _APPLY[first](state, rest, now_s)
         except (ValueError, IndexError):
             raise InputError("what-if", repr(change), GRAMMAR[first]) from None
-    return state, model
+    return state
 
 
-def _policy(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _policy(state: LiveState, words: list[str], now_s: float) -> None:
     (name,) = words
     resolve(name, state.placement, {})
     state.policy, state.accounts, state.settings = name, {}, {}
     del now_s
-    return model
 
 
-def _placement(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _placement(state: LiveState, words: list[str], now_s: float) -> None:
     (name,) = words
     resolve(state.policy, name, {})
     state.placement, state.accounts, state.settings = name, {}, {}
     del now_s
-    return model
 
 
-def _add(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _add(state: LiveState, words: list[str], now_s: float) -> None:
     (given,) = words
     found = re.fullmatch(r"(\d{1,4})x(\d{1,3})(?::(\S+))?", given)
     if found is None or state.cluster is None:
@@ -94,14 +93,13 @@ def _add(state: LiveState, model: Model, words: list[str], now_s: float) -> Mode
     more = [Node(f"new{i}", int(found[2]), gpu_type, last.rack) for i in range(int(found[1]))]
     _use(state, replace(cluster, nodes=(*cluster.nodes, *more), scores={}))
     del now_s
-    return model
 
 
 def _use(state: LiveState, cluster: Cluster) -> None:
     state._use_cluster(state.last_s, cluster)
 
 
-def _lose(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _lose(state: LiveState, words: list[str], now_s: float) -> None:
     (name,) = words
     cluster = state.cluster
     if cluster is None or name not in {node.name for node in cluster.nodes}:
@@ -110,7 +108,6 @@ def _lose(state: LiveState, model: Model, words: list[str], now_s: float) -> Mod
     for job in state.live.values():
         if job.holds_gpus and any(cluster.nodes[cluster.node_of[gpu]].name == name for gpu in job.gpus):
             _off(job, now_s)
-    return model
 
 
 def _off(job: LiveJob, now_s: float) -> None:
@@ -127,33 +124,34 @@ def _job(state: LiveState, job_id: str) -> LiveJob:
     return job
 
 
-def _hold(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _hold(state: LiveState, words: list[str], now_s: float) -> None:
     """Also a cancel: either way the job has no GPUs from now on."""
-    job = _job(state, *words)
+    (job_id,) = words
+    job = _job(state, job_id)
     if job.holds_gpus:
         _off(job, now_s)
     job.state = "held"
-    return model
 
 
-def _release(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
-    job = _job(state, *words)
+def _release(state: LiveState, words: list[str], now_s: float) -> None:
+    (job_id,) = words
+    job = _job(state, job_id)
     job.not_before_s, job.aside = 0.0, ""
     if job.state in ("held", "set aside"):
         job.state = "waiting"
     del now_s
-    return model
 
 
-def _priority(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _priority(state: LiveState, words: list[str], now_s: float) -> None:
     job_id, number = words
     job = _job(state, job_id)
+    if not abs(float(number)) <= MAX_PRIORITY:
+        raise ValueError(number)
     job.spec = job.spec.model_copy(update={"priority": float(number)})
     del now_s
-    return model
 
 
-def _submit(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
+def _submit(state: LiveState, words: list[str], now_s: float) -> None:
     gpus, *length = words
     if len(length) > 1:
         raise ValueError(words)
@@ -163,20 +161,18 @@ def _submit(state: LiveState, model: Model, words: list[str], now_s: float) -> M
     job = LiveJob(str(state.next_id), "what-if", "default", 1.0, spec, now_s, idle_from_s=now_s)
     state.jobs[job.id] = state.live[job.id] = job
     state.next_id += 1
-    return model
 
 
-def _quota(state: LiveState, model: Model, words: list[str], now_s: float) -> Model:
-    del state, now_s
-    found = re.fullmatch(r"(user|queue):([^=]+)=(\d{1,9})", words[0])
-    if found is None or len(words) > 1:
-        raise ValueError(words)
-    groups, users = dict(model.quotas.by_group), dict(model.quotas.by_user)
-    (users if found[1] == "user" else groups)[found[2]] = int(found[3])
-    return replace(model, quotas=Quotas(groups, users))
+def _quota(state: LiveState, words: list[str], now_s: float) -> None:
+    (given,) = words
+    subject, max_gpus = parse_quota(given)
+    if isinstance(max_gpus, str):  # as configured
+        state.quotas.pop(subject, None)
+    else:
+        state.quotas[subject] = QuotaChange(max_gpus, "what-if", now_s)
 
 
-_APPLY: dict[str, Callable[[LiveState, Model, list[str], float], Model]] = {
+_APPLY: dict[str, Callable[[LiveState, list[str], float], None]] = {
     "policy": _policy,
     "placement": _placement,
     "add": _add,

@@ -18,7 +18,7 @@ from trine.core.errors import InputError
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.predictions import Forecast, JobPrediction, of_draws
 from trine.inputs.job_relations import predecessor
-from trine.planning.changes import changed
+from trine.planning.changes import changed, instead_of
 from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
 from trine.server.live_job import LiveJob
@@ -48,12 +48,12 @@ def answer(
     make_state = make_state or (lambda: live_state(request))
     state = make_state()
     # Before anything is computed: a change may be a mistake.
-    other, model = changed(make_state(), request.model, request.changes, request.now_s)
+    other = changed(make_state(), request.changes, request.now_s)
     futures = Futures(live_present(request, state, request.model, exact), request.seed)
     if request.changes:
-        others = Futures(live_present(request, other, model, exact), request.seed)
+        others = Futures(live_present(request, other, request.model, exact), request.seed)
         draws, other_draws = _draws_within([futures, others], request.draws, min(request.budget_s, _WHATIF_S))
-        found = compared(futures, draws, others, other_draws)
+        found = compared(futures, draws, others, other_draws) | {"instead": instead_of(request.changes)}
     else:
         (draws,) = _draws_within([futures], request.draws, request.budget_s)
         found = _with_all(of_draws(futures, draws), state).as_json()

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from trine.core.result import Metric, RunResult, Summary, flat_results
-from trine.report.text import count, duration, median, share, time_unit, with_bounds
+from trine.report.text import count, median, share, time_unit, with_bounds
 
 CONFIDENCE = 0.95
 BEST_MARK = " *"
@@ -294,10 +294,11 @@ def headline(comparison: Comparison) -> str:
     if no_difference(comparison):
         return _no_difference_sentence(comparison)
     mean, winner = min(known)
+    shortest = _as_in_the_table(comparison, winner, metric)
     equal = [names[contenders[i]] for m, i in known if m == mean]
     if len(equal) > 1:
-        return f"{' and '.join(equal)} have the same mean completion time, {duration(mean)}, the shortest"
-    head = f"{names[contenders[winner]]} has the shortest mean completion time, {duration(mean)}"
+        return f"{' and '.join(equal)} have the same mean completion time, {shortest}, the shortest"
+    head = f"{names[contenders[winner]]} has the shortest mean completion time, {shortest}"
     if winner == 0 or not means[0] > 0:
         return head
     difference = paired_difference(comparison, contenders[winner], metric)
@@ -306,6 +307,13 @@ def headline(comparison: Comparison) -> str:
     gain = 1 - mean / means[0]
     less = share(gain) if gain >= 0.0005 else "less than 0.1 %"
     return f"{head}: {less} below {names[contenders[0]]}{doubt}"
+
+
+def _as_in_the_table(comparison: Comparison, at: int, metric: Metric) -> str:
+    """A mean in the unit and with the digits of its column, so that readers find the figure there."""
+    estimates = [metric_estimate(comparison, c, metric) for c in comparison.contenders]
+    unit = column_unit(estimates, metric)
+    return unit.after(unit.write(estimates[at]).partition(" [")[0])
 
 
 def no_difference(comparison: Comparison) -> bool:

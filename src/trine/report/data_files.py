@@ -85,6 +85,14 @@ def timeline_table(segments: list[Segment], settings: dict[str, Any], cluster: C
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def timeline_settings(path: Path) -> dict[str, Any]:
+    """The settings of the run that wrote the file."""
+    import pyarrow.parquet as pq
+
+    found: dict[str, Any] = json.loads((pq.read_schema(path).metadata or {})[b"trine"])
+    return found
+
+
 def described_cluster(cluster: Cluster) -> dict[str, Any]:
     """Nodes with name, GPUs, type and rack, and the slowdown of each GPU by class, where GPUs differ."""
     nodes = [[node.name, node.gpus, node.gpu_type, node.rack] for node in cluster.nodes]

@@ -6,15 +6,24 @@ Same result in, same bytes out; all files of a report are written, or none (``da
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from trine.core.errors import InputError, require_extra
 from trine.core.result import JobRecord, RunResult
 from trine.report.compare import Comparison, ComparisonRow, as_dict
 from trine.report.compare_page import compare_page
-from trine.report.data_files import check_target, number_cell, write_all, write_csv, write_json, write_timeline
+from trine.report.data_files import (
+    check_target,
+    number_cell,
+    timeline_settings,
+    write_all,
+    write_csv,
+    write_json,
+    write_timeline,
+)
 from trine.report.run_page import run_page
 
 NOT_WRITTEN = {"comm_gpu_s", "time", "blocked_s"}
@@ -27,14 +36,23 @@ def require_files() -> None:
     require_extra("report", "plotly", "pyarrow", purpose="report.html and timeline.parquet need")
 
 
-def run_title(policy: str, placement: str, seed: int) -> str:
-    """What a run is of, in words; the same for the same run."""
-    return f"{policy} with {placement}, seed {seed}"
+def run_title(policy: str, placement: str, seed: int, given: Mapping[str, Any]) -> str:
+    """What a run is of, in words; the same for the same run. ``given``: as in the record of its settings."""
+    return f"{policy} with {placement}, seed {seed}, {_jobs_title(given)}"
 
 
-def comparison_title(policies: Sequence[str], placements: Sequence[str], seeds: Sequence[int]) -> str:
+def comparison_title(
+    policies: Sequence[str], placements: Sequence[str], seeds: Sequence[int], given: Mapping[str, Any]
+) -> str:
     """What a comparison is of, in words."""
-    return f"{', '.join(policies)} with {', '.join(placements)}, seeds {', '.join(map(str, seeds))}"
+    seeds_text = ", ".join(map(str, seeds))
+    return f"{', '.join(policies)} with {', '.join(placements)}, seeds {seeds_text}, {_jobs_title(given)}"
+
+
+def _jobs_title(given: Mapping[str, Any]) -> str:
+    """Which jobs, and where they run."""
+    jobs = next((given[name] for name in ("world", "trace", "workload") if given.get(name)), "no jobs")
+    return f"{jobs} on {given['cluster']}" if given.get("cluster") else str(jobs)
 
 
 def earlier_results(out_dir: Path | str) -> str:
@@ -43,10 +61,11 @@ def earlier_results(out_dir: Path | str) -> str:
     try:
         if (folder / "compare.json").is_file():
             settings = json.loads((folder / "compare.json").read_text(encoding="utf-8"))["settings"]
-            return comparison_title(settings["policies"], settings["placements"], settings["seeds"])
+            return comparison_title(settings["policies"], settings["placements"], settings["seeds"], settings)
         if (folder / "summary.json").is_file():
             found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            return run_title(found["policy"], found["placement"], found["seed"])
+            given = timeline_settings(folder / "timeline.parquet")
+            return run_title(found["policy"], found["placement"], found["seed"], given)
     except (OSError, ValueError, KeyError, TypeError):
         return "files that cannot be read"
     return ""

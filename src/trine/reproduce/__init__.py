@@ -15,5 +15,5 @@ A new paper ``NAME`` takes three things:
    (``runs``) and what came out (``judge``). Contenders in a setting are compared by ``SideBySide``, with tables, paired
    differences and the bands of the YAML file; a setting is a scenario for each seed, which may be a trace, a workload
    or a ``world`` directory. Only an experiment that shows something else is a class of its own.
-3. A command in ``cli/reproduce.py``.
+3. An entry in ``PAPERS`` of ``cli/reproduce.py``.
 """

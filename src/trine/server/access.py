@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trine.core.errors import InputError, nearest, unknown_name
@@ -88,14 +88,32 @@ class Access:
     def limits(self, user: str) -> UserLimits:
         return self.users.get(user, _NO_LIMITS)
 
+    def with_max_gpus(self, changed: Mapping[str, int | None]) -> Access:
+        """As this, with other numbers of GPUs for ``queue:NAME`` and ``user:NAME``; ``None``: no limit."""
+        queues, users = dict(self.queues), dict(self.users)
+        for subject, max_gpus in changed.items():
+            kind, _, name = subject.partition(":")
+            if kind == "user":
+                users[name] = replace(self.limits(name), max_gpus=max_gpus)
+            elif name in queues:  # one that is configured no longer limits nobody
+                queues[name] = replace(queues[name], max_gpus=max_gpus)
+        return replace(self, queues=queues, users=users)
+
+    def check_priority(self, priority: float, queue_name: str, caller: Caller) -> None:
+        """``Refused`` if the caller may not have jobs of this priority in the queue."""
+        queue = self.queues.get(queue_name)
+        if queue is None or queue.max_priority is None or caller.admin:
+            return
+        if priority > queue.max_priority:
+            message = f"Priority {priority:g} is above {queue.max_priority:g}, the highest in queue {queue.name}."
+            raise Refused("forbidden", message)
+
     def _admit_one(self, spec: JobSpec, caller: Caller) -> JobSpec:
         queue = self._queue(spec.queue or self.default_queue)
         user = self._user(spec.user or caller.user, caller)
         if queue.users is not None and user not in queue.users and not caller.admin:
             raise Refused("forbidden", f"User {user} may not submit to queue {queue.name}.")
-        if queue.max_priority is not None and spec.priority > queue.max_priority and not caller.admin:
-            message = f"Priority {spec.priority:g} is above {queue.max_priority:g}, the highest in queue {queue.name}."
-            raise Refused("forbidden", message)
+        self.check_priority(spec.priority, queue.name, caller)
         self._check_size(spec, queue, user)
         filled: dict[str, object] = {"queue": queue.name, "user": user}
         if spec.retries is None and queue.retries:

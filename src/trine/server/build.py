@@ -30,6 +30,7 @@ from trine.policy.base import FinishedJob
 from trine.policy.view import View
 from trine.server.inventory import cluster_of, node_info
 from trine.server.live_job import LiveJob, NodeState
+from trine.server.quotas import quotas_now
 from trine.server.records import Sharing
 from trine.server.state import OF_PLACEMENT, LiveState
 
@@ -44,7 +45,8 @@ _STATES = {"starting": State.STARTING, "running": State.RUNNING, "stopping": Sta
 
 @dataclass(frozen=True)
 class Model:
-    """What decisions depend on besides the state: measured throughputs and the limits of queues and users."""
+    """What decisions depend on besides the state: measured throughputs, and the limits of queues and users as they are
+    configured."""
 
     throughputs: ThroughputTable | None = None
     quotas: Quotas = field(default_factory=Quotas)
@@ -152,7 +154,8 @@ def empty_engine(state: LiveState, model: Model, settings: Settings, seed: str) 
     """An engine for the cluster, without jobs; ``seed`` is that of the placement."""
     assert state.cluster is not None
     perf = performance(state, model, state.cluster)
-    return make_engine(settings, perf, seed, model.quotas, space_sharing=state.sharing != "off")
+    quotas = quotas_now(model.quotas, state.quotas)
+    return make_engine(settings, perf, seed, quotas, space_sharing=state.sharing != "off")
 
 
 def known_speeds(state: LiveState, model: Model) -> list[int]:

@@ -32,7 +32,7 @@ from trine.server.engine_adapter import EngineAdapter
 from trine.server.live_job import LiveJob, measured_s
 from trine.server.state import OF_PLACEMENT, LiveState
 
-_REBUILT = (rec.Configured, rec.ModelRefined, rec.ClusterChanged, rec.SetAside, rec.FellBack)
+_REBUILT = (rec.Configured, rec.ModelRefined, rec.ClusterChanged, rec.QuotasChanged, rec.SetAside, rec.FellBack)
 """Records after which the engine is built anew."""
 _UNSOUND = "Its numbers make no sense to the performance model, so that no decision can be made about it."
 
@@ -113,6 +113,16 @@ class Controller:
     def ask(self, now: float, job_id: str, verb: str, by: str) -> rec.Record:
         """Cancel, hold or release a job that is still live, or stop it for good because its time is over."""
         return self._enter(rec.ActionRequested(now, job_id, verb, by))
+
+    def set_priority(self, now: float, job_id: str, priority: float, by: str) -> rec.Record:
+        """A job that is still live is ranked by another priority from now on."""
+        return self._enter(rec.PriorityChanged(now, job_id, priority, by))
+
+    def set_quotas(
+        self, now: float, changes: dict[str, int | None], by: str, as_configured: tuple[str, ...] = ()
+    ) -> rec.Record:
+        """Users (``user:NAME``) and queues (``queue:NAME``) may hold so many GPUs from now on; ``None``: no limit."""
+        return self._enter(rec.QuotasChanged(now, changes, by, as_configured))
 
     def change_node(
         self, now: float, node: str, state: str, reason: str, by: str, gpus: tuple[int, ...] = ()

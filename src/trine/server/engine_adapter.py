@@ -30,6 +30,8 @@ class EngineAdapter:
         now = record.at_s
         if isinstance(record, rec.ActionRequested):
             return self._events_of_request(now, record)
+        if isinstance(record, rec.PriorityChanged):
+            return [ev.PriorityChanged(now, self.job_indices[record.job], record.priority)]
         if isinstance(record, rec.NodeChanged):
             before = self.state.nodes.get(record.node)
             return self._events_of_node(now, record.node, before, node_after(before, record))

@@ -75,7 +75,7 @@ class ExternalWork(LiveService):
         if work.refused:
             return work.refused
         try:
-            (spec,) = self.access.admit([_spec_of(work)], Caller(work.user), self._waiting_jobs())
+            (spec,) = self.access_now.admit([_spec_of(work)], Caller(work.user), self._waiting_jobs())
             self._check_can_run(spec)
         except (Refused, Unavailable, InputError) as refusal:
             return str(refusal)

@@ -5,7 +5,7 @@ The API serves these values as JSON; the scheduler (``server.scheduler``) implem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -256,6 +256,23 @@ class ShareView:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaView:
+    """GPUs that the jobs of a user or of a queue may hold together; ``None``: no limit."""
+
+    kind: str
+    """``user`` or ``queue``."""
+    name: str
+    max_gpus: int | None
+    """What holds now."""
+    configured: int | None
+    """What the daemon's configuration file says."""
+    changed_by: str = ""
+    """Who changed it since; empty: nobody."""
+    changed_s: float | None = None
+    """When, Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class WaitsView:
     """An hour: waits of the jobs that started in it, bounded slowdown and preemptions of those that ended in it."""
 
@@ -357,6 +374,16 @@ class Service(Protocol):
     async def hold(self, job_id: str, caller: Caller) -> JobView: ...
 
     async def release(self, job_id: str, caller: Caller) -> JobView: ...
+
+    async def set_priority(self, job_id: str, priority: float, caller: Caller) -> JobView:
+        """Of a job that has not ended; users within what their queue allows at submission."""
+
+    async def set_quotas(self, asked: Mapping[str, int | Literal["default"] | None], caller: Caller) -> list[QuotaView]:
+        """GPUs that users (``user:NAME``) and queues (``queue:NAME``) may hold at most from now on, all or none of
+        them; ``None``: no limit, ``default``: as configured. Jobs that run go on. For administrators."""
+
+    def quotas(self, caller: Caller) -> list[QuotaView]:
+        """All queues, and the users with a quota that the caller may see."""
 
     async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         """Start nothing more on the node, or only on those of its GPUs that have these indices."""

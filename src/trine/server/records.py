@@ -153,6 +153,33 @@ class ActionRequested:
     orders: Orders = field(default_factory=Orders)
 
 
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """A job that has not ended has another priority from now on."""
+
+    kind: ClassVar[str] = "priority"
+    at_s: float
+    job: str
+    priority: float
+    by: str
+    orders: Orders = field(default_factory=Orders)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """GPUs that users (``user:NAME``) and queues (``queue:NAME``) may hold at most from now on; the engine is built
+    anew from here."""
+
+    kind: ClassVar[str] = "quotas"
+    at_s: float
+    changes: dict[str, int | None]
+    """``None``: no limit."""
+    by: str
+    as_configured: tuple[str, ...] = ()
+    """What the configuration says holds again for these."""
+    orders: Orders = field(default_factory=Orders)
+
+
 EXECUTOR = "executor"
 """The author of a change of a node that was not asked for."""
 
@@ -261,6 +288,8 @@ Record = (
     | ClusterChanged
     | Accepted
     | ActionRequested
+    | PriorityChanged
+    | QuotasChanged
     | NodeChanged
     | Ticked
     | StartReported
@@ -277,6 +306,8 @@ _KINDS: dict[str, type[Record]] = {
         ClusterChanged,
         Accepted,
         ActionRequested,
+        PriorityChanged,
+        QuotasChanged,
         NodeChanged,
         Ticked,
         StartReported,
@@ -381,6 +412,8 @@ def from_body(kind: str, body: dict[str, Any]) -> Record:
         values["accounts"] = _unpacked(values.get("accounts", {}))
     elif kind == NodeChanged.kind:
         values["gpus"] = tuple(values.get("gpus", ()))
+    elif kind == QuotasChanged.kind:
+        values["as_configured"] = tuple(values.get("as_configured", ()))
     try:
         return _KINDS[kind](**values, orders=orders)
     except TypeError as error:

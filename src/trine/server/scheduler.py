@@ -201,6 +201,8 @@ class Scheduler(Execution):
                 self._guarded(self._follow_departures)
             elif isinstance(record, rec.NodeChanged):
                 self._guarded(partial(self._cordon, record))
+            elif isinstance(record, rec.QuotasChanged):
+                self._say_quotas(record)
             for stop in record.orders.stops:
                 self._say("stop", stop.job, stop.sentence)
                 self._guarded(partial(self._stop, stop.job, stop.epoch))
@@ -214,6 +216,11 @@ class Scheduler(Execution):
             if self.journal.idle:  # else the state is ahead of the disk: it is told of with the next batch
                 self._guarded(partial(self._notices.tell, self.controller.state))
         self._notify()
+
+    def _say_quotas(self, change: rec.QuotasChanged) -> None:
+        """No job has it in its story: who changed what is in the log, and in the journal."""
+        asked = {name: "no limit" if most is None else most for name, most in change.changes.items()}
+        self.log.info("quotas", by=change.by, **asked, **dict.fromkeys(change.as_configured, "as configured"))
 
     def _notify(self) -> None:
         self._change.set()

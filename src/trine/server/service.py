@@ -41,6 +41,7 @@ from trine.server.interface import (
     OpenLog,
     OutcomeUnknown,
     ProgressView,
+    QuotaView,
     ReasonView,
     Refused,
     ShareView,
@@ -54,6 +55,7 @@ from trine.server.live_job import LiveJob
 from trine.server.metrics import Metrics
 from trine.server.predictions import Predictions
 from trine.server.prune import Pruner
+from trine.server.quotas import AS_CONFIGURED, Asked, access_now, check_changes, quota_views
 from trine.server.submission import check_predecessors, entries_of
 from trine.server.usage import Sample, UsageHistory, sample
 from trine.server.webhook import Webhook
@@ -103,6 +105,11 @@ class LiveService(ABC):
     async def write(self, records: Sequence[rec.Record]) -> None:
         """Durable when it returns; whatever it makes possible is decided soon."""
 
+    @property
+    def access_now(self) -> Access:
+        """What is configured, with the quotas that were changed since."""
+        return access_now(self.access, self.controller.state.quotas)
+
     async def submit(self, specs: list[JobSpec], caller: Caller, request_id: str = "") -> list[str]:
         try:
             return await self._submit(specs, caller, request_id)
@@ -122,7 +129,7 @@ class LiveService(ABC):
             await self.journal.add([])  # the first request may still be on its way to the disk
             return ids
         entries = entries_of(specs, state.next_id)
-        admitted = self.access.admit([entry.spec for entry in entries], caller, self._waiting_jobs())
+        admitted = self.access_now.admit([entry.spec for entry in entries], caller, self._waiting_jobs())
         if any(spec.after for spec in admitted):
             check_predecessors(entries, state.next_id, self._visible(caller))
         for spec in admitted:
@@ -152,6 +159,35 @@ class LiveService(ABC):
         if job.live and not waits_by_order:
             raise Refused("not-held", f"job {job_id} is {job.state}, not held")
         return await self._ask(job_id, "release", caller)
+
+    async def set_priority(self, job_id: str, priority: float, caller: Caller) -> JobView:
+        self._take_requests()
+        job = self._live_job(job_id, "prioritise", caller)
+        self.access.check_priority(priority, job.queue, caller)
+        if priority != job.spec.priority:
+            await self.write([self.controller.set_priority(self.now(), job_id, priority, caller.user)])
+        else:
+            await self.journal.add([])  # the record of the first request may still be on its way to the disk
+        return views.job_view(self.controller, self.controller.state.jobs[job_id])
+
+    async def set_quotas(self, asked: Mapping[str, Asked], caller: Caller) -> list[QuotaView]:
+        self._take_requests()
+        check_changes(self.access, asked, caller)
+        known, none = self.controller.state.quotas, object()
+        changes = {
+            subject: max_gpus
+            for subject, max_gpus in asked.items()
+            if max_gpus != AS_CONFIGURED and getattr(known.get(subject), "max_gpus", none) != max_gpus
+        }
+        as_configured = tuple(name for name, asks in asked.items() if asks == AS_CONFIGURED and name in known)
+        if changes or as_configured:
+            await self.write([self.controller.set_quotas(self.now(), changes, caller.user, as_configured)])
+        else:
+            await self.journal.add([])
+        return self.quotas(caller)
+
+    def quotas(self, caller: Caller) -> list[QuotaView]:
+        return quota_views(self.access, self.controller.state.quotas, caller)
 
     async def drain(self, node: str, reason: str, caller: Caller, gpus: tuple[int, ...] = ()) -> NodeView:
         return await self._change_node(node, "drained", reason, caller, gpus)
@@ -270,7 +306,7 @@ class LiveService(ABC):
         return views.speed_view(self.controller, job, self.leases.checkpoint(job))
 
     def shares(self, caller: Caller) -> list[ShareView]:
-        return self.past.shares(self.sample(), self.access, caller)
+        return self.past.shares(self.sample(), self.access_now, caller)
 
     def usage(self, caller: Caller) -> UsageView:
         jobs = (job for job in self.controller.state.jobs.values() if caller.sees(job.user))
@@ -347,17 +383,22 @@ class LiveService(ABC):
 
     async def _ask(self, job_id: str, verb: str, caller: Caller) -> JobView:
         self._take_requests()
-        job = self._job(job_id, caller)
-        if not job.live:
-            raise Refused("ended", f"job {job_id} is {job.state} already; there is nothing to {verb}")
-        if job.requested_action in ("cancel", "timeout") and job.requested_action != verb:
-            raise Refused("ended", f"job {job_id} is being stopped for good; there is nothing to {verb}")
+        job = self._live_job(job_id, verb, caller)
         already = _ALREADY.get(job.state) if not (job.not_before_s or job.aside) else None
         if verb not in (job.requested_action, already):
             await self.write([self.controller.ask(self.now(), job_id, verb, caller.user)])
         else:
             await self.journal.add([])  # the record of the first request may still be on its way to the disk
         return views.job_view(self.controller, self.controller.state.jobs[job_id])
+
+    def _live_job(self, job_id: str, verb: str, caller: Caller) -> LiveJob:
+        """A job of the caller that can still be changed; ``verb``: what is asked of it."""
+        job = self._job(job_id, caller)
+        if not job.live:
+            raise Refused("ended", f"job {job_id} is {job.state} already; there is nothing to {verb}")
+        if job.requested_action in ("cancel", "timeout") and job.requested_action != verb:
+            raise Refused("ended", f"job {job_id} is being stopped for good; there is nothing to {verb}")
+        return job
 
     async def _change_node(self, node: str, state: str, reason: str, caller: Caller, gpus: tuple[int, ...]) -> NodeView:
         self._take_requests()

@@ -19,6 +19,7 @@ from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.interface import StoryLine
 from trine.server.live_job import LiveJob, NodeState
+from trine.server.quotas import QuotaChange
 from trine.server.state import LiveState
 
 FORMAT, COMPACT = 1, 2
@@ -44,6 +45,7 @@ def _rest(state: LiveState) -> dict[str, Any]:
         "observations": None if state.observations is None else observations_to_json(state.observations),
         "requests": dict(state.requests),
         "digests": dict(state.digests),
+        "quotas": {subject: asdict(change) for subject, change in state.quotas.items()},
         "next_id": state.next_id,
         "last_s": state.last_s,
         "clock": state.clock,
@@ -150,6 +152,7 @@ def from_snapshot(body: dict[str, Any], ended: Iterable[dict[str, Any]] = ()) ->
         {name: NodeState(**node) for name, node in body["nodes"].items()},
         requests=dict(body["requests"]),
         digests=dict(body.get("digests", {})),
+        quotas={subject: QuotaChange(**change) for subject, change in body.get("quotas", {}).items()},
         next_id=body["next_id"],
         last_s=body["last_s"],
         accounts=dict(body.get("accounts", {})),

@@ -20,6 +20,7 @@ from trine.server.dependencies import Dependencies
 from trine.server.interface import LIVE_STATES, JobState
 from trine.server.live_job import LiveJob, NodeState, node_after, node_gone, pace_now
 from trine.server.outcome import StateAfterExit, state_after_exit
+from trine.server.quotas import QuotaChange
 
 OF_PLACEMENT = "placement/"
 """What the accounts of the placement begin with; the others are the policy's."""
@@ -50,6 +51,8 @@ class LiveState:
     """Ids given for a client's request id, so that a repeated request is not a second job."""
     digests: dict[str, str] = field(default_factory=dict)
     """What those requests asked for; of a journal of an older version that is not known."""
+    quotas: dict[str, QuotaChange] = field(default_factory=dict)
+    """Quotas that were changed while the daemon ran, by ``user:NAME`` or ``queue:NAME``."""
     next_id: int = 1
     last_s: float = 0.0
     """Time of the last record."""
@@ -80,6 +83,8 @@ class LiveState:
             rec.ClusterChanged.kind: self._cluster_changed,
             rec.Accepted.kind: self._accepted,
             rec.ActionRequested.kind: self._asked,
+            rec.PriorityChanged.kind: self._priority_changed,
+            rec.QuotasChanged.kind: self._quotas_changed,
             rec.NodeChanged.kind: self._node_changed,
             rec.Ticked.kind: self._ticked,
             rec.StartReported.kind: self._started,
@@ -217,6 +222,19 @@ class LiveState:
             job.state, job.aside = "held", ""
         else:
             self._end(job, record.at_s, "cancelled", None)
+
+    def _priority_changed(self, record: rec.PriorityChanged) -> None:
+        job = self.live.get(record.job)
+        if job is None:
+            return
+        before = job.spec.priority
+        job.spec = job.spec.model_copy(update={"priority": record.priority})
+        job.tell(record.at_s, f"priority {record.priority:g} asked by {record.by}", f"It was {before:g}.")
+
+    def _quotas_changed(self, record: rec.QuotasChanged) -> None:
+        kept = {subject: known for subject, known in self.quotas.items() if subject not in record.as_configured}
+        new = {name: QuotaChange(max_gpus, record.by, record.at_s) for name, max_gpus in record.changes.items()}
+        self.quotas = kept | new
 
     def _resume_now(self, job: LiveJob) -> None:
         job.not_before_s = 0.0

@@ -45,6 +45,9 @@ def test_whatif_says_who_gains_and_applies_what_a_daemon_can(daemon: FakeDaemon)
     assert "12m earlier [1h earlier, same]" in done.out and "2 jobs gain, 0 lose, 0 stay" in done.out
     assert trine("whatif", "hold 1", "--apply").code == 0
     assert daemon.jobs["1"]["state"] == "held"
+    done = trine("whatif", "priority 2 5", "quota user:ann=16", "--apply")
+    assert (daemon.jobs["2"]["priority"], daemon.quotas) == (5.0, {"user:ann": 16})
+    assert "trine: done: priority 2 5" in done.err and "trine: done: quota user:ann=16" in done.err
     for wrong in (["policy las", "--apply"], ["frobnicate"]):
         refused = trine("whatif", *wrong)
         assert refused.code == 2 and "expected" in refused.err

@@ -175,6 +175,30 @@ def test_hold_release_and_cancel_take_several_jobs(daemon: FakeDaemon) -> None:
     assert trine("cancel", two).out == "2 cancelled\n"
 
 
+def test_a_priority_is_changed_also_to_one_below_zero(daemon: FakeDaemon) -> None:
+    job_id = daemon.add()
+    assert trine("priority", job_id, "5").out == "1 waiting, priority 5\n"
+    assert trine("priority", job_id, "-2.5", "-o", "json").json["priority"] == -2.5
+    for wrong in ("high", "nan", "1e7"):
+        done = trine("priority", job_id, wrong)
+        assert done.code == 2 and "expected a number from -1,000,000 to 1,000,000" in done.err
+    assert daemon.jobs[job_id]["priority"] == -2.5
+
+
+def test_quotas_are_changed_and_listed(daemon: FakeDaemon) -> None:
+    changed = trine("quota", "user:ann=16", "queue:prod=none").out.splitlines()
+    assert [line.split()[:4] for line in changed[1:]] == [
+        ["user:ann", "16", "none", "root"],
+        ["queue:prod", "none", "none", "root"],
+    ]
+    assert daemon.quotas == {"user:ann": 16, "queue:prod": None}
+    assert [quota["name"] for quota in trine("quota", "-o", "json").json] == ["ann", "prod"]
+    assert trine("quota", "user:ann=default").out.splitlines()[1].split() == ["user:ann", "none", "none", "-", "-"]
+    for wrong in (["ann=16"], ["user:ann=-1"], ["user:ann"], ["user:ann=1", "user:ann=2"]):
+        done = trine("quota", *wrong)
+        assert done.code == 2 and "expected" in done.err
+
+
 def test_cancel_does_what_it_can_and_says_what_it_could_not(daemon: FakeDaemon) -> None:
     ended, live = daemon.add("done"), daemon.add()
     done = trine("cancel", ended, "77", live)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trine.executor.attempt.storage import open_log_file
 from trine.inputs.job_spec import JobSpec
@@ -28,6 +28,7 @@ from trine.server.interface import (
     NotFound,
     OpenLog,
     OutcomeUnknown,
+    QuotaView,
     ReasonView,
     Refused,
     ShareView,
@@ -36,6 +37,7 @@ from trine.server.interface import (
     Unavailable,
     UsageView,
 )
+from trine.server.quotas import QuotaChange, check_changes, quota_views
 from trine.server.sessions import digest
 
 ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN = "a" * 64, "b" * 64, "c" * 64
@@ -62,6 +64,7 @@ class FakeService:
         self.views: dict[str, JobView] = {}
         self.requests: dict[str, list[str]] = {}
         self.node = NodeView("node0", "up", "rack0", (GpuView(0, "v100", None, {"A": 1.0}, ("slow",)),))
+        self.changed_quotas: dict[str, QuotaChange] = {}
         self.full_disk = False
         self.unknown = False
         self.watched = 0
@@ -115,6 +118,22 @@ class FakeService:
 
     async def release(self, job_id: str, caller: Caller) -> JobView:
         return self._move(job_id, caller, "waiting", {"held"})
+
+    async def set_priority(self, job_id: str, priority: float, caller: Caller) -> JobView:
+        job = self.job(job_id, caller)
+        self.access.check_priority(priority, job.queue, caller)
+        self.views[job_id] = replace(job, priority=priority)
+        return self.views[job_id]
+
+    async def set_quotas(self, asked: Mapping[str, int | Literal["default"] | None], caller: Caller) -> list[QuotaView]:
+        check_changes(self.access, asked, caller)
+        self.changed_quotas |= {
+            name: QuotaChange(most, caller.user, 1_000.0) for name, most in asked.items() if not isinstance(most, str)
+        }
+        return self.quotas(caller)
+
+    def quotas(self, caller: Caller) -> list[QuotaView]:
+        return quota_views(self.access, self.changed_quotas, caller)
 
     def _move(self, job_id: str, caller: Caller, to: JobState, allowed: set[str] | frozenset[str]) -> JobView:
         job = self.job(job_id, caller)

@@ -65,6 +65,27 @@ def test_only_administrators_change_nodes(anna: httpx.Client, server: Running) -
     assert server.service.node.state == "up"
 
 
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"priority": "5"}', b'{"priority": 1e7}', b'{"priority": null}'])
+def test_a_priority_with_a_bad_body(anna: httpx.Client, body: bytes) -> None:
+    anna.post("/v1/jobs", json=JOB)
+    message = refused(anna.post("/v1/jobs/1/priority", content=body), 422, "invalid")
+    assert message.startswith('Expected a body such as {"priority": 5}: a number from -1,000,000')
+
+
+def test_only_administrators_change_quotas(anna: httpx.Client, server: Running) -> None:
+    refused(anna.post("/v1/quotas", json={"quotas": {"user:anna": 64}}), 403, "forbidden")
+    assert server.service.changed_quotas == {}
+
+
+@pytest.mark.parametrize(
+    "quotas", [{}, {"anna": 1}, {"user:anna": -1}, {"user:anna": "all"}, {"user:anna": 1.5}, {"node:x": 1}, [1]]
+)
+def test_quotas_with_a_bad_body(admin: httpx.Client, quotas: object) -> None:
+    message = refused(admin.post("/v1/quotas", json={"quotas": quotas}), 422, "invalid")
+    assert '{"user:ann": 16, "queue:prod": null}' in message
+    refused(admin.post("/v1/quotas", json={"quotas": {"queue:none": 1}}), 404, "not-found")
+
+
 @pytest.mark.parametrize("body", [b"{", b'{"reason": 1}', b'{"why": "x"}', b'{"reason": "a\\u001b"}', b"[" * 100_000])
 def test_a_drain_with_a_bad_body(admin: httpx.Client, body: bytes) -> None:
     refused(admin.post("/v1/nodes/node0/drain", content=body), 422, "invalid")

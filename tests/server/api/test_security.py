@@ -113,6 +113,7 @@ def test_anothers_job_looks_like_no_job(anna: httpx.Client, ben: httpx.Client, a
         assert ben.get(f"/v1/jobs/{path}").json() == {"code": "not-found", "message": "There is no job 1.", "field": ""}
     for verb in ("cancel", "hold", "release"):
         assert ben.post(f"/v1/jobs/1/{verb}").status_code == 404
+    assert ben.post("/v1/jobs/1/priority", json={"priority": 1}).status_code == 404
     assert ben.get("/v1/jobs?state=all").json() == []
     assert admin.get("/v1/jobs/1").json()["state"] == "waiting"
 

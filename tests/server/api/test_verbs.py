@@ -76,6 +76,22 @@ def test_hold_release_cancel(anna: httpx.Client) -> None:
     assert states == ["held", "waiting", "cancelled"]
 
 
+def test_a_priority_is_changed(anna: httpx.Client) -> None:
+    job_id = submitted(anna)
+    assert anna.post(f"/v1/jobs/{job_id}/priority", json={"priority": 2.5}).json()["priority"] == 2.5
+    assert anna.get(f"/v1/jobs/{job_id}").json()["priority"] == 2.5
+
+
+def test_quotas_are_listed_and_changed(admin: httpx.Client, anna: httpx.Client) -> None:
+    changed = admin.post("/v1/quotas", json={"quotas": {"user:ben": 4.0, "queue:default": 8}}).json()
+    assert {(quota["kind"], quota["name"]): quota["max_gpus"] for quota in changed} == {
+        ("queue", "default"): 8,
+        ("user", "ben"): 4,
+    }
+    (seen,) = anna.get("/v1/quotas").json()
+    assert (seen["name"], seen["max_gpus"], seen["configured"], seen["changed_by"]) == ("default", 8, None, "root")
+
+
 def test_explain_tells_the_story(anna: httpx.Client) -> None:
     told = anna.get(f"/v1/jobs/{submitted(anna)}/explain").json()
     assert told["sentences"] == ["No GPU is free."]

@@ -1,4 +1,4 @@
-"""``trine cancel``, ``hold``, ``release``: each for one job or several."""
+"""``trine cancel``, ``hold``, ``release``: each for one job or several; ``priority``: of one job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trine.cli.live.queue import MOST_JOBS, Name, User, states_of
-from trine.cli.live.verb import Form, JobIds, Output, State, connected, print_json, say, verb
+from trine.cli.live.verb import Form, JobId, JobIds, Output, State, connected, print_json, say, verb
 
 if TYPE_CHECKING:
     from trine.client import Client, JobAnswer
@@ -58,6 +58,46 @@ def hold(jobs: JobIds, state: State = None, output: Output = Form.TABLE) -> None
 def release(jobs: JobIds, state: State = None, output: Output = Form.TABLE) -> None:
     """Let held jobs run again."""
     _each(jobs, state, output, lambda client: client.release)
+
+
+@verb
+def priority(
+    job: JobId,
+    number: Annotated[
+        str, typer.Argument(metavar="NUMBER", help="Larger goes first; 0 by default.", show_default=False)
+    ],
+    state: State = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Let a job go before others, or behind them.
+
+    The next round ranks by it, and stops a job that runs where the policy does that. Users may choose what their queue
+    allows at submission, administrators any number.
+    """
+    wanted = _number(number)
+    with connected(state) as client:
+        changed = client.set_priority(job, wanted)
+    if output is Form.JSON:
+        print_json(changed)
+    else:
+        typer.echo(f"{changed['id']} {changed['state']}, priority {changed['priority']:g}")
+
+
+priority.command_options = {"context_settings": {"ignore_unknown_options": True}}  # type: ignore[attr-defined]
+"""-5 is a number, not an option."""
+
+
+def _number(text: str) -> float:
+    from trine.core.errors import InputError
+    from trine.inputs.job_rules import EXPECTED, MAX_PRIORITY
+
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not -MAX_PRIORITY <= found <= MAX_PRIORITY:
+        raise InputError("NUMBER", repr(text), EXPECTED["priority"])
+    return found
 
 
 def _cancel_chosen(states: list[str], user: str, name: str, state: Path | None, output: Form) -> None:

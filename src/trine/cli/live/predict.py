@@ -87,7 +87,11 @@ def _made_of(found: dict[str, Any]) -> str:
 def whatif(
     changes: Changes,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Then do it, where the daemon can: cancel, hold, release, lose (drains).")
+        bool,
+        typer.Option(
+            "--apply",
+            help="Then do it, where the daemon can: cancel, hold, release, priority, quota, lose (drains).",
+        ),
     ] = False,
     run: Annotated[
         Path | None,
@@ -108,17 +112,18 @@ def whatif(
 
     By how much, and before anything happens; --apply makes the change where the daemon can.
     """
-    from trine.planning.changes import APPLICABLE, INSTEAD, words_of
+    from trine.planning.changes import APPLICABLE, instead_of, words_of
 
     if run is not None or at:
         _whatif_of_run(changes, run, at, apply, output)
         return
-    cannot = [change for change in changes if words_of(change)[0] not in APPLICABLE]
+    cannot = instead_of(changes)
     if apply and cannot:
         from trine.core.errors import InputError
 
-        able, instead = ", ".join(APPLICABLE), INSTEAD[words_of(cannot[0])[0]]
-        raise InputError("--apply", repr(cannot[0]), f"changes that a daemon carries out ({able}); for this: {instead}")
+        (change, instead), *_ = cannot.items()
+        able = ", ".join(APPLICABLE)
+        raise InputError("--apply", repr(change), f"changes that a daemon carries out ({able}); for this: {instead}")
     with connected(state) as client:
         found = client.whatif(changes)
         if output is Form.JSON:
@@ -186,9 +191,15 @@ def _later(seconds: float) -> str:
 
 
 def _apply(client: Client, what: str, name: str, *rest: str) -> None:
-    del rest
+    """The daemon has understood the words of the change before: it answered what it would do."""
     if what == "lose":
         client.drain(name, "trine whatif --apply")
+    elif what == "priority":
+        client.set_priority(name, float(rest[0]))
+    elif what == "quota":
+        from trine.inputs.quota_text import parse_quota
+
+        client.set_quotas(dict([parse_quota(name)]))
     else:
         {"cancel": client.cancel, "hold": client.hold, "release": client.release}[what](name)
-    say(f"trine: done: {what} {name}")
+    say(f"trine: done: {' '.join((what, name, *rest))}")

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -44,6 +46,10 @@ class KubernetesApi:
         self._host = str(configuration.host).rstrip("/")
         self.calls = 0
         """How many requests were made so far."""
+        self._lock = threading.Lock()
+        self._watches: set[urllib3.BaseHTTPResponse] = set()
+        """Those that wait for the server; their connections are not the pool's meanwhile."""
+        self._ended = False
         self._pool = urllib3.PoolManager(
             maxsize=_CONNECTIONS,
             block=False,
@@ -55,7 +61,18 @@ class KubernetesApi:
             server_hostname=configuration.tls_server_name or None,
         )
 
+    def end_watches(self) -> None:
+        """No watch waits for the server any more, nor begins anew: each ends in its own thread, which closes its
+        connection."""
+        with self._lock:
+            self._ended, watches = True, list(self._watches)
+        for response in watches:
+            # One that has just ended has no connection left; before urllib3 2.3 none can be told.
+            with suppress(AttributeError, RuntimeError, ValueError, OSError):
+                response.shutdown()
+
     def close(self) -> None:
+        self.end_watches()
         self._pool.clear()
 
     def get(self, path: str, **query: object) -> dict[str, Any]:
@@ -95,6 +112,10 @@ class KubernetesApi:
         # A server that says nothing for so much longer than it was asked to is gone.
         response = self._request("GET", path, None, asked, "", timeout_s + self._timeout_s, stream=True)
         try:
+            with self._lock:
+                self._watches.add(response)
+                if self._ended:
+                    return
             rest = b""
             for chunk in response.stream(1 << 16):
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -102,6 +123,8 @@ class KubernetesApi:
         except (*self._errors, ValueError) as error:
             raise EngineUnreachable(f"the watch of {path} was cut: {_short(error)}") from None
         finally:
+            with self._lock:
+                self._watches.discard(response)
             response.close()
 
     def _request(

@@ -47,9 +47,14 @@ class Informer:
         self._thread.start()
 
     def close(self) -> None:
-        """Its thread ends with the next word from the server, or with the process."""
+        """Its thread ends with the next word of the server, with ``end_watches`` of the API, or with the process."""
         self._closing.set()
         self._heard.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until its thread has ended, and with it its connection; so long at most."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
 
     def objects(self, wait_s: float = 0.0) -> dict[str, dict[str, Any]]:
         """By namespace and name. They must not be changed. ``EngineUnreachable`` while they are not up to date.

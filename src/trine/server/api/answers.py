@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from trine.server.interface import (
     HistoryRow,
     JobView,
     NodeView,
+    QuotaView,
     ShareView,
     SpeedView,
     UsageView,
@@ -43,6 +44,7 @@ explanation_answer = _answer(Explanation)
 history_answer = _answer(list[HistoryRow])
 collected_answer = _answer(Collected)
 node_answer = _answer(NodeView)
+quotas_answer = _answer(list[QuotaView])
 nodes_answer = _answer(list[NodeView])
 daemon_answer = _answer(DaemonView)
 speed_answer = _answer(SpeedView)
@@ -54,6 +56,17 @@ def caller_of(request: Request) -> Caller:
     """The caller that the gate let in."""
     caller: Caller = request.scope["caller"]
     return caller
+
+
+def check_admin(request: Request) -> None:
+    """Raises unless the caller is an administrator."""
+    if not caller_of(request).admin:
+        raise ApiError("forbidden", "Only an administrator may do this.")
+
+
+def whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def known_query(request: Request) -> None:

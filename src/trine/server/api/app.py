@@ -26,6 +26,7 @@ from trine.server.api.limits import DEFAULT, Limits
 from trine.server.api.logs import LogRoute
 from trine.server.api.nodes import NodeRoutes, PlainRoutes
 from trine.server.api.predictions import PredictionRoutes
+from trine.server.api.quotas import QuotaRoutes
 from trine.server.api.sessions import SessionRoutes
 from trine.server.api.watches import Watches
 from trine.server.dashboard.app_files import app_routes
@@ -69,7 +70,7 @@ def build_app(
     submission = submit.Submit(service)
     _add_submit(router, submission)
     watching = (JobRoutes(service, watches), LogRoute(service, watches), BoardRoutes(service, watches))
-    for routes in (*watching, NodeRoutes(service), PlainRoutes(service)):
+    for routes in (*watching, NodeRoutes(service), QuotaRoutes(service), PlainRoutes(service)):
         routes.add_to(router)
     PredictionRoutes(service).add_to(router)
     browsers = browsers or Browsers(Sessions(auth.holder))

@@ -7,10 +7,11 @@ import math
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from trine.inputs.job_rules import EXPECTED, MAX_PRIORITY
 from trine.server.api.answers import ID, caller_of, explanation_answer, history_answer, job_answer, jobs_answer
 from trine.server.api.errors import ApiError, documented
 from trine.server.api.watches import Watches, still_known
@@ -62,6 +63,18 @@ class JobCount(BaseModel):
     count: int = Field(examples=[1200])
 
 
+class Priority(BaseModel):
+    """Which jobs go first."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    priority: float = Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description=EXPECTED["priority"], examples=[5])
+
+
+_PRIORITY_BODY = {"required": True, "content": {"application/json": {"schema": Priority.model_json_schema()}}}
+_EXPECTED_PRIORITY = f'Expected a body such as {{"priority": 5}}: {EXPECTED["priority"]}.'
+
+
 class JobRoutes:
     """Handlers; each asks the service and turns the value into JSON."""
 
@@ -82,6 +95,8 @@ class JobRoutes:
         add("/v1/jobs/{job_id}/cancel", self.cancel, **post)
         add("/v1/jobs/{job_id}/hold", self.hold, **post)
         add("/v1/jobs/{job_id}/release", self.release, **post)
+        sized = {**post, "responses": documented(401, 403, 404, 409, 413, 422, 503)}
+        add("/v1/jobs/{job_id}/priority", self.set_priority, openapi_extra={"requestBody": _PRIORITY_BODY}, **sized)
 
     async def list_jobs(
         self,
@@ -140,6 +155,14 @@ class JobRoutes:
     async def release(self, request: Request, job_id: JobId) -> Response:
         """End a hold."""
         return job_answer(await self._service.release(job_id, caller_of(request)))
+
+    async def set_priority(self, request: Request, job_id: JobId) -> Response:
+        """Give a job that has not ended another priority; users within what its queue allows."""
+        try:
+            asked = Priority.model_validate_json(request.scope["body"])
+        except ValidationError:
+            raise ApiError("invalid", _EXPECTED_PRIORITY, "priority") from None
+        return job_answer(await self._service.set_priority(job_id, asked.priority, caller_of(request)))
 
     async def wait(
         self,

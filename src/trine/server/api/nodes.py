@@ -9,7 +9,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from trine.server.api.answers import NODE_NAME, caller_of, collected_answer, daemon_answer, node_answer, nodes_answer
+from trine.server.api.answers import (
+    NODE_NAME,
+    caller_of,
+    check_admin,
+    collected_answer,
+    daemon_answer,
+    node_answer,
+    nodes_answer,
+    whole,
+)
 from trine.server.api.errors import ApiError, documented
 from trine.server.interface import Collected, DaemonView, NodeView, Service
 
@@ -18,12 +27,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CHANGE = documented(401, 403, 404, 409, 413, 422, 503)
 
 
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is 3."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_Index = Annotated[int, Field(ge=0, le=65_535), BeforeValidator(_whole)]
+_Index = Annotated[int, Field(ge=0, le=65_535), BeforeValidator(whole)]
 
 
 class Undrain(BaseModel):
@@ -75,13 +79,13 @@ class NodeRoutes:
 
     async def drain(self, request: Request, name: NodeName) -> Response:
         """Start nothing more on the node or some of its GPUs; what runs there may end or move. For administrators."""
-        _check_admin(request)
+        check_admin(request)
         asked = _read(Drain, request.scope["body"], "reason", _DRAIN)
         return node_answer(await self._service.drain(name, asked.reason, caller_of(request), _gpus(asked)))
 
     async def undrain(self, request: Request, name: NodeName) -> Response:
         """Use the node and all its GPUs again, or only some GPUs. For administrators."""
-        _check_admin(request)
+        check_admin(request)
         asked = _read(Undrain, request.scope["body"], "gpus", _UNDRAIN)
         return node_answer(await self._service.undrain(name, caller_of(request), _gpus(asked)))
 
@@ -90,7 +94,7 @@ class NodeRoutes:
     ) -> Response:
         """Remove directories of old jobs and old records of the journal now, as the daemon's options say. For
         administrators."""
-        _check_admin(request)
+        check_admin(request)
         return collected_answer(await self._service.collect(caller_of(request), dry_run))
 
     async def daemon(self) -> Response:
@@ -130,11 +134,6 @@ class PlainRoutes:
     async def healthz(self) -> Response:
         """`ok` if the daemon answers. The only path without a token, so it says nothing else."""
         return PlainTextResponse("ok\n")
-
-
-def _check_admin(request: Request) -> None:
-    if not caller_of(request).admin:
-        raise ApiError("forbidden", "Only an administrator may do this.")
 
 
 def _body(kind: type[BaseModel]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class ComparisonView(BaseModel):
     lose: int
     same: int
     mean_change_s: TimesView | None
+    instead: dict[str, str] = Field(description="Changes that no verb of the daemon makes, and what to do about each.")
     jobs: dict[str, dict[str, Any]]
 
 

@@ -27,7 +27,10 @@ export class JobPage {
     fill(root, this.title, this.why, board.live ? this.actions : null, this.failure, this.facts, el("h2", {}, "Attempts"), this.stretches.element,
       el("h2", {}, "Story"), this.story);
     if (board.live) {
-      fill(this.actions, Object.values(this.buttons));
+      this.priority = el("input", { type: "number", id: "priority", step: "any", min: -1e6, max: 1e6 });
+      this.buttons.priority = el("button", { "data-verb": "priority" }, "Set");
+      fill(this.actions, Object.values(this.buttons).slice(0, 3), el("form", { class: "controls", onsubmit: (event) => this.prioritise(event) },
+        el("label", { for: "priority" }, "Priority"), this.priority, this.buttons.priority));
       this.log = new LogTail(argument);
       root.append(this.log.element);
     }
@@ -43,16 +46,22 @@ export class JobPage {
     return el("button", { type: "button", "data-verb": verb, onclick: () => this.ask(verb) }, text);
   }
 
-  async ask(verb) {
+  async ask(verb, body) {
     if (verb === "cancel" && !await confirmed(`Cancel job ${this.id} for good?`, "Cancel the job", "Leave it")) return;
     setText(this.failure, "");
     try {
-      await post(`/v1/jobs/${encodeURIComponent(this.id)}/${verb}`);
+      await post(`/v1/jobs/${encodeURIComponent(this.id)}/${verb}`, body);
       this.askedMs = -Infinity;
       this.update();
     } catch (error) {
       setText(this.failure, error.message);
     }
+  }
+
+  /** Larger goes first; users within what their queue allows, which the daemon tells. */
+  prioritise(event) {
+    event.preventDefault();
+    if (this.priority.value !== "") this.ask("priority", { priority: Number(this.priority.value) });
   }
 
   update() {
@@ -81,6 +90,10 @@ export class JobPage {
     this.told = told;
     const live = job.finished_s === null;
     this.buttons.cancel.disabled = !live;
+    if (this.priority) {
+      this.priority.disabled = this.buttons.priority.disabled = !live;
+      if (job.priority !== this.known_priority) this.priority.value = this.known_priority = job.priority; // what is being typed stays
+    }
     this.buttons.hold.disabled = !live || job.state === "held";
     this.buttons.release.disabled = !live || !["held", "set aside", "waiting"].includes(job.state);
     fill(this.facts, facts(this.pairs(job, speed, predicted)));
@@ -96,6 +109,7 @@ export class JobPage {
       ["GPUs", `${job.gpus}${job.model ? `, model ${visible(job.model)}` : ""}${job.app_class ? `, class ${visible(job.app_class)}` : ""}`],
       ["where", where],
       ["rank", job.position],
+      ["priority", job.priority || ""],
       ["submitted", moment(job.submitted_s, board)],
       [job.run_from_s !== null ? "running for" : "waited or ran", row.submitted_s === undefined ? "" : duration(elapsed(row, board))],
       ["progress", progress ? `step ${number(progress.step)}${progress.total ? ` of ${number(progress.total)}, ${percent(progress.step / progress.total)}` : ""}` : ""],

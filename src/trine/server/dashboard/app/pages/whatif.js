@@ -5,7 +5,18 @@ import { duration, moment, number, percent, visible } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
-const EXAMPLES = ["policy las", "add 2x8", "lose node3", "submit 8 3600", "cancel 17", "priority 17 5"];
+const EXAMPLES = ["policy las", "add 2x8", "lose node3", "submit 8 3600", "cancel 17", "priority 17 5", "quota user:ann=16"];
+const LIMITS = { none: null, default: "default" };
+const onJob = (verb) => (job) => post(`/v1/jobs/${encodeURIComponent(job)}/${verb}`);
+/** The verb of the API for each change that the daemon carries out; what it does not is told beside the comparison. */
+const VERBS = {
+  cancel: onJob("cancel"),
+  hold: onJob("hold"),
+  release: onJob("release"),
+  priority: (job, value) => post(`/v1/jobs/${encodeURIComponent(job)}/priority`, { priority: Number(value) }),
+  quota: (text) => post("/v1/quotas", { quotas: quotaOf(text) }),
+  lose: (node) => post(`/v1/nodes/${encodeURIComponent(node)}/drain`, { reason: "what if, applied" }),
+};
 
 export class WhatIfPage {
   constructor(root, board) {
@@ -14,7 +25,7 @@ export class WhatIfPage {
     this.answer = el("div", { role: "status" });
     this.score = el("p", { class: "muted" });
     this.run = el("button", { class: "main" }, "Try it");
-    fill(root, el("h1", {}, "What if"), el("p", { class: "muted" }, `One change per line, as for trine whatif: ${EXAMPLES.join(", ")}. Nothing happens to the cluster.`),
+    fill(root, el("h1", {}, "What if"), el("p", { class: "muted" }, `One change per line, as for trine whatif: ${EXAMPLES.join(", ")}. Nothing happens to the cluster before you say so.`),
       el("form", { onsubmit: (event) => this.ask(event) }, el("label", { for: "changes" }, "Changes"), el("div", {}, this.changes), el("div", { class: "controls" }, this.run)), this.answer, this.score);
     this.showScore();
   }
@@ -34,7 +45,8 @@ export class WhatIfPage {
     this.run.disabled = true;
     fill(this.answer, el("p", {}, "Simulating ..."));
     try {
-      fill(this.answer, shown(await post("/v1/whatif", { changes }), this.board));
+      const found = await post("/v1/whatif", { changes });
+      fill(this.answer, shown(found, this.board), this.applying(changes, found.instead ?? {}));
     } catch (error) {
       const text = error.status === 404 ? "This daemon makes no predictions, so it cannot say what a change would do." : error.message;
       fill(this.answer, el("p", { class: "alarm", role: "alert" }, text));
@@ -42,6 +54,37 @@ export class WhatIfPage {
       this.run.disabled = false;
     }
   }
+
+  /** A button that makes the changes; or what to do about those that the daemon does not carry out. */
+  applying(changes, instead) {
+    const cannot = Object.entries(instead);
+    if (cannot.length) return el("p", { class: "muted" }, cannot.map(([change, what]) => `The daemon does not do "${visible(change)}" itself; ${visible(what)}.`).join(" "));
+    const done = el("p", { role: "status" });
+    const button = el("button", { type: "button", "data-verb": "apply", onclick: () => this.apply(changes, button, done) }, changes.length > 1 ? "Make these changes" : "Make this change");
+    return el("div", { class: "controls" }, button, done);
+  }
+
+  async apply(changes, button, done) {
+    button.disabled = true;
+    const made = [];
+    try {
+      for (const change of changes) {
+        const [verb, ...words] = change.split(/\s+/);
+        await VERBS[verb](...words);
+        made.push(change);
+      }
+      setText(done, `Done: ${made.join(", ")}.`);
+    } catch (error) {
+      setText(done, made.length ? `Done: ${made.join(", ")}; then: ${error.message}` : error.message);
+      button.disabled = false;
+    }
+  }
+}
+
+/** `user:ann=16` as the API takes it. */
+function quotaOf(text) {
+  const at = text.lastIndexOf("="), value = text.slice(at + 1);
+  return { [text.slice(0, at)]: value in LIMITS ? LIMITS[value] : Number(value) };
 }
 
 /** Who gains and who loses, those who lose most first; a change below 0 means that the job ends earlier. */
