@@ -167,6 +167,7 @@ def run(
     )
     all_notes = [*cluster.notes, *notes, *chip_notes, *refused, *settings.policy.notes()]
     all_notes += [*_without_jobs(settings, jobs), *_without_traffic(perf), *_after_arrivals(settings, simulated)]
+    all_notes += _overloaded(settings, jobs, perf)
     all_notes += metrics.dropped_sentences(recorder)
     timers = settings.placement.timer_changes_since(0)
     all_notes += metrics.timer_sentences(timers)
@@ -461,6 +462,22 @@ def _after_arrivals(settings: Settings, world: World) -> list[str]:
     return [
         f"{late} jobs of the window ended after the last arrival ({last_s / 3600:.1f} h), in a cluster that emptied: "
         "more jobs than are there would be needed."
+    ]
+
+
+def _overloaded(settings: Settings, jobs: list[Job], perf: PerfModel) -> list[str]:
+    """A window of a stream that no scheduler could serve: what was measured is no steady state."""
+    if not settings.run.window:
+        return []
+    from trine.sim.jct_bound import pooled_jobs
+    from trine.sim.offered_load import offered_load
+
+    load = offered_load(pooled_jobs(jobs, perf))
+    if load <= 1.0:
+        return []
+    return [
+        f"Jobs arrive {load:.2f} times as fast as any schedule could serve them (offered load): the queue grows with "
+        "time, and averages depend on the window."
     ]
 
 
