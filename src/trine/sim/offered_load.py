@@ -1,9 +1,9 @@
 """Offered load: the part of all GPU time that the jobs need as they arrive, served as sparingly as possible.
 
-Above 1 no scheduler keeps up: the queue grows for as long as jobs arrive, and averages over a window of them say as much
-about the window as about the policy. Where GPU types differ this is a linear program: every job does its work on the
-types that suit it, so that the busiest type has as little to do as possible (the static planning problem of queueing
-theory, Harrison and Lopez 1999).
+Above 1 no scheduler keeps up: the queue grows for as long as jobs arrive, and averages over a window of jobs say as
+much about the window as about the policy. Where GPU types differ this is a linear program: every job does its work on
+the types that suit it, so that the busiest type has as little to do as possible (the static planning problem of
+queueing theory, Harrison and Lopez 1999).
 """
 
 from __future__ import annotations
