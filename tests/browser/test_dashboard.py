@@ -253,6 +253,22 @@ def test_a_change_that_was_tried_is_made(cluster: Daemon, open_page: Open) -> No
     ]
 
 
+def test_a_cancel_that_was_tried_asks_before_it_is_made(cluster: Daemon, open_page: Open) -> None:
+    job = submit(cluster, "sleep 300", gpus=4, max_runtime="5m")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/whatif")
+    page.get_by_label("Changes").fill(f"cancel {job}")
+    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("button", name="Make this change").click()
+    says(page, "dialog", f"Cancel job {job} for good?")
+    page.get_by_role("button", name="Leave it").click()
+    page.locator("dialog").wait_for(state="detached")
+    assert cluster.client is not None and cluster.client.job(job)["state"] in ("waiting", "starting", "running")
+    page.get_by_role("button", name="Make this change").click()
+    page.get_by_role("button", name="Cancel for good").click()
+    says(page, "main", f"Done: cancel {job}.")
+
+
 def test_the_priority_of_a_job_is_set_on_its_page(cluster: Daemon, open_page: Open) -> None:
     job = submit(cluster, "sleep 300", gpus=1)
     page = logged_in(cluster, open_page)

@@ -46,3 +46,13 @@ export function smallTable(header, rows, caption = "") {
     el("thead", {}, el("tr", {}, header.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell))))));
 }
+
+/** A question before what cannot be undone. */
+export function confirmed(question, yes, no) {
+  return new Promise((resolve) => {
+    const dialog = el("dialog", { onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } }, el("p", {}, question),
+      el("form", { method: "dialog", class: "controls" }, el("button", { value: "yes", class: "main" }, yes), el("button", { value: "no" }, no)));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

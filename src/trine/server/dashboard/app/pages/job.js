@@ -2,7 +2,7 @@
 
 import { stateColour } from "../colours.js";
 import { Stretches } from "../chart.js";
-import { el, facts, fill, setText } from "../elements.js";
+import { confirmed, el, facts, fill, setText } from "../elements.js";
 import { duration, moment, number, percent, visible } from "../format.js";
 import { LogTail } from "../log.js";
 import { intervalSentence, predictions } from "../predictions.js";
@@ -150,14 +150,4 @@ function attempts(story, job, end_s) {
   }
   if (running || job.finished_s === null) close(end_s);
   return parts;
-}
-
-/** A question before what cannot be undone. */
-function confirmed(question, yes, no) {
-  return new Promise((resolve) => {
-    const dialog = el("dialog", { onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } }, el("p", {}, question),
-      el("form", { method: "dialog", class: "controls" }, el("button", { value: "yes", class: "main" }, yes), el("button", { value: "no" }, no)));
-    document.body.append(dialog);
-    dialog.showModal();
-  });
 }

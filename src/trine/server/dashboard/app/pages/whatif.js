@@ -1,6 +1,6 @@
 // What would change if: changes are tried on a simulation of the present state; who gains, who loses, and by how much.
 
-import { el, fill, setText, smallTable } from "../elements.js";
+import { confirmed, el, fill, setText, smallTable } from "../elements.js";
 import { duration, moment, number, percent, visible } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
@@ -65,6 +65,8 @@ export class WhatIfPage {
   }
 
   async apply(changes, button, done) {
+    const cancelled = changes.filter((change) => change.startsWith("cancel ")).map((change) => change.slice(7).trim());
+    if (cancelled.length && !await confirmed(`Cancel ${cancelled.length > 1 ? "jobs" : "job"} ${cancelled.join(", ")} for good?`, "Cancel for good", "Leave it")) return;
     button.disabled = true;
     const made = [];
     try {
