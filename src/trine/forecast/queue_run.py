@@ -9,7 +9,7 @@ table, reasons, leases. Tests compare both on drawn states.
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -32,6 +32,7 @@ from trine.policy.view import Flags, Floats, Ints, remaining_by_work
 NOBODY = -1
 NEW_JOB = -2
 _GROWTH = 1024
+_LARGEST = 1 << 62
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 Arrivals = Iterator[tuple[Job, float, Length]]
@@ -291,6 +292,11 @@ class _EasyLine(_Line):
         self._count = 0
         self._sizes: Counter[int] = Counter()
         """Waiting jobs by GPUs."""
+        self._smallest = _LARGEST
+        """GPUs of the smallest of them."""
+        self._settled: tuple[float, int, int] | None = None
+        """Reservation, GPUs left over at it and line so far, as none behind the head could start; ``None``: a job has
+        started or ended since."""
         self._limited = 0
         """Waiting jobs that state a limit."""
         self._believed: list[tuple[float, int, int]] = []
@@ -312,6 +318,7 @@ class _EasyLine(_Line):
         self._left_s[position] = math.inf if self._is_open(i) else self._limit_left_s(i)
         self._count += 1
         self._sizes[job.gpus] += 1
+        self._smallest = min(self._smallest, job.gpus)
         self._limited += bool(self._left_s[position] < math.inf)
 
     def _is_open(self, i: int) -> bool:
@@ -330,21 +337,15 @@ class _EasyLine(_Line):
         end_s = from_s + UNLIMITED_S if self._is_open(i) else work_from_s + (steps - run.done[i]) / rate
         self._end_of[i] = found = (end_s, i, run.jobs[i].gpus)
         insort(self._believed, found)
+        self._settled = None
 
     def leaves(self, i: int) -> None:
-        found = self._end_of.pop(i)
         believed = self._believed
-        low, high = 0, len(believed)
-        while low < high:
-            middle = (low + high) // 2
-            if believed[middle] < found:
-                low = middle + 1
-            else:
-                high = middle
-        del believed[low]
+        del believed[bisect_left(believed, self._end_of.pop(i))]
+        self._settled = None
 
     def admit(self, now: float, free: int) -> list[int]:
-        if not self._count or free < min(size for size, count in self._sizes.items() if count):
+        if free < self._smallest:
             return []
         chosen: list[int] = []
         head = self._next_from(self._head)
@@ -356,18 +357,31 @@ class _EasyLine(_Line):
         self._head = head if head >= 0 else len(self._indices)
         if head >= 0 and free:
             reserved_s, spare = self._reserve(now, free, int(self._gpus[head]), chosen)
-            chosen += self._backfill(now, free, reserved_s, spare)
+            chosen += self._backfill(now, free, reserved_s, spare, self._unseen_from(reserved_s, spare))
+            self._settled = None if chosen else (reserved_s, spare, len(self._indices))
         return [self._indices[position] for position in chosen]
+
+    def _unseen_from(self, reserved_s: float, spare: int) -> int:
+        """The first position behind the head whose job may start: not one that could not under the same reservation."""
+        if self._settled is None or self._settled[0] != reserved_s or self._settled[1] < spare:
+            return self._head + 1
+        return self._settled[2]
 
     def _next_from(self, position: int) -> int:
         """The first position from here on whose job waits; -1: none."""
-        end = len(self._indices)
-        return next((at for at in range(position, end) if self._waits[at]), -1)
+        if position < len(self._indices) and self._waits[position]:
+            return position
+        found = position + int(self._waits[position : len(self._indices)].argmax()) if self._count else -1
+        return found if found >= 0 and self._waits[found] else -1
 
     def _take(self, position: int) -> None:
         self._waits[position] = False
         self._count -= 1
-        self._sizes[int(self._gpus[position])] -= 1
+        gpus = int(self._gpus[position])
+        self._sizes[gpus] -= 1
+        if not self._sizes[gpus]:
+            del self._sizes[gpus]
+            self._smallest = min(self._sizes, default=_LARGEST)
         self._limited -= bool(self._left_s[position] < math.inf)
 
     def _end_by_limit(self, now: float, position: int) -> float:
@@ -390,9 +404,10 @@ class _EasyLine(_Line):
                 at_s = end_s
         return (at_s, available - need) if at_s < math.inf else (math.inf, 0)
 
-    def _backfill(self, now: float, free: int, reserved_s: float, spare: int) -> list[int]:
+    def _backfill(self, now: float, free: int, reserved_s: float, spare: int, begin: int) -> list[int]:
+        """Those that start out of order, of the positions from ``begin`` on."""
         chosen: list[int] = []
-        fitting = self._that_may_fit(now, free, reserved_s, spare)
+        fitting = self._that_may_fit(now, free, reserved_s, spare, begin)
         while len(fitting):
             position = int(fitting[0])
             gpus, late = int(self._gpus[position]), self._end_by_limit(now, position) > reserved_s
@@ -406,12 +421,12 @@ class _EasyLine(_Line):
             fitting = rest[self._fits(rest, now, free, reserved_s, spare)]
         return chosen
 
-    def _that_may_fit(self, now: float, free: int, reserved_s: float, spare: int) -> Ints:
-        """Positions behind the head of all jobs that could start, and few others."""
-        smallest = min(size for size, count in self._sizes.items() if count)
-        if smallest > free or (smallest > spare and reserved_s < math.inf and not self._limited):
+    def _that_may_fit(self, now: float, free: int, reserved_s: float, spare: int, begin: int) -> Ints:
+        """Positions from ``begin`` on of all jobs that could start, and few others."""
+        smallest, end = self._smallest, len(self._indices)
+        if begin >= end or smallest > free or (smallest > spare and reserved_s < math.inf and not self._limited):
             return _NONE
-        behind = slice(self._head + 1, len(self._indices))
+        behind = slice(begin, end)
         fitting: Ints = (self._waits[behind] & self._fits(behind, now, free, reserved_s, spare)).nonzero()[0]
         return fitting + behind.start
 
