@@ -97,6 +97,8 @@ class _Run:
         self.present = count = len(table)
         self.planner, self.plan = queue.planner(), Plan()
         self.free = self.planner.free
+        self.room = self.free.total
+        """Free GPUs: counting them at every moment would be a large part of the whole."""
         self.jobs, self.types, self.steps = list(table.jobs), list(table.types), steps
         self.done = table.done[:count].tolist()
         epochs = table.epoch
@@ -141,8 +143,11 @@ class _Run:
             unasked = self._submit() or unasked
             unasked = unasked or self._pass_by()
             if unasked or self.now >= self.due_s:
-                for i in self.line.admit(self.now, self.free.total):
+                chosen = self.line.admit(self.now, self.room)
+                for i in chosen:
                     self._start(i)
+                if chosen:
+                    self.room = self.free.total
                 unasked, self.due_s = False, self.now + round_s
             upcoming = self.ends[0][0] if self.ends else math.inf
             if self.next is not None:
@@ -167,6 +172,8 @@ class _Run:
             self.free.give(self.gpus_of.pop(i))
             self.line.leaves(i)
             any_left = True
+        if any_left:
+            self.room = self.free.total
         return any_left
 
     def _submit(self) -> bool:
@@ -185,7 +192,7 @@ class _Run:
             self.end_s.append(math.inf)
             self.line.append(i)
             self.next = next(self.arrivals, None)
-            if job.gpus <= self.free.total:
+            if job.gpus <= self.room:
                 # As if it had been asked for: the next look is due so much later.
                 self.due_s = self.now + self.queue.look_again_s
                 may_start = may_start or not self.line.refuses(job, self.now)
@@ -199,7 +206,7 @@ class _Run:
             job, submit_s, _ = self.next
             if submit_s >= min(self.due_s, end_s) or submit_s > self.now + round_s:
                 break
-            if job.gpus <= self.free.total and not self.line.refuses(job, submit_s):
+            if job.gpus <= self.room and not self.line.refuses(job, submit_s):
                 break
             self.now = max(submit_s, self.now)
             may_start = self._submit()
