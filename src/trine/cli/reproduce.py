@@ -23,6 +23,9 @@ DataDir = Annotated[
     str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/ and hardware/.")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and points: a minute or two instead of many.")]
+QuickPredictions = Annotated[
+    bool, typer.Option("--quick", help="Fewer moments: about six minutes with one process, instead of many.")
+]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Out = Annotated[
@@ -80,7 +83,7 @@ def predictions(
     data: Annotated[
         str, typer.Option("--data", metavar="DIR", help="Folder that holds the public traces/; none: jobs are drawn.")
     ] = "",
-    quick: Quick = False,
+    quick: QuickPredictions = False,
     workers: Workers = 0,
     as_json: AsJson = False,
     out: Out = None,
