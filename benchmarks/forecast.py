@@ -61,9 +61,7 @@ def busy_cluster(policy: str) -> Present:
 def _jobs(count: int, seed: int, load: float, name: str, from_s: float) -> list[Job]:
     """Jobs of unknown length whose submissions begin at ``from_s``; ``load`` as in ``trace.generate``."""
     drawn = generate("philly", jobs=count, seed=seed, gpus=_GPUS, load=load)
-    return [
-        replace(job, id=f"{name}-{job.id}", submit_s=from_s + job.submit_s, open_ended=True) for job in drawn
-    ]
+    return [replace(job, id=f"{name}-{job.id}", submit_s=from_s + job.submit_s, open_ended=True) for job in drawn]
 
 
 def processor_s(policy: str) -> tuple[float, str]:
