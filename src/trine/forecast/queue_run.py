@@ -33,6 +33,7 @@ NOBODY = -1
 NEW_JOB = -2
 _GROWTH = 1024
 _LARGEST = 1 << 62
+_FEW_STARTED = 200
 _FEW = 4
 """Jobs that are looked at one by one faster than all at once."""
 _NONE: Ints = np.zeros(0, dtype=np.int64)
@@ -203,10 +204,8 @@ class _Run:
         may."""
         end_s, round_s, may_start = self.ends[0][0] if self.ends else math.inf, self.queue.look_again_s, False
         while self.next is not None and not may_start:
-            job, submit_s, _ = self.next
+            submit_s = self.next[1]
             if submit_s >= min(self.due_s, end_s) or submit_s > self.now + round_s:
-                break
-            if job.gpus <= self.room and not self.line.refuses(job, submit_s):
                 break
             self.now = max(submit_s, self.now)
             may_start = self._submit()
@@ -305,7 +304,7 @@ class _EasyLine(_Line):
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._indices: list[int] = []
-        """By position in the line; those that have started stay in it."""
+        """By position in the line; those that have started stay in it for a while."""
         self._waits = np.zeros(_GROWTH, dtype=np.bool_)
         self._gpus = np.zeros(_GROWTH, dtype=np.int64)
         self._left_s = np.zeros(_GROWTH)
@@ -337,12 +336,12 @@ class _EasyLine(_Line):
                 setattr(self, name, np.concatenate((column, np.zeros_like(column))))
         job = run.jobs[i]
         self._indices.append(i)
-        self._waits[position], self._gpus[position] = True, job.gpus
-        self._left_s[position] = math.inf if self._is_open(i) else self._limit_left_s(i)
+        left_s = math.inf if self._is_open(i) else self._limit_left_s(i)
+        self._waits[position], self._gpus[position], self._left_s[position] = True, job.gpus, left_s
         self._count += 1
         self._sizes[job.gpus] += 1
         self._smallest = min(self._smallest, job.gpus)
-        self._limited += bool(self._left_s[position] < math.inf)
+        self._limited += left_s < math.inf
 
     def _is_open(self, i: int) -> bool:
         run = self._run
@@ -377,6 +376,8 @@ class _EasyLine(_Line):
     def admit(self, now: float, free: int) -> list[int]:
         if free < self._smallest:
             return []
+        if len(self._indices) > 2 * self._count + _FEW_STARTED:
+            self._close_ranks()
         chosen: list[int] = []
         head = self._next_from(self._head)
         while head >= 0 and self._gpus[head] <= free:
@@ -390,6 +391,15 @@ class _EasyLine(_Line):
             chosen += self._backfill(now, free, reserved_s, spare)
             self._same = not chosen
         return [self._indices[position] for position in chosen]
+
+    def _close_ranks(self) -> None:
+        """Those that have started leave the line: looking at them again and again costs more than this."""
+        keep = self._waits[: len(self._indices)].nonzero()[0]
+        for column in (self._gpus, self._left_s):
+            column[: len(keep)] = column[keep]
+        self._waits[: len(keep)], self._waits[len(keep) :] = True, False
+        self._indices = [self._indices[position] for position in keep.tolist()]
+        self._head, self._settled, self._same = 0, (-1, 0.0, 0, 0), False
 
     def _unseen_from(self, free: int, reserved_s: float, spare: int) -> int:
         """The first position whose job may start. What could not before cannot now with no more room, before the same
