@@ -35,7 +35,7 @@ def _sums_s(known: list[KnownJob], draws: int = 60) -> Floats:
     for number in range(draws):
         level = correlation.draw(np.random.default_rng([number, 1]))
         work = WorkDraw(history, np.random.default_rng(number))
-        found.append(work.total_s(known[-1], np.zeros(len(ids)), level.of(ids), level.own).sum())
+        found.append(work.total_s(known[-1], np.zeros(len(ids)), level.at(correlation.positions(ids)), level.own).sum())
     return np.array(found)
 
 
@@ -69,8 +69,8 @@ def test_jobs_that_run_on_count_and_not_only_the_short_ones_that_ended() -> None
     def median_s(known: list[KnownJob]) -> float:
         """Of the level of the waiting jobs."""
         correlation = LengthCorrelation(WorkHistory(whole), known)
-        ids = [each.job.id for each in whole[PAST:]]
-        return float(np.median([correlation.draw(np.random.default_rng(n)).of(ids).mean() for n in range(60)]))
+        at = correlation.positions(each.job.id for each in whole[PAST:])
+        return float(np.median([correlation.draw(np.random.default_rng(n)).at(at).mean() for n in range(60)]))
 
     truth = median_s(whole)
     assert abs(median_s(censored) - truth) < abs(median_s(only_ended) - truth)
@@ -82,7 +82,8 @@ def test_a_job_that_comes_later_leaves_the_draws_of_the_others_as_they_were() ->
     running = [KnownJob(each.job, 500.0, False) if each.job.id in ("w0", "w1") else each for each in known]
     more = [*running, KnownJob(Job("new", 2e6, 1, 1.0), 0.0, False)]
     ids, history = [f"w{i}" for i in range(WAITING)], WorkHistory(running)
-    one, two = (LengthCorrelation(history, some).draw(np.random.default_rng(3)).of(ids) for some in (running, more))
+    both = [LengthCorrelation(history, some) for some in (running, more)]
+    one, two = (each.draw(np.random.default_rng(3)).at(each.positions(ids)) for each in both)
     assert one == pytest.approx(two, abs=1e-9)
 
 

@@ -35,8 +35,11 @@ def test_a_plain_queue_runs_as_the_engine_would_run_it(policy: str, data: st.Dat
     load = data.draw(st.floats(0.7, 2.0))
     locality = data.draw(st.sampled_from([1.0, 1.7]))
     open_ended = data.draw(st.sampled_from([0.0, 0.5, 1.0]))
+    apart_s = data.draw(st.sampled_from([1.0, 600.0]))
     rng = np.random.default_rng(seed)
     jobs = generate("philly", jobs=120, seed=seed, gpus=16, load=load, max_gpus=16)
+    # Sweeps: several jobs come at once, of which some may start and others not.
+    jobs = [replace(job, submit_s=apart_s * (job.submit_s // apart_s)) for job in jobs]
     # Lengths are what jobs state; in draws they take other times, shorter and longer.
     jobs = [replace(job, open_ended=bool(rng.random() < open_ended)) for job in jobs]
     now_s = jobs[data.draw(st.integers(40, 110))].submit_s

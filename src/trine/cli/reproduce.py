@@ -19,7 +19,7 @@ MARKS: dict[tuple[bool | None, bool], str] = {
     (False, False): "(no)",
 }
 """By whether a figure holds and whether it counts."""
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds and points: a minute or two instead of many.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds, points and moments: minutes instead of an hour.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Out = Annotated[

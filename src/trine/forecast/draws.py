@@ -20,7 +20,7 @@ from trine.forecast.engine_copy import EngineImage
 from trine.forecast.length_correlation import LengthCorrelation, LevelDraw
 from trine.forecast.present import Present, work_done_s
 from trine.forecast.queue_run import NEW_JOB, NOBODY, Queue, RefusedError, is_plain_queue
-from trine.forecast.work_history import KnownJob, WorkDraw, WorkHistory, groups_of
+from trine.forecast.work_history import KnownJob, OpenJobs, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
 from trine.policy.view import Floats, Ints
@@ -41,6 +41,7 @@ _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
 _LEVEL = 1
 """Names the random stream of the level that lengths have in common."""
+_NONE: Ints = np.zeros(0, dtype=np.int64)
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
 
@@ -71,9 +72,12 @@ class Futures:
         self._step_work_s = table.ideal_s[:count] / table.steps[:count]
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
-        self._open = self._without_exact_length(engine)
+        groups = self._without_exact_length(engine)
         self._correlation = LengthCorrelation(self.history, present.known)
-        self._levels = self.history.levels(known for known, _, _ in self._open)
+        self._levels = self.history.levels(known for known, _, _ in groups)
+        self._open = OpenJobs(self.history, [(known, done_s) for known, _, done_s in groups]) if groups else None
+        self._open_indices: Ints = np.concatenate([_NONE, *(own for _, own, _ in groups)])
+        self._positions = self._correlation.positions(table.jobs[i].id for i in self._open_indices.tolist())
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
         if self._until_started:
@@ -116,11 +120,9 @@ class Futures:
     def _steps(self, work: WorkDraw, level: LevelDraw) -> Floats:
         """What each job really takes in this future, by job index."""
         work.prepare(self._levels)
-        table = self.present.engine.table
-        steps, jobs = table.steps[: len(self._lives)].copy(), table.jobs
-        for known, own, done_s in self._open:
-            total_s = work.total_s(known, done_s, level.of(jobs[i].id for i in own.tolist()), level.own)
-            steps[own] = total_s / self._step_work_s[own]
+        steps, own = self.present.engine.table.steps[: len(self._lives)].copy(), self._open_indices
+        if self._open is not None:
+            steps[own] = work.totals_s(self._open, level.at(self._positions), level.own) / self._step_work_s[own]
         return steps
 
     def _run_queue(

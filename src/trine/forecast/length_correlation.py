@@ -22,7 +22,7 @@ from scipy.linalg import cho_solve_banded, cholesky_banded, solve_banded
 from scipy.special import log_ndtr, ndtri_exp
 
 from trine.forecast.work_history import KnownJob, WorkHistory, groups_of
-from trine.policy.view import Flags, Floats
+from trine.policy.view import Flags, Floats, Ints
 
 _WINDOW = 2_000
 """Ended jobs that count, the last ones by submission: twice the longest memory that is considered."""
@@ -131,12 +131,16 @@ class LengthCorrelation:
         chances: Floats = likely / likely.sum()
         return chances
 
+    def positions(self, job_ids: Iterable[str]) -> Ints:
+        """Where jobs that have not ended stand, for ``LevelDraw.at``."""
+        return np.array([self._position[job_id] for job_id in job_ids], dtype=np.int64)
+
     def draw(self, rng: np.random.Generator) -> LevelDraw:
         """The level in one future."""
         at = int(rng.choice(len(self._strengths), p=self._chances))
         strength, count = self._strengths[at], len(self._jobs)
         if not count:
-            return LevelDraw(strength, {}, np.zeros((0, 2)), rng)
+            return LevelDraw(strength, np.zeros((0, 2)), rng)
         if at not in self._levels:
             self._levels[at] = _Level(strength, self._told)
         level, scores, own = self._levels[at], self._scores.copy(), strength.own**0.5
@@ -150,21 +154,21 @@ class LengthCorrelation:
             scores[self._open] = mean - own * ndtri_exp(chance)
             drawn = level.draw(scores, normals.standard_normal(2 * count)[::-1])
             mean = drawn[self._open].sum(axis=1)
-        return LevelDraw(strength, self._position, drawn, rng)
+        return LevelDraw(strength, drawn, rng)
 
 
 class LevelDraw:
     """The level of one future: that of each present job, and of those to come."""
 
-    def __init__(self, strength: Strength, position: dict[str, int], drawn: Floats, rng: np.random.Generator) -> None:
+    def __init__(self, strength: Strength, drawn: Floats, rng: np.random.Generator) -> None:
         self.own = strength.own**0.5
         """Standard deviation of what is a job's own."""
-        self._strength, self._position, self._rng = strength, position, rng
+        self._strength, self._rng = strength, rng
         self._sums, self._last = drawn.sum(axis=1), drawn[0] if len(drawn) else np.zeros(2)
 
-    def of(self, job_ids: Iterable[str]) -> Floats:
-        """Of present jobs that have not ended."""
-        found: Floats = self._sums[[self._position[job_id] for job_id in job_ids]]
+    def at(self, positions: Ints) -> Floats:
+        """Of present jobs that have not ended, by ``LengthCorrelation.positions``."""
+        found: Floats = self._sums[positions]
         return found
 
     def to_come(self) -> Iterator[float]:

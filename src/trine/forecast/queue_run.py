@@ -9,7 +9,7 @@ table, reasons, leases. Tests compare both on drawn states.
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -32,6 +32,10 @@ from trine.policy.view import Flags, Floats, Ints, remaining_by_work
 NOBODY = -1
 NEW_JOB = -2
 _GROWTH = 1024
+_LARGEST = 1 << 62
+_FEW_STARTED = 200
+_FEW = 4
+"""Jobs that are looked at one by one faster than all at once."""
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 Arrivals = Iterator[tuple[Job, float, Length]]
@@ -94,6 +98,8 @@ class _Run:
         self.present = count = len(table)
         self.planner, self.plan = queue.planner(), Plan()
         self.free = self.planner.free
+        self.room = self.free.total
+        """Free GPUs: counting them at every moment would be a large part of the whole."""
         self.jobs, self.types, self.steps = list(table.jobs), list(table.types), steps
         self.done = table.done[:count].tolist()
         epochs = table.epoch
@@ -112,6 +118,8 @@ class _Run:
             self._go_on(i)
         for i in queue.waiting:
             self.line.append(i)
+        self.due_s = 0.0
+        """When decisions are made anew although nothing happened."""
         self.left = sum(self.start_s[i] < 0 for i in queue.waiting)
         self.arrivals, self.steps_of = arrivals, steps_of
         self.lengths: dict[int, Length] = {}
@@ -130,16 +138,18 @@ class _Run:
 
     def run(self) -> Outcome:
         """Every pass is one moment, as in ``sim.world``: ends, submissions, decisions."""
-        unasked, due_s, round_s = True, 0.0, self.queue.look_again_s
+        unasked, round_s = True, self.queue.look_again_s
         while self.left:
             unasked = self._finish() or unasked
             unasked = self._submit() or unasked
-            if not unasked:
-                self._pass_by(due_s)
-            if unasked or self.now >= due_s:
-                for i in self.line.admit(self.now, self.free.total):
+            unasked = unasked or self._pass_by()
+            if unasked or self.now >= self.due_s:
+                chosen = self.line.admit(self.now, self.room)
+                for i in chosen:
                     self._start(i)
-                unasked, due_s = False, self.now + round_s
+                if chosen:
+                    self.room = self.free.total
+                unasked, self.due_s = False, self.now + round_s
             upcoming = self.ends[0][0] if self.ends else math.inf
             if self.next is not None:
                 upcoming = min(upcoming, self.next[1])
@@ -163,11 +173,13 @@ class _Run:
             self.free.give(self.gpus_of.pop(i))
             self.line.leaves(i)
             any_left = True
+        if any_left:
+            self.room = self.free.total
         return any_left
 
     def _submit(self) -> bool:
-        """Whether a job came that fits into what is free."""
-        fits = False
+        """Whether a job came that may start."""
+        may_start = False
         while self.next is not None and self.next[1] <= self.now:
             job, _, length = self.next
             i = len(self.jobs)
@@ -180,19 +192,24 @@ class _Run:
             self.finish_s.append(-1.0)
             self.end_s.append(math.inf)
             self.line.append(i)
-            fits = fits or job.gpus <= self.free.total
             self.next = next(self.arrivals, None)
-        return fits
+            if job.gpus <= self.room:
+                # As if it had been asked for: the next look is due so much later.
+                self.due_s = self.now + self.queue.look_again_s
+                may_start = may_start or not self.line.refuses(job, self.now)
+        return may_start
 
-    def _pass_by(self, due_s: float) -> None:
-        """Go on over jobs that come and do not fit into what is free: nothing is decided before the next end."""
-        free, until_s = self.free.total, min(due_s, self.ends[0][0] if self.ends else math.inf)
-        while self.next is not None and self.next[0].gpus > free:
+    def _pass_by(self) -> bool:
+        """Go on over jobs that come and cannot start: nothing is decided before the next end; whether one came that
+        may."""
+        end_s, round_s, may_start = self.ends[0][0] if self.ends else math.inf, self.queue.look_again_s, False
+        while self.next is not None and not may_start:
             submit_s = self.next[1]
-            if submit_s >= until_s or submit_s > self.now + self.queue.look_again_s:
+            if submit_s >= min(self.due_s, end_s) or submit_s > self.now + round_s:
                 break
             self.now = max(submit_s, self.now)
-            self._submit()
+            may_start = self._submit()
+        return may_start
 
     def _start(self, i: int) -> None:
         job, now = self.jobs[i], self.now
@@ -241,6 +258,11 @@ class _Line:
         """Jobs that start now, in order; they wait no longer."""
         raise NotImplementedError
 
+    def refuses(self, job: Job, now: float) -> bool:
+        """Whether it is known without asking that a job that comes now cannot start, though it fits."""
+        del job, now
+        return False
+
     def runs(self, i: int, rate: float, work_from_s: float, from_s: float, steps: float) -> None:
         """A job runs: ``from_s`` is when it would have begun without a stop, ``steps`` what it is believed to take."""
 
@@ -282,7 +304,7 @@ class _EasyLine(_Line):
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._indices: list[int] = []
-        """By position in the line; those that have started stay in it."""
+        """By position in the line; those that have started stay in it for a while."""
         self._waits = np.zeros(_GROWTH, dtype=np.bool_)
         self._gpus = np.zeros(_GROWTH, dtype=np.int64)
         self._left_s = np.zeros(_GROWTH)
@@ -291,6 +313,12 @@ class _EasyLine(_Line):
         self._count = 0
         self._sizes: Counter[int] = Counter()
         """Waiting jobs by GPUs."""
+        self._smallest = _LARGEST
+        """GPUs of the smallest of them."""
+        self._settled = (-1, 0.0, 0, 0)
+        """Free GPUs, reservation, GPUs left over at it, and length of the line, when nobody else could start."""
+        self._same = False
+        """Nobody has started or ended since."""
         self._limited = 0
         """Waiting jobs that state a limit."""
         self._believed: list[tuple[float, int, int]] = []
@@ -308,11 +336,12 @@ class _EasyLine(_Line):
                 setattr(self, name, np.concatenate((column, np.zeros_like(column))))
         job = run.jobs[i]
         self._indices.append(i)
-        self._waits[position], self._gpus[position] = True, job.gpus
-        self._left_s[position] = math.inf if self._is_open(i) else self._limit_left_s(i)
+        left_s = math.inf if self._is_open(i) else self._limit_left_s(i)
+        self._waits[position], self._gpus[position], self._left_s[position] = True, job.gpus, left_s
         self._count += 1
         self._sizes[job.gpus] += 1
-        self._limited += bool(self._left_s[position] < math.inf)
+        self._smallest = min(self._smallest, job.gpus)
+        self._limited += left_s < math.inf
 
     def _is_open(self, i: int) -> bool:
         run = self._run
@@ -330,22 +359,25 @@ class _EasyLine(_Line):
         end_s = from_s + UNLIMITED_S if self._is_open(i) else work_from_s + (steps - run.done[i]) / rate
         self._end_of[i] = found = (end_s, i, run.jobs[i].gpus)
         insort(self._believed, found)
+        self._same = False
 
     def leaves(self, i: int) -> None:
-        found = self._end_of.pop(i)
         believed = self._believed
-        low, high = 0, len(believed)
-        while low < high:
-            middle = (low + high) // 2
-            if believed[middle] < found:
-                low = middle + 1
-            else:
-                high = middle
-        del believed[low]
+        del believed[bisect_left(believed, self._end_of.pop(i))]
+        self._same = False
+
+    def refuses(self, job: Job, now: float) -> bool:
+        _, reserved_s, spare, _ = self._settled
+        # A running job that is past its limit may end at any moment: the reservation is a new one every time.
+        if not self._same or job.gpus <= spare or reserved_s == math.inf or self._believed[0][0] <= now:
+            return False
+        return job.open_ended or now + self._run.perf.ideal_s(job) > reserved_s
 
     def admit(self, now: float, free: int) -> list[int]:
-        if not self._count or free < min(size for size, count in self._sizes.items() if count):
+        if free < self._smallest:
             return []
+        if len(self._indices) > 2 * self._count + _FEW_STARTED:
+            self._close_ranks()
         chosen: list[int] = []
         head = self._next_from(self._head)
         while head >= 0 and self._gpus[head] <= free:
@@ -357,17 +389,41 @@ class _EasyLine(_Line):
         if head >= 0 and free:
             reserved_s, spare = self._reserve(now, free, int(self._gpus[head]), chosen)
             chosen += self._backfill(now, free, reserved_s, spare)
+            self._same = not chosen
         return [self._indices[position] for position in chosen]
+
+    def _close_ranks(self) -> None:
+        """Those that have started leave the line: looking at them again and again costs more than this."""
+        keep = self._waits[: len(self._indices)].nonzero()[0]
+        for column in (self._gpus, self._left_s):
+            column[: len(keep)] = column[keep]
+        self._waits[: len(keep)], self._waits[len(keep) :] = True, False
+        self._indices = [self._indices[position] for position in keep.tolist()]
+        self._head, self._settled, self._same = 0, (-1, 0.0, 0, 0), False
+
+    def _unseen_from(self, free: int, reserved_s: float, spare: int) -> int:
+        """The first position whose job may start. What could not before cannot now with no more room, before the same
+        reservation, as time passes: only those that came since can."""
+        before = self._settled
+        if free > before[0] or reserved_s != before[1] or spare > before[2]:
+            return self._head + 1
+        return before[3]
 
     def _next_from(self, position: int) -> int:
         """The first position from here on whose job waits; -1: none."""
-        end = len(self._indices)
-        return next((at for at in range(position, end) if self._waits[at]), -1)
+        if position < len(self._indices) and self._waits[position]:
+            return position
+        found = position + int(self._waits[position : len(self._indices)].argmax()) if self._count else -1
+        return found if found >= 0 and self._waits[found] else -1
 
     def _take(self, position: int) -> None:
         self._waits[position] = False
         self._count -= 1
-        self._sizes[int(self._gpus[position])] -= 1
+        gpus = int(self._gpus[position])
+        self._sizes[gpus] -= 1
+        if not self._sizes[gpus]:
+            del self._sizes[gpus]
+            self._smallest = min(self._sizes, default=_LARGEST)
         self._limited -= bool(self._left_s[position] < math.inf)
 
     def _end_by_limit(self, now: float, position: int) -> float:
@@ -391,29 +447,39 @@ class _EasyLine(_Line):
         return (at_s, available - need) if at_s < math.inf else (math.inf, 0)
 
     def _backfill(self, now: float, free: int, reserved_s: float, spare: int) -> list[int]:
+        """Those that start out of order."""
         chosen: list[int] = []
-        fitting = self._that_may_fit(now, free, reserved_s, spare)
+        begin, end = self._unseen_from(free, reserved_s, spare), len(self._indices)
+        few = end - begin <= _FEW
+        fitting: Ints = np.arange(begin, end) if few else self._that_may_fit(now, free, reserved_s, spare, begin)
         while len(fitting):
-            position = int(fitting[0])
+            position, fitting = int(fitting[0]), fitting[1:]
             gpus, late = int(self._gpus[position]), self._end_by_limit(now, position) > reserved_s
-            if gpus <= (min(free, spare) if late else free):
+            if gpus <= (min(free, spare) if late else free) and self._waits[position]:
                 spare -= gpus if late else 0
                 free -= gpus
                 self._take(position)
                 chosen.append(position)
-            # What is free only shrinks: those that do not fit any more are dropped all at once.
-            rest = fitting[1:]
-            fitting = rest[self._fits(rest, now, free, reserved_s, spare)]
+                if self._all_too_large(free, reserved_s, spare):
+                    break
+                # What is free only shrinks: those that do not fit any more are dropped all at once.
+                if not few and len(fitting):
+                    fitting = fitting[self._fits(fitting, now, free, reserved_s, spare)]
+        self._settled = (free, reserved_s, spare, end)
         return chosen
 
-    def _that_may_fit(self, now: float, free: int, reserved_s: float, spare: int) -> Ints:
-        """Positions behind the head of all jobs that could start, and few others."""
-        smallest = min(size for size, count in self._sizes.items() if count)
-        if smallest > free or (smallest > spare and reserved_s < math.inf and not self._limited):
+    def _that_may_fit(self, now: float, free: int, reserved_s: float, spare: int, begin: int) -> Ints:
+        """Positions from ``begin`` on of all jobs that could start, and few others."""
+        if self._all_too_large(free, reserved_s, spare):
             return _NONE
-        behind = slice(self._head + 1, len(self._indices))
+        behind = slice(begin, len(self._indices))
         fitting: Ints = (self._waits[behind] & self._fits(behind, now, free, reserved_s, spare)).nonzero()[0]
         return fitting + behind.start
+
+    def _all_too_large(self, free: int, reserved_s: float, spare: int) -> bool:
+        """Not even the smallest job could start out of order; those with a limit may end before the reservation."""
+        smallest = self._smallest
+        return smallest > free or (smallest > spare and reserved_s < math.inf and not self._limited)
 
     def _fits(self, some: slice | Ints, now: float, free: int, reserved_s: float, spare: int) -> Flags:
         """Into what is free, and either into what is left over at the reserved time or, nearly, ends by then."""

@@ -47,6 +47,8 @@ class Foretold:
     """What Slurm would have said of the start."""
     drawn: Interval | None = None
     """As the futures had it, where that was put right by the score of earlier ones; ``None``: shown as drawn."""
+    trace: str = ""
+    """Which of several replays it is of: their moments are not the same although their times may be."""
 
 
 def with_limits(jobs: Sequence[Job], seed: int) -> tuple[list[Job], dict[str, float]]:

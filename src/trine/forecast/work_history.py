@@ -97,6 +97,8 @@ class WorkHistory:
     def __post_init__(self) -> None:
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
         self.log_edges: Floats = np.log(np.append(self.edges, 2 * self.edges[-1]) + self.edges[1])
+        self.log_edge_list: list[float] = self.log_edges.tolist()
+        self.first_edge_s = float(self.edges[1])
         bins: dict[Key, tuple[list[float], list[float]]] = {}
         for each in self.past:
             for key in sets_of(each):
@@ -184,6 +186,40 @@ class WorkHistory:
         return self._numbers[key]
 
 
+class OpenJobs:
+    """Jobs that have not ended, as draws need them again and again: those alike share one row of hazards."""
+
+    def __init__(self, history: WorkHistory, groups: Sequence[tuple[KnownJob, Floats]]) -> None:
+        """``groups``: one of jobs alike, and the work that each of them has done, seconds."""
+        sizes = [len(done_s) for _, done_s in groups]
+        self.keys = [sets_of(known) for known, _ in groups]
+        self.rows: Ints = np.repeat(np.arange(len(groups)), sizes)
+        """By job, the position of its group."""
+        self.done_s: Floats = np.concatenate([done_s for _, done_s in groups])
+        self.limits_s: Floats = np.repeat([known.limit_s for known, _ in groups], sizes)
+        edges, log_edges = history.edges, history.log_edges
+        at = np.log(np.minimum(self.done_s, edges[-1]) + edges[1])
+        self._bin = np.minimum(np.searchsorted(log_edges, at, side="right") - 1, len(log_edges) - 2)
+        self._within = (at - log_edges[self._bin]) / (log_edges[self._bin + 1] - log_edges[self._bin])
+
+    def at_done(self, survival: Floats) -> Floats:
+        """By job, what ``survival``, a row for each group and a column for each edge, is at the work it has done."""
+        low, high = survival[self.rows, self._bin], survival[self.rows, self._bin + 1]
+        found: Floats = low + self._within * (high - low)
+        return found
+
+
+def _inverse(survival: Floats, log_edges: Floats, log_left: Floats) -> Floats:
+    """Where each row of ``survival``, which falls along the edges, has fallen to ``log_left``; between edges linear."""
+    after = np.minimum((survival > log_left[:, None]).sum(axis=1), len(log_edges) - 1)
+    before, row = np.maximum(after - 1, 0), np.arange(len(log_left))
+    low, high = survival[row, after], survival[row, before]
+    apart = high > low
+    part = np.where(apart, np.maximum(log_left - low, 0.0) / np.where(apart, high - low, 1.0), 0.0)
+    found: Floats = log_edges[after] + part * (log_edges[before] - log_edges[after])
+    return found
+
+
 class WorkDraw:
     """Hazards drawn once; lengths of jobs drawn by them.
 
@@ -198,6 +234,8 @@ class WorkDraw:
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
+        self._rising: dict[Key, list[float]] = {}
+        """Survival with the other sign, for lengths that are drawn one by one."""
         self._log_edges = history.log_edges
 
     def prepare(self, levels: Sequence[Level]) -> None:
@@ -216,26 +254,36 @@ class WorkDraw:
             self._survival.update(zip(level.keys, survival, strict=True))
 
     def total_s(self, known: KnownJob, done_s: Floats, level: Floats | float = 0.0, own: float = 1.0) -> Floats:
-        """The work that jobs like this take in all, one value for each of ``done_s``, which they have done already.
+        """As ``totals_s``, of jobs that are all like this one."""
+        return self.totals_s(OpenJobs(self._history, [(known, done_s)]), level, own)
+
+    def totals_s(self, jobs: OpenJobs, level: Floats | float = 0.0, own: float = 1.0) -> Floats:
+        """The work that jobs take in all, given what they have done already, seconds.
 
         ``level`` and ``own``: mean and standard deviation of the normal score of a length (``length_correlation``).
         None takes more than its limit; one that has done so much already ends at any moment.
         """
-        survival, log_edges = self._survival_of(sets_of(known)), self._log_edges
-        at = np.log(np.minimum(done_s, self._history.edges[-1]) + self._history.edges[1])
-        least = -ndtri_exp(np.minimum(np.interp(at, log_edges, survival), -1e-12))
-        chance = np.log1p(-self._rng.random(len(done_s))) + log_ndtr((level - least) / own)
+        survival = np.stack([self._survival_of(keys) for keys in jobs.keys])
+        least = -ndtri_exp(np.minimum(jobs.at_done(survival), -1e-12))
+        chance = np.log1p(-self._rng.random(len(jobs.done_s))) + log_ndtr((level - least) / own)
         log_left = log_ndtr(own * ndtri_exp(chance) - level)
-        # Survival falls along the edges: read backwards it is a scale that rises.
-        drawn = np.exp(np.interp(log_left, survival[::-1], log_edges[::-1])) - self._history.edges[1]
-        total: Floats = np.maximum(np.minimum(drawn, known.limit_s), done_s + 1.0)
+        drawn = np.exp(_inverse(survival[jobs.rows], self._log_edges, log_left)) - self._history.edges[1]
+        total: Floats = np.maximum(np.minimum(drawn, jobs.limits_s), jobs.done_s + 1.0)
         return total
 
     def new_job_s(self, known: KnownJob, keys: tuple[Key, ...], chance: float) -> float:
         """The work of a job of these sets that has done none; ``chance``, up to 1, says which part outlives it."""
-        survival = self._survival_of(keys)
-        log_work = np.interp(math.log(chance), survival[::-1], self._log_edges[::-1])
-        return max(min(math.exp(log_work) - float(self._history.edges[1]), known.limit_s), 1.0)
+        rising = self._rising.get(keys[-1])
+        if rising is None:
+            rising = self._rising[keys[-1]] = (-self._survival_of(keys)).tolist()
+        # One by one ``bisect`` is several times as fast as ``np.interp``.
+        fallen, edges = -math.log(chance), self._history.log_edge_list
+        after = min(bisect_left(rising, fallen), len(edges) - 1)
+        log_work = edges[after]
+        if after and rising[after] > rising[after - 1]:
+            part = max(rising[after] - fallen, 0.0) / (rising[after] - rising[after - 1])
+            log_work += part * (edges[after - 1] - log_work)
+        return max(min(math.exp(log_work) - self._history.first_edge_s, known.limit_s), 1.0)
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""

@@ -7,7 +7,7 @@ Nothing here is tuned to the clusters that are replayed: what does not lie in it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,17 +58,17 @@ class Replay:
         parts = np.linspace(_WARM_UP, _LAST, self.times).tolist()
         round_s = self.figures["round_s"]
         times_s = [round_s * round((first_s + part * span_s) / round_s) for part in parts]
-        return replay(jobs, cluster, settings, times_s, self.draws, seed=0)
+        return [replace(each, trace=self.name) for each in replay(jobs, cluster, settings, times_s, self.draws, seed=0)]
 
     def _decides(self) -> dict[str, Any]:
         """When: at every event where nothing is stopped, as then rounds make no difference; else in rounds, too."""
-        if self.policy in self.figures["without_stops"]:
+        if not _stops(self.figures, self.policy):
             return {"event_driven": True, "round_s": self.figures["look_again_s"]}
         return {"fill": True, "round_s": self.figures["round_s"]}
 
     def _jobs(self) -> list[Job]:
         if self.name.startswith("generated"):
-            drawn = self.figures["generated"]
+            drawn = _drawn(self.figures, self.policy)
             sizes = {name: drawn[name] for name in ("jobs", "gpus", "load", "max_gpus")}
             return generate(self.source, seed=int(self.group), **sizes)
         return [job for job in load(self.source, None, ImportOptions()).jobs if job.group == self.group]
@@ -77,24 +77,45 @@ class Replay:
 def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay]:
     """All that is replayed: the public trace, or, without its folder, drawn workloads."""
     effort = figures["quick"] if quick else figures
-    if folder:
-        trace = next((p for p in (Path(folder), Path(folder) / "data") if (p / "traces").is_dir()), None)
-        if trace is None:
-            raise InputError("--data", f"no traces below {folder}", "the folder that holds traces/")
-        path = str(trace / figures["philly"]["trace"])
-        where = [(f"Philly {vc}", path, vc, shape) for vc, shape in figures["philly"]["clusters"].items()]
-    else:
-        drawn = figures["generated"]
-        seeds = drawn["seeds"][:1] if quick else drawn["seeds"]
-        where = [(f"generated {seed}", drawn["workload"], str(seed), drawn["cluster"]) for seed in seeds]
     found = []
     for policy in figures["policies"]:
+        where = _philly(folder, figures, policy) if folder else _generated(figures, policy, quick)
         # Less where jobs are stopped, since a draw is a simulation by rounds then.
-        chosen = effort if policy in figures["without_stops"] else effort["with_stops"]
+        chosen = effort["with_stops"] if _stops(figures, policy) else effort
         for name, source, group, shape in where[: chosen.get("traces")]:
             size = (chosen["times"], chosen["draws"], chosen.get("jobs", 0))
             found.append(Replay(name, policy, shape, source, group, figures, *size))
     return found
+
+
+Where = list[tuple[str, str, str, str]]
+"""Names of replays, with source, group and shape of the cluster."""
+
+
+def _philly(folder: str, figures: Mapping[str, Any], policy: str) -> Where:
+    trace = next((p for p in (Path(folder), Path(folder) / "data") if (p / "traces").is_dir()), None)
+    if trace is None:
+        raise InputError("--data", f"no traces below {folder}", "the folder that holds traces/")
+    path = str(trace / figures["philly"]["trace"])
+    clusters = figures["philly"]["with_stops" if _stops(figures, policy) else "clusters"]
+    return [(f"Philly {vc}", path, vc, shape) for vc, shape in clusters.items()]
+
+
+def _generated(figures: Mapping[str, Any], policy: str, quick: bool) -> Where:
+    drawn = _drawn(figures, policy)
+    seeds = drawn["seeds"][:1] if quick else drawn["seeds"]
+    return [(f"generated {seed}", drawn["workload"], str(seed), drawn["cluster"]) for seed in seeds]
+
+
+def _drawn(figures: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    """The workload that is drawn without a trace."""
+    more = figures["generated_with_stops"] if _stops(figures, policy) else {}
+    return {**figures["generated"], **more}
+
+
+def _stops(figures: Mapping[str, Any], policy: str) -> bool:
+    """Whether a policy stops jobs for others."""
+    return policy not in figures["without_stops"]
 
 
 def _run(item: Replay) -> list[Foretold]:
@@ -190,9 +211,9 @@ def _share_as_drawn(made: Sequence[Foretold]) -> str:
 
 def _range(made: Sequence[Foretold]) -> str:
     """In which the share would lie in 95 % of such replays: whole moments drawn anew, since each shares one fate."""
-    moments: dict[float, list[bool]] = {}
+    moments: dict[tuple[str, float], list[bool]] = {}
     for each, held in zip(made, _held(made), strict=True):
-        moments.setdefault(each.at_s, []).append(held)
+        moments.setdefault((each.trace, each.at_s), []).append(held)
     if len(moments) < _LEAST_MOMENTS:
         return f" at {len(moments)} moments"
     hits, sizes = (np.array([f(held) for held in moments.values()], dtype=float) for f in (sum, len))
@@ -222,5 +243,6 @@ def _notes(found: Found) -> list[str]:
         "number of trials that counts, not the number of jobs; ranges are of whole moments drawn anew.",
         "Intervals are put right by the score of earlier ones of the same replay, of what had happened by then. Those "
         "made before there was a score are shown and judged as drawn.",
-        "Policies that stop jobs are replayed on the beginning of one trace only: a draw of theirs takes seconds.",
+        "Policies that stop jobs are replayed on the beginning of traces only, on fewer GPUs: a draw of theirs is a "
+        "simulation in rounds. Jobs that come start at once under most of them, so that it is ends that are judged.",
     ]
