@@ -21,6 +21,7 @@ from typing import Any
 
 import structlog
 import uvloop
+from starlette.concurrency import run_in_threadpool
 
 from trine import __version__
 from trine.core.atomic_file import write_private
@@ -161,6 +162,8 @@ async def _serve(
     ready: Callable[[str], None],
 ) -> None:
     limits = Limits(connections=connections_within(raise_descriptor_limit()))
+    # The first request would load what runs calls beside the event loop, and fail where no file may be opened by then.
+    await run_in_threadpool(int)
     engine, nodes, setup, model, access, _, notified = prepared
     executor = engine.open(options.state, nodes)
     leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import httpx
@@ -121,6 +122,15 @@ def test_a_bug_shows_nothing_but_is_in_the_log(anna: httpx.Client, server: Runni
     assert "secret" not in message
     assert [entry["event"] for entry in server.noted(2)] == ["request failed", "request"]
     assert anna.get("/v1/nodes").status_code == 200
+
+
+def test_a_daemon_without_descriptors_asks_to_be_asked_again(anna: httpx.Client, server: Running) -> None:
+    def exhausted() -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/inside/of/the/daemon")
+
+    server.service.daemon = exhausted  # type: ignore[method-assign, assignment]
+    message = refused(anna.get("/v1/daemon"), 503, "unavailable")
+    assert "try again" in message and "inside" not in message
 
 
 def test_too_many_that_wait(start: Start) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trine.executor.faults import is_exhausted
 from trine.server.api.browser import Browsers, session_cookie
 from trine.server.api.errors import ApiError
 from trine.server.api.limits import Limits
@@ -83,8 +84,12 @@ class Gate:
             await answer.instead(error, scope, receive)
         except StalledClientError:
             pass  # an answer that has begun can only be cut off
-        except Exception:
-            await self._bug(scope, receive, answer)
+        except Exception as error:
+            if isinstance(error, OSError) and is_exhausted(error):
+                message = "The daemon has no files or memory left for this now; try again."
+                await answer.instead(ApiError("unavailable", message), scope, receive)
+            else:
+                await self._bug(scope, receive, answer)
         finally:
             self._requests -= 1
             self._note(scope, answer.status, time.perf_counter() - started_s)
