@@ -65,32 +65,32 @@ class _Level:
     the latest on, and drawn from the oldest on: those that come later change nothing for those before them.
     """
 
-    def __init__(self, strength: Strength, told: Flags) -> None:
-        count = len(told)
+    def __init__(self, strength: Strength, observed: Flags) -> None:
+        count = len(observed)
         banded = np.zeros((3, 2 * count))
         for at, (keep, share) in enumerate(zip(strength.keep, strength.share, strict=True)):
             inner = np.full(count, 1.0 + keep * keep)
             inner[[0, -1]] = 1.0 if count > 1 else 1.0 - keep * keep
             banded[2, at::2] = inner / (share * (1.0 - keep * keep))
             banded[0, 2 + at :: 2] = -keep / (share * (1.0 - keep * keep))
-        weight = told / strength.own
+        weight = observed / strength.own
         banded[2] += np.repeat(weight, 2)
         banded[1, 1::2] = weight
-        self._strength, self._told, self._weight = strength, told, weight
+        self._strength, self._observed, self._weight = strength, observed, weight
         self._factor = cholesky_banded(banded, check_finite=False)
 
     def log_likelihood(self, scores: Floats) -> float:
-        """Of the scores that are told, up to what is the same for every strength."""
-        right, count = np.repeat(self._weight * scores, 2), len(self._told)
-        own, told = self._strength.own, int(self._told.sum())
+        """Of the scores that are observed, up to what is the same for every strength."""
+        right, count = np.repeat(self._weight * scores, 2), len(self._observed)
+        own, observed = self._strength.own, int(self._observed.sum())
         explained = right @ cho_solve_banded((self._factor, False), right, check_finite=False)
         prior = -sum(
             count * np.log(share) + (count - 1) * np.log(1.0 - keep * keep)
             for keep, share in zip(self._strength.keep, self._strength.share, strict=True)
         )
         posterior = 2.0 * np.log(self._factor[-1]).sum()
-        squares = float((scores[self._told] ** 2).sum()) / own
-        return float(0.5 * (explained - squares + prior - posterior - told * np.log(own)))
+        squares = float((scores[self._observed] ** 2).sum()) / own
+        return float(0.5 * (explained - squares + prior - posterior - observed * np.log(own)))
 
     def draw(self, scores: Floats, normals: Floats) -> Floats:
         """Burst and phase of every job (rows)."""
@@ -114,7 +114,7 @@ class LengthCorrelation:
         cut = np.array([each.work_s >= each.limit_s for each in self._jobs], dtype=np.bool_)
         over = np.array([each.ended for each in self._jobs], dtype=np.bool_) & ~cut
         self._open = ~over & (log_alive < np.log1p(-_LEAST_EVIDENCE))
-        self._told = over | self._open
+        self._observed = over | self._open
         self._over = over
         self._levels: dict[int, _Level] = {}
         self._strengths = _strengths()
@@ -125,8 +125,8 @@ class LengthCorrelation:
         if not self._over.any():
             return np.full(len(self._strengths), 1.0 / len(self._strengths))
         first, last = np.flatnonzero(self._over)[[0, -1]]
-        told, scores = self._over[first : last + 1], self._scores[first : last + 1]
-        found = np.array([_Level(each, told).log_likelihood(scores) for each in self._strengths])
+        observed, scores = self._over[first : last + 1], self._scores[first : last + 1]
+        found = np.array([_Level(each, observed).log_likelihood(scores) for each in self._strengths])
         likely = np.exp(found - found.max())
         chances: Floats = likely / likely.sum()
         return chances
@@ -142,7 +142,7 @@ class LengthCorrelation:
         if not count:
             return LevelDraw(strength, np.zeros((0, 2)), rng)
         if at not in self._levels:
-            self._levels[at] = _Level(strength, self._told)
+            self._levels[at] = _Level(strength, self._observed)
         level, scores, own = self._levels[at], self._scores.copy(), strength.own**0.5
         least, mean = self._scores[self._open], 0.0
         drawn = np.zeros((count, 2))

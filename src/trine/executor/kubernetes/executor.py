@@ -48,9 +48,9 @@ from trine.executor.kubernetes.watched import Answer, Times, by_attempt, node_in
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CONFLICT = 409
 _KILL_GRACE_S = 5
-_LEAVES_S = 5.0
-"""How long the end of a watch is waited for: a server that hangs must not keep a daemon from stopping."""
 """Whole seconds that a pod has whose ranks are to be killed: its agent still says so."""
+_LEAVES_S = 5.0
+"""How long the end of all watches is waited for: a server that hangs must not keep a daemon from stopping."""
 _LEAST_ASK_S, _LOOKED_AT_PER_S = 0.02, 1_000
 """Seconds between two looks at what was watched, at least; and attempts that are looked at in a second, at most."""
 _FIRST_S = 10.0
@@ -130,8 +130,9 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             informer.close()
         super().close()
         self._api.end_watches()
+        until_s = time.monotonic() + _LEAVES_S
         for informer in self._informers.values():
-            informer.join(_LEAVES_S)
+            informer.join(max(0.0, until_s - time.monotonic()))
         self._api.close()
 
     def pair(self, handle: Handle, co_runner: str) -> None:
