@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests of processes wait for a quarter of their time: half as many workers again as there are cores.
 WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
+# Compiled modules are kept whatever the environment says: without them every worker, and every process that a test
+# starts, compiles all of them anew, which takes a tenth of the suite's time.
+unexport PYTHONDONTWRITEBYTECODE
 OUT ?= runs/quickstart
 STATE ?= runs/live
 WORKLOAD = $(BIN)/python examples/run_workload.py --engine slurm
