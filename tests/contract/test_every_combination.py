@@ -51,12 +51,12 @@ SUMMARY_KEYS = [
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty jobs of one to six GPUs, some for one type only: three times what the cluster can do at once."""
+    """Twenty-six jobs of one to six GPUs, some for one type only: three times what the cluster can do at once."""
     rng = random.Random(11)
     jobs = [
         Job(
             f"job-{i}",
-            submit_s=rng.randrange(3000),
+            submit_s=rng.randrange(1950),
             gpus=rng.choice((1, 1, 1, 2, 2, 3, 4, 6)),
             steps=rng.randrange(50, 2000),
             model=rng.choice(("bert", "vgg19")),
@@ -64,7 +64,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             app_class=rng.choice("AB"),
             gpu_types=rng.choice(((), (), TYPES[:1])),
         )
-        for i in range(40)
+        for i in range(26)
     ]
     path = tmp_path_factory.mktemp("contract") / "jobs.csv"
     write_trace(sorted(jobs, key=lambda j: j.submit_s), path)

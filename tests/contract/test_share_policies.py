@@ -37,12 +37,12 @@ CLUSTERS = {
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirty jobs of one to six GPUs, some for one type only, some with deadlines, groups and weights."""
+    """Twenty jobs of one to six GPUs, some for one type only, some with deadlines, groups and weights."""
     rng = random.Random(5)
     jobs = [
         Job(
             f"job-{i}",
-            submit_s=rng.randrange(3000),
+            submit_s=rng.randrange(2000),
             gpus=rng.choice((1, 1, 1, 2, 2, 3, 4, 6)),
             steps=rng.randrange(50, 2000),
             model=rng.choice(("bert", "vgg19")),
@@ -50,7 +50,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             gpu_types=rng.choice(((), (), ("fast",))),
             weight=rng.choice((1.0, 1.0, 5.0)),
         )
-        for i in range(30)
+        for i in range(20)
     ]
     path = tmp_path_factory.mktemp("contract") / "jobs.csv"
     write_trace(sorted(jobs, key=lambda j: j.submit_s), path)
@@ -111,7 +111,7 @@ def test_without_rounds_every_job_ends(policy: str, trace: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_between_rounds_free_gpus_are_given_out(policy: str, trace: Path) -> None:
     result = small_run(trace, policy, "packed-sticky", "mixed", fill=True)
-    assert result.summary.finished == 30
+    assert result.summary.finished == 20
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -248,7 +248,8 @@ SECURITY = Page(
 
 def _predictions_before(shell: Shell) -> None:
     shell.up("trine up --gpus 4x8 --event-driven")
-    said = shell.type("for each in $(seq 20); do trine submit --gpus 4 -- sleep 300; done")
+    job = {"run": ["sleep", "300"], "gpus": 4}
+    said = shell.type(f'python -c "from trine.client import Client; Client().submit([{job}] * 20)"')
     assert said.code == 0, said
     drawn = "--workload philly --set workload.jobs=60 --set workload.load=2"
     said = shell.type(f"trine sim run {drawn} --cluster 2x8 --policy las --out las")
@@ -289,6 +290,7 @@ PAGES_RUN: dict[str, Page] = {
         files=("simulation_throughputs.json", "examples/shares"),
         lines=(
             Line("trine sim compare", "isolated", instead=("workload.jobs=40", "workload.jobs=8 --workers 1")),
+            Line("trine sim run --preset", instead=("--set", "--set workload.jobs=9 --set")),
             Line("trine up", "max-min-fairness"),
         ),
     ),
@@ -308,7 +310,11 @@ PAGES_RUN: dict[str, Page] = {
     ),
     "docs/placements.md": Page(lines=(Line("trine sim run", "dally with delay"),)),
     "docs/trine.md": Page(
-        lines=(Line("trine sim run", "trine with trine"), Line("trine sim compare", "max-min-fairness")),
+        lines=(
+            Line("trine sim run --preset", "trine with trine", instead=("jobs=200", "jobs=60")),
+            Line("trine sim run", "trine with trine", instead=("jobs=300", "jobs=30")),
+            Line("trine sim compare", "max-min-fairness", instead=("jobs=100", "jobs=40")),
+        ),
     ),
     "docs/joint.md": Page(
         lines=(Line("trine reproduce", not_run="takes minutes; tests/reproduce runs its parts on a tiny world"),),
@@ -367,7 +373,11 @@ PAGES_RUN: dict[str, Page] = {
         files=("simulation_throughputs.json",),
         lines=(
             Line("trine sim run --preset", instead=("--set", "--set window=0:20 --set workload.jobs=20 --set")),
-            Line("trine sim run", "JCT +mean"),
+            Line(
+                "trine sim run",
+                "JCT +mean",
+                instead=("12x1 --throughputs", "12x1 --set workload.jobs=60 --throughputs"),
+            ),
         ),
     ),
     "docs/tutorial.md": Page(

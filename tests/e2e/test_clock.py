@@ -35,8 +35,8 @@ def test_a_job_whose_clock_is_an_hour_ahead_runs_once_and_ends(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_job_still_leaves_when_no_daemon_renews_its_lease_and_resumes_later(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    run = [sys.executable, str(EXAMPLES / "toy_sdk.py"), "--steps", "600", "--step-s", "0.01"]
-    with daemon(state, "--gpus", "1x1", "--round", "1", "--lease", "2") as site:
+    run = [sys.executable, str(EXAMPLES / "toy_sdk.py"), "--steps", "800", "--step-s", "0.01"]
+    with daemon(state, "--gpus", "1x1", "--round", "1", "--lease", "4") as site:
         client = site.up()
         [job_id] = client.submit({"run": run, "workdir": str(EXAMPLES)})
         until(lambda: client.job(job_id)["progress"], "the first steps")

@@ -74,7 +74,7 @@ def test_run_writes_the_agreed_files_in_submit_order(trace: Path, tmp_path: Path
 
 
 def test_same_inputs_same_bytes_in_any_number_of_processes(tmp_path: Path) -> None:
-    common = ["--workload", "pai", "--cluster", "4x4", "--set", "workload.jobs=60", "--policies", "fifo,tiresias"]
+    common = ["--workload", "pai", "--cluster", "4x4", "--set", "workload.jobs=30", "--policies", "fifo,tiresias"]
     common += ["--placements", "packed-sticky,random", "--seeds", "0..1", "--json"]
     one = trine("sim", "compare", *common, "--workers", "1", "--out", tmp_path / "one")
     two = trine("sim", "compare", *common, "--workers", "2", "--out", tmp_path / "two")

@@ -129,7 +129,7 @@ def test_all_reduce_on_a_dgx(shared_data: Path) -> None:
     with gzip.open(path, "rt", newline="") as stream:
         rows = [_collective(row) for row in csv.DictReader(stream)]
     fitted, kept = halves(rows)
-    predicted = fit_network(fitted).predict(kept)
+    predicted = fit_network(fitted[::4]).predict(kept)  # a part of them tells as much
     errors = [abs(step / row.step_s - 1.0) for step, row in zip(predicted, kept, strict=True)]
     assert len(errors) > 3000
     assert median(errors) < 0.25

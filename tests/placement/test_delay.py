@@ -205,7 +205,7 @@ modes = st.sampled_from(({}, {"event_driven": True}, {"fill": True}))
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "fifo-backfill", "max-min-fairness"])
 @pytest.mark.parametrize("inner", ["packed", "pal", "random"])
-@settings(derandomize=True, database=None, deadline=None, max_examples=12)
+@settings(derandomize=True, database=None, deadline=None, max_examples=6)
 @given(jobs=workloads, told=tuners, mode=modes, strict=st.sampled_from((None, True, False)))
 def test_skipping_changes_nothing(
     policy: str, inner: str, jobs: list[Job], told: dict[str, Any], mode: dict[str, Any], strict: bool | None
@@ -233,7 +233,7 @@ class Watched(Engine):
         return decisions
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@settings(derandomize=True, database=None, deadline=None, max_examples=30)
 @given(jobs=workloads, mode=modes)
 def test_no_wait_beyond_the_timers_and_no_refusal_without_an_offer(jobs: list[Job], mode: dict[str, Any]) -> None:
     refusals = 0

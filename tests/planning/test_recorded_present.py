@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from trine.cli.main import app
 from trine.core.errors import InputError
+from trine.planning import recorded_present
 from trine.planning.changes import APPLICABLE, GRAMMAR, INSTEAD
 from trine.planning.recorded_present import read_any, whatif_of_run
 from trine.report.files import write_run
@@ -19,6 +20,12 @@ from trine.sim.scenario import Scenario, run
 TRACE = "job_id,submit_s,duration_s,gpus,user\n" + "".join(
     f"{i},{i * 300},{1800 + 700 * (i % 7)},{1 + i % 4},{'ada' if i % 2 else 'ben'}\n" for i in range(80)
 )
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths are known here, so that more draws say the same."""
+    monkeypatch.setattr(recorded_present, "DRAWS", 20)
 
 
 @pytest.fixture(scope="module")

@@ -182,7 +182,7 @@ def test_killed_again_and_again_under_load(tmp_path: Path) -> None:
 
     async def lives() -> None:
         site, book = Site(tmp_path, gpus="3x2", policy="las"), Book()
-        for life in range(100):
+        for life in range(60):
             store = MortalStore.open(tmp_path / "journal.db")
             daemon = await site.up(store=store)
             book.look(site)

@@ -36,13 +36,13 @@ def test_a_progress_report_is_taken_or_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_random_inputs_end_no_daemon(policy: str) -> None:
     number = POLICIES.index(policy)
-    assert inputs_of(run_walk(number, policy, PLACEMENTS[number % len(PLACEMENTS)], steps=60)) >= 60
+    assert inputs_of(run_walk(number, policy, PLACEMENTS[number % len(PLACEMENTS)], steps=40)) >= 40
 
 
 @pytest.mark.parametrize("number", range(4))
 def test_random_inputs_and_hostile_plug_ins_end_no_daemon(number: int) -> None:
     policy, placement = ((HOSTILE, "packed"), ("las", HOSTILE), (HOSTILE, "pal-sticky"), (HOSTILE, HOSTILE))[number]
-    run_walk(number, policy, placement, steps=60)
+    run_walk(number, policy, placement, steps=40)
 
 
 @pytest.mark.parametrize("fault", sorted(POLICY_FAULTS))

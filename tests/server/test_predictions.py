@@ -214,7 +214,7 @@ def test_a_job_that_came_since_is_predicted_when_asked_for(tmp_path: Path) -> No
         await daemon.predictions(ROOT)
         site.now += 60.0
         [late] = await daemon.submit([_spec(gpus=1, max_runtime=60)], BOB)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):  # the forecaster is last in line for the processor
             while late not in (await daemon.predictions(ROOT))["jobs"]:  # as it was, where a forecast takes long
                 await asyncio.sleep(0.05)
 

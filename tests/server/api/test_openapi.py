@@ -148,7 +148,7 @@ def test_no_request_breaks_the_server_or_the_description(
     requests = schema[path][method].as_strategy(generation_mode=mode)
 
     @given(requests)
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     def check(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(headers=HEADERS, excluded_checks=BEYOND_A_SCHEMA.get(operation))
 

@@ -132,9 +132,9 @@ def test_first_come_first_served_inside_an_entity() -> None:
 @pytest.mark.parametrize("seed", [0, 2, 4])
 def test_many_jobs_at_full_speed_cost_few_passes_and_no_exactness(seed: int) -> None:
     """Enough GPUs for most: dozens of jobs end at their own full speed, one after the other, before GPUs run out."""
-    problem = random_problem(2 * seed, 45, 3, gpus_per_job=0.9)
+    problem = random_problem(2 * seed, 32, 3, gpus_per_job=0.9)
     rng = np.random.default_rng(seed)
-    rule = EntityWeights(rng.integers(3, size=45), np.array([1.0, 2.0, 3.0]), np.zeros(3, dtype=bool), np.ones(45))
+    rule = EntityWeights(rng.integers(3, size=32), np.array([1.0, 2.0, 3.0]), np.zeros(3, dtype=bool), np.ones(32))
     quick = fill(problem.rates, problem.gang, problem.capacity, rule)
     levels, passes = _filled_job_by_job(problem, rule)
     assert quick.levels == pytest.approx(levels, rel=2e-6, abs=2e-6)
