@@ -43,7 +43,7 @@ def prepared(cls: type[Placement], cluster: Cluster, slow: list[float], compat: 
 
 
 @every
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(derandomize=True, max_examples=70, deadline=None)
 @given(cluster=clusters, widest=st.sampled_from((Tier.NODE, Tier.RACK, Tier.NETWORK)), data=st.data())
 def test_it_keeps_within_the_bound_and_finds_what_there_is(
     cls: type[Placement], cluster: Cluster, widest: Tier, data: st.DataObject

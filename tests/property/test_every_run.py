@@ -87,21 +87,21 @@ def the_cluster_is_not_overfull(out: Outcome) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@stable(25)
+@stable(15)
 @given(case=cases(), placement=st.sampled_from(PLACEMENTS), time=times(), cost=costs())
 def test_every_policy(policy: str, case: Case, placement: str, time: dict[str, Any], cost: dict[str, Any]) -> None:
     watched_run(case, policy, placement, **time, **cost)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@stable(25)
+@stable(15)
 @given(case=cases(), policy=st.sampled_from(POLICIES), time=times(), cost=costs())
 def test_every_placement(placement: str, case: Case, policy: str, time: dict[str, Any], cost: dict[str, Any]) -> None:
     watched_run(case, policy, placement, **time, **cost)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@stable(20)
+@stable(12)
 @given(case=cases(), placement=st.sampled_from(PLACEMENTS), penalty=st.sampled_from((1.0, 1.7)))
 def test_work_is_conserved(policy: str, case: Case, placement: str, penalty: float) -> None:
     """Where stops are free, the time a job held GPUs, each stretch at its own speed, is exactly its work."""
@@ -113,7 +113,7 @@ def test_work_is_conserved(policy: str, case: Case, placement: str, penalty: flo
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@stable(20)
+@stable(12)
 @given(case=cases(), placement=st.sampled_from(PLACEMENTS), time=times(), cost=costs())
 def test_lost_time_is_what_was_held_beyond_the_work(
     policy: str, case: Case, placement: str, time: dict[str, Any], cost: dict[str, Any]
@@ -126,7 +126,7 @@ def test_lost_time_is_what_was_held_beyond_the_work(
     assert held_s == pytest.approx(sum(job.ideal_s or 0 for job in case.jobs) + out.summary.lost_work_s, rel=1e-6)
 
 
-@stable(40)
+@stable(24)
 @given(
     case=cases(),
     policy=st.sampled_from(POLICIES),
@@ -148,7 +148,7 @@ def test_the_same_again_gives_the_same(
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-backfill"])
-@stable(20)
+@stable(12)
 @given(case=cases(), placement=st.sampled_from([p for p in PLACEMENTS if p.endswith("-sticky")]), strict=st.booleans())
 def test_where_nobody_is_preempted_sticky_jobs_stay_to_the_end(
     policy: str, case: Case, placement: str, strict: bool

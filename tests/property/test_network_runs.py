@@ -65,7 +65,7 @@ def values(**more: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("placement", ["packed-sticky", "pal", "random", "consolidate-sticky", "skew"])
-@stable(15)
+@stable(10)
 @given(case=cases(), policy=st.sampled_from(("dally", "fifo", "las", "srtf", "max-min-fairness")), told=values())
 def test_links_carry_what_they_can_and_jobs_run_as_the_model_says(
     placement: str, case: Case, policy: str, told: dict[str, Any]

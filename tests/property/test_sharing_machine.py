@@ -275,7 +275,7 @@ def test_selections_and_pairs_in_a_late_world(placement: str) -> None:
             derandomize=True,
             database=None,
             deadline=None,
-            max_examples=20,
+            max_examples=12,
             stateful_step_count=40,
             phases=(Phase.generate,),
         ),

@@ -70,7 +70,7 @@ PATCH = pytest.MonkeyPatch()
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@stable(15)
+@stable(10)
 @given(case=cases(), seed=st.integers(0, 99), event_driven=st.booleans(), cost=costs())
 def test_runs_with_pairs(placement: str, case: Case, seed: int, event_driven: bool, cost: dict[str, Any]) -> None:
     # Without the fairness of a real policy, checkpoints further apart than rounds could keep a job from getting on.

@@ -65,11 +65,11 @@ def test_a_job_alone_takes_twice_its_gpus_where_it_may(efficiency: float, least_
 
 
 @pytest.mark.parametrize("kind", ["TVN", "V", "N"])
-@pytest.mark.parametrize("slot_h", [1.0, 6.0])
-def test_no_policy_is_below_the_bound(kind: str, slot_h: float) -> None:
+def test_no_policy_is_below_the_bound(kind: str) -> None:
     small = {"world.jobs": 40, "world.racks": 3, "world.nodes_per_rack": 2, "world.load": 1.5}
     pooled = pooled_jobs(*jobs_and_model(Scenario(world=kind, seed=3, values=small)))  # whatever the policy is
-    ideal_s, bound_s = pooled.least_run_s.mean(), least_mean_jct_s(pooled, slot_h * HOUR_S)
+    ideal_s, bounds_s = pooled.least_run_s.mean(), [least_mean_jct_s(pooled, slot_h * HOUR_S) for slot_h in (1.0, 6.0)]
     for policy, placement in (("trine", "trine"), ("srsf", "packed"), ("fifo", "packed-sticky")):
         scenario = Scenario(world=kind, seed=3, policy=policy, placement=placement, values=small)
-        assert ideal_s < bound_s <= run(scenario, keep_segments=False).summary.jct_mean_s
+        jct_mean_s = run(scenario, keep_segments=False).summary.jct_mean_s
+        assert all(ideal_s < bound_s <= jct_mean_s for bound_s in bounds_s), bounds_s

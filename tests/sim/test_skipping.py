@@ -52,7 +52,7 @@ def costs() -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(derandomize=True, database=None, deadline=None, max_examples=6)
+@settings(derandomize=True, database=None, deadline=None, max_examples=4)
 @given(jobs=workloads(), values=costs())
 def test_skipping_changes_nothing(policy: str, placement: str, jobs: list[Job], values: dict[str, Any]) -> None:
     skipping = simulate(jobs, CLUSTER, policy, placement, round_s=30, **values)
@@ -75,7 +75,7 @@ TIMERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("placement", ["packed-sticky", "pal", "pal-sticky", "random", *TIMERS])
 @pytest.mark.parametrize("policy", ["dally", "fifo-backfill", "las", "max-min-fairness", "srtf", "tiresias"])
-@settings(derandomize=True, database=None, deadline=None, max_examples=10)
+@settings(derandomize=True, database=None, deadline=None, max_examples=6)
 @given(
     jobs=workloads(),
     mode=st.sampled_from(({}, {"event_driven": True}, {"fill": True})),

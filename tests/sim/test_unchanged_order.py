@@ -19,7 +19,7 @@ ANEW = sorted(name for name, cls in discover("trine.placement", Placement).items
 
 @pytest.mark.parametrize("placement", ANEW)
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(derandomize=True, database=None, deadline=None, max_examples=8)
+@settings(derandomize=True, database=None, deadline=None, max_examples=5)
 @given(jobs=workloads(), values=costs())
 def test_an_unchanged_beginning_of_the_order_keeps_its_gpus(
     policy: str, placement: str, jobs: list[Job], values: dict[str, Any]
