@@ -157,12 +157,12 @@ async def live_run(site: Site, seed: str) -> Walk:
     try:
         await walk.submit()
         await walk.submit()
-        for _ in range(10):
+        for _ in range(12):
             await walk.step()
         await site.crash()
         await site.up()
         await site.quiet()
-        for _ in range(10):
+        for _ in range(12):
             await walk.step()
         await walk.wind_up()
     finally:
