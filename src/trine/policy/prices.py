@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trine.policy.type_exchange import exchange
 from trine.policy.view import Floats, Ints
 
 _SWEEPS = 8
@@ -53,12 +54,13 @@ def _clearing_price(value: Floats, gangs: Ints, price: Floats, t: int, capacity:
     return float(bid[order[first_out]]) * (1.0 + _SAME) if first_out < len(order) else 0.0
 
 
-def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> Ints:
+def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats, *, exchanges: bool = True) -> Ints:
     """A type for each job, -1 for those that do not run; whole gangs within the GPUs of every type.
 
     Jobs in order of their surplus per GPU take the type on which it is largest, while that has room. Jobs without any
     surplus take what is left, in order of value per GPU: prices of whole gangs leave some GPUs over, and of equal jobs
-    of which not all fit none has a surplus. Last, jobs move up to better types that still have room.
+    of which not all fit none has a surplus. Then jobs move up to better types that still have room, and, with
+    ``exchanges``, jobs at the margin change places where the total is worth more afterwards.
     """
     left: list[int] = capacity.tolist()
     chosen = np.full(len(gangs), -1, dtype=np.int64)
@@ -81,6 +83,8 @@ def assign_types(value: Floats, gangs: Ints, capacity: Ints, price: Floats) -> I
                 break
     _fill_up(chosen, per_gpu, size, left)
     if _upgrade(chosen, per_gpu, size, left):
+        _fill_up(chosen, per_gpu, size, left)
+    if exchanges and exchange(chosen, value, gangs, left):
         _fill_up(chosen, per_gpu, size, left)
     return chosen
 

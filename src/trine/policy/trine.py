@@ -200,7 +200,8 @@ class Trine(Policy):
         if self.alpha < 0:
             weight, value = self._all_together(view, speed, left_s, weight, value)
         price = self._prices.update(value, view.gpus, view.capacity) if self.use_prices else np.zeros(value.shape[1])
-        types = assign_types(value, view.gpus, view.capacity, price)
+        # At the prices of the makespan program nearly all jobs are worth the same: there exchanges gain nothing.
+        types = assign_types(value, view.gpus, view.capacity, price, exchanges=self.alpha >= 0)
         if self.use_prices and self.alpha > 0 and (types >= 0).all():
             value *= (left_s**self.alpha)[:, None]
             price, types = self._types_alone(view, value)
