@@ -1,5 +1,6 @@
 """Predictions scored on a small drawn workload."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,10 +93,15 @@ def test_sizes_follow_the_rule(shared_data: Path, group: str) -> None:
 
 @pytest.mark.parametrize("policy", ["las", "srtf"])
 def test_jobs_wait_in_replays_of_policies_that_stop_jobs(policy: str) -> None:
-    """On fewer GPUs than in other replays; what is judged then is ends, since jobs that come start at once."""
+    """Moments are those at which jobs would wait without stops; what is judged is ends, since jobs start at once."""
     figures = read_mapping(_FIGURES).plain()
-    figures |= {"policies": [policy], "quick": {"with_stops": {"traces": 1, "times": 3, "draws": 2}}}
+    figures["generated"] |= {"jobs": 250, "gpus": 16, "cluster": "2x8", "load": 1.3, "max_gpus": 8}
+    figures |= {"policies": [policy], "quick": {"with_stops": {"times": 3, "draws": 2}}}
     (item,) = replays("", figures, quick=True)
     made = item.run()
-    assert item.cluster == "1x8" and len({each.job for each in made}) > 8  # more jobs than GPUs
+    assert len({each.at_s for each in made}) == 3 and all(each.queue is not None for each in made)
+    gpus_of, asked = {job.id: job.gpus for job in item._jobs()}, Counter[float]()
+    for at_s, job_id in {(each.at_s, each.job) for each in made}:
+        asked[at_s] += gpus_of[job_id]
+    assert max(asked.values()) > 16  # more than there are
     assert all(each.real_s > each.at_s for each in made)

@@ -49,14 +49,11 @@ class Replay:
     figures: Mapping[str, Any]
     times: int
     draws: int
-    most_jobs: int = 0
-    """Replayed are so many of the trace, the first ones; 0: all."""
     judged: bool = True
     """``False``: an overloaded cluster, whose one queue is one trial; it is shown, and not judged."""
 
     def run(self) -> list[Foretold]:
         jobs, cluster = self._jobs(), load_cluster(self.cluster)
-        jobs = [job for job in jobs if job.gpus <= cluster.gpu_count][: self.most_jobs or None]
         settings = resolve(self.policy, self.figures["placement"], self._decides())
         first_s, span_s = jobs[0].submit_s, jobs[-1].submit_s - jobs[0].submit_s
         queues = self._queues(jobs, cluster)
@@ -82,7 +79,7 @@ class Replay:
 
     def _jobs(self) -> list[Job]:
         if self.name.startswith("generated"):
-            drawn = _drawn(self.figures, self.policy)
+            drawn = self.figures["generated"]
             sizes = {name: drawn[name] for name in ("jobs", "gpus", "load", "max_gpus")}
             return generate(self.source, seed=int(self.group), **sizes)
         return [job for job in load(self.source, None, ImportOptions()).jobs if job.group == self.group]
@@ -92,8 +89,8 @@ def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay
     """All that is replayed: the public trace, or, without its folder, drawn workloads."""
     effort = figures["quick"] if quick else figures
     found = []
+    where = _philly(folder, figures) if folder else _generated(figures, quick)
     for policy in figures["policies"]:
-        where = _philly(folder, figures, policy) if folder else _generated(figures, policy, quick)
         # Less where jobs are stopped, since a draw is a simulation by rounds then.
         chosen = effort["with_stops"] if _stops(figures, policy) else effort
         found += _of_size(where, policy, figures, chosen, judged=True)
@@ -105,17 +102,16 @@ def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay
 def _of_size(
     where: Where, policy: str, figures: Mapping[str, Any], effort: Mapping[str, Any], *, judged: bool
 ) -> list[Replay]:
-    size = (effort["times"], effort["draws"], effort.get("jobs", 0), judged)
-    some = where[: effort.get("traces")]
-    return [Replay(name, policy, shape, source, group, figures, *size) for name, source, group, shape in some]
+    size = (effort["times"], effort["draws"], judged)
+    return [Replay(name, policy, shape, source, group, figures, *size) for name, source, group, shape in where]
 
 
 Where = list[tuple[str, str, str, str]]
 """Names of replays, with source, group and shape of the cluster."""
 
 
-def _philly(folder: str, figures: Mapping[str, Any], policy: str) -> Where:
-    clusters = figures["philly"]["with_stops" if _stops(figures, policy) else "clusters"]
+def _philly(folder: str, figures: Mapping[str, Any]) -> Where:
+    clusters = figures["philly"]["clusters"]
     return [(f"Philly {vc}", _trace(folder, figures), vc, shape) for vc, shape in clusters.items()]
 
 
@@ -132,16 +128,10 @@ def _trace(folder: str, figures: Mapping[str, Any]) -> str:
     return str(above / figures["philly"]["trace"])
 
 
-def _generated(figures: Mapping[str, Any], policy: str, quick: bool) -> Where:
-    drawn = _drawn(figures, policy)
+def _generated(figures: Mapping[str, Any], quick: bool) -> Where:
+    drawn = figures["generated"]
     seeds = drawn["seeds"][:1] if quick else drawn["seeds"]
     return [(f"generated {seed}", drawn["workload"], str(seed), drawn["cluster"]) for seed in seeds]
-
-
-def _drawn(figures: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """The workload that is drawn without a trace."""
-    more = figures["generated_with_stops"] if _stops(figures, policy) else {}
-    return {**figures["generated"], **more}
 
 
 def _stops(figures: Mapping[str, Any], policy: str) -> bool:
