@@ -34,6 +34,21 @@ _LEAST_TRIALS, _RESAMPLES = 5, 1_000
 _WARM_UP, _LAST = 0.1, 0.95
 """Predictions are made between these parts of a trace: before, there is no history, and after, nothing more comes."""
 
+_NOTES = (
+    "Jobs state a time limit: one to five times their length (uniform), rounded up to a round figure; the trace "
+    "has none. Scheduler, forecaster and Slurm's method see the limit, the world alone the length.",
+    "Every virtual cluster has the fewest nodes on which its jobs wait no longer under fifo-backfill, as a part of "
+    "how long they run, than is recorded of all of Philly; on about the GPUs that they keep busy they would wait "
+    "for weeks (overloaded: shown, not judged).",
+    "Predictions of one queue share its fate: the number of queues is the number of trials that counts, not that "
+    "of jobs; ranges are of whole queues drawn anew. Moments are spread evenly over the time in which jobs wait.",
+    "Intervals are put right by the score of earlier ones of the same replay, of what had happened by then. Those "
+    "made before there was a score are shown and judged as drawn.",
+    "Policies that stop jobs are predicted while jobs would wait under fifo-backfill. Jobs that come start at once "
+    "under most of them, so that it is ends that are judged.",
+)
+"""What a reader must know to weigh the figures."""
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -164,7 +179,7 @@ class Replays:
         found = list(zip(todo, made, strict=True))
         judged = [(replay, made_of) for replay, made_of in found if replay.judged]
         parts = [_judged(figures, policy, judged) for policy in figures["policies"]]
-        return Reproduction(self.title, [_overview(figures, judged), _by_cluster(found), *parts], _notes(judged))
+        return Reproduction(self.title, [_overview(figures, judged), _by_cluster(found), *parts], _NOTES)
 
 
 PAPER = Replays()
@@ -272,22 +287,3 @@ def _errors_h(starts: Sequence[Foretold]) -> tuple[str, str]:
     ours = np.median([abs(each.predicted.median - each.real_s) for each in starts])
     slurm = np.median([abs(each.slurm_s - each.real_s) for each in starts if each.slurm_s is not None])
     return f"{ours / HOUR_S:.2f}", f"{slurm / HOUR_S:.2f}"
-
-
-def _notes(found: Found) -> list[str]:
-    """What a reader must know to weigh the figures."""
-    starts = [each for _, made in found for each in made if each.kind == "start"]
-    return [
-        "Jobs state a time limit: one to five times their length (uniform), rounded up to a round figure; the trace "
-        "has none. Scheduler, forecaster and Slurm's method see the limit, the world alone the length.",
-        "Every virtual cluster has the fewest nodes on which its jobs wait no longer under fifo-backfill, as a part of "
-        "how long they run, than is recorded of all of Philly; on about the GPUs that they keep busy they would wait "
-        "for weeks (overloaded: shown, not judged).",
-        f"Predictions of one queue share its fate: all starts were predicted in {len(_trials(starts))} queues, counted "
-        "by cluster, which is the number of trials that counts, not the number of jobs; ranges are of whole queues "
-        "drawn anew. Moments are spread evenly over the time in which jobs wait.",
-        "Intervals are put right by the score of earlier ones of the same replay, of what had happened by then. Those "
-        "made before there was a score are shown and judged as drawn.",
-        "Policies that stop jobs are predicted while jobs would wait under fifo-backfill. Jobs that come start at once "
-        "under most of them, so that it is ends that are judged.",
-    ]
