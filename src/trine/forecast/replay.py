@@ -22,6 +22,7 @@ from trine.forecast.present import of_engine
 from trine.forecast.slurm_start import slurm_starts
 from trine.perf.throughput import ThroughputTable
 from trine.perf.variability import VariabilityTable
+from trine.policy.view import Floats
 from trine.sim.recorder import Life, Recorder
 from trine.sim.world import World
 
@@ -49,6 +50,8 @@ class Foretold:
     """As the futures had it, where that was put right by the score of earlier ones; ``None``: shown as drawn."""
     trace: str = ""
     """Which of several replays it is of: their moments are not the same although their times may be."""
+    queue: int | None = None
+    """Which queue of its replay (``Waits.queues``), whose fate all predictions in it share; ``None``: no job waited."""
 
 
 def with_limits(jobs: Sequence[Job], seed: int) -> tuple[list[Job], dict[str, float]]:
@@ -69,12 +72,8 @@ def replay(
     jobs: Sequence[Job], cluster: Cluster, settings: Settings, times_s: Sequence[float], draws: int, seed: int
 ) -> list[Foretold]:
     """Replay ``jobs``; predict at each of ``times_s``; then let all of them end."""
-    limited, true_steps = with_limits(jobs, seed)
-    perf = performance_model(settings.run, cluster, VariabilityTable.of_cluster(cluster), ThroughputTable())
-    engine, recorder = make_engine(settings, perf, f"{seed}/placement"), Recorder(cluster, keep_segments=False)
-    steps_of = lambda job: true_steps[job.id]  # noqa: E731 - one line
-    world = World(engine, iter(limited), len(limited), settings.run, recorder, true_steps=steps_of)
-    world.now = limited[0].submit_s
+    world = _world(jobs, cluster, settings, seed)
+    engine, recorder = world.engine, world.recorder
     made: list[Foretold] = []
     scored = Calibration()
     for at_s in times_s:
@@ -85,6 +84,52 @@ def replay(
         made += _shown(_predict(engine, at_s, settings, draws, seed), scored, at_s)
     world.advance()
     return _with_outcomes(made, recorder)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What became of the jobs of a replay in which nothing was predicted, in order of submission; seconds."""
+
+    submits_s: Floats
+    starts_s: Floats
+    """First starts."""
+    runs_s: Floats
+    """How long each takes."""
+
+    @property
+    def per_run(self) -> float:
+        """Mean wait over mean length."""
+        return float((self.starts_s - self.submits_s).mean() / self.runs_s.mean())
+
+    def queues(self) -> list[tuple[float, float]]:
+        """From when to when jobs waited: each begins with a job that has to wait, and ends when none does."""
+        found: list[tuple[float, float]] = []
+        for submit_s, start_s in zip(self.submits_s.tolist(), self.starts_s.tolist(), strict=True):
+            if found and submit_s <= found[-1][1]:
+                found[-1] = (found[-1][0], max(found[-1][1], start_s))
+            elif start_s > submit_s:
+                found.append((submit_s, start_s))
+        return found
+
+
+def waits(jobs: Sequence[Job], cluster: Cluster, settings: Settings, seed: int) -> Waits:
+    """Of a replay as ``replay`` makes it."""
+    world = _world(jobs, cluster, settings, seed)
+    world.advance()
+    lives = world.recorder.lives
+    rows = np.array([(life.job.submit_s, life.start_s, life.steps) for life in lives])
+    return Waits(*rows[np.argsort(rows[:, 0], kind="stable")].T)
+
+
+def _world(jobs: Sequence[Job], cluster: Cluster, settings: Settings, seed: int) -> World:
+    """Jobs that take as long as they do, under a scheduler that knows their limits only."""
+    limited, true_steps = with_limits(jobs, seed)
+    perf = performance_model(settings.run, cluster, VariabilityTable.of_cluster(cluster), ThroughputTable())
+    engine, recorder = make_engine(settings, perf, f"{seed}/placement"), Recorder(cluster, keep_segments=False)
+    steps_of = lambda job: true_steps[job.id]  # noqa: E731 - one line
+    world = World(engine, iter(limited), len(limited), settings.run, recorder, true_steps=steps_of)
+    world.now = limited[0].submit_s
+    return world
 
 
 def _seen(life: Life, kind: str) -> float | None:

@@ -15,22 +15,39 @@ from typing import Any
 import numpy as np
 
 from trine.assembly.settings import resolve
+from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.process_pool import work_through
-from trine.forecast.replay import Foretold, replay
+from trine.forecast.replay import Foretold, replay, waits
 from trine.inputs.cluster import load_cluster
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import Check
 from trine.reproduce.experiment import HOUR_S, Progress
+from trine.reproduce.prediction_clusters import moments_of, queue_at, without_rounds
 from trine.reproduce.reproduction import Part, Reproduction, ResultTable
 from trine.trace import ImportOptions, load
 from trine.trace.generate import generate
 
 _FIGURES = Path(__file__).with_suffix(".yaml")
-_LEAST_MOMENTS, _RESAMPLES = 5, 1_000
+_LEAST_TRIALS, _RESAMPLES = 5, 1_000
 _WARM_UP, _LAST = 0.1, 0.95
 """Predictions are made between these parts of a trace: before, there is no history, and after, nothing more comes."""
+
+_NOTES = (
+    "Jobs state a time limit: one to five times their length (uniform), rounded up to a round figure; the trace "
+    "has none. Scheduler, forecaster and Slurm's method see the limit, the world alone the length.",
+    "Every virtual cluster has the fewest nodes on which its jobs wait no longer under fifo-backfill, as a part of "
+    "how long they run, than is recorded of all of Philly; on about the GPUs that they keep busy they would wait "
+    "for weeks (overloaded: shown, not judged).",
+    "Predictions of one queue share its fate: the number of queues is the number of trials that counts, not that "
+    "of jobs; ranges are of whole queues drawn anew. Moments are spread evenly over the time in which jobs wait.",
+    "Intervals are put right by the score of earlier ones of the same replay, of what had happened by then. Those "
+    "made before there was a score are shown and judged as drawn.",
+    "Policies that stop jobs are predicted while jobs would wait under fifo-backfill. Jobs that come start at once "
+    "under most of them, so that it is ends that are judged.",
+)
+"""What a reader must know to weigh the figures."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +64,37 @@ class Replay:
     figures: Mapping[str, Any]
     times: int
     draws: int
-    most_jobs: int = 0
-    """Replayed are so many of the trace, the first ones; 0: all."""
+    judged: bool = True
+    """``False``: an overloaded cluster, whose one queue is one trial; it is shown, and not judged."""
 
     def run(self) -> list[Foretold]:
         jobs, cluster = self._jobs(), load_cluster(self.cluster)
-        jobs = [job for job in jobs if job.gpus <= cluster.gpu_count][: self.most_jobs or None]
         settings = resolve(self.policy, self.figures["placement"], self._decides())
         first_s, span_s = jobs[0].submit_s, jobs[-1].submit_s - jobs[0].submit_s
-        parts = np.linspace(_WARM_UP, _LAST, self.times).tolist()
-        round_s = self.figures["round_s"]
-        times_s = [round_s * round((first_s + part * span_s) / round_s) for part in parts]
-        return [replace(each, trace=self.name) for each in replay(jobs, cluster, settings, times_s, self.draws, seed=0)]
+        queues = self._queues(jobs, cluster)
+        times_s = moments_of(queues, first_s + _WARM_UP * span_s, first_s + _LAST * span_s, self.times)
+        if _stops(self.figures, self.policy):
+            round_s = self.figures["round_s"]
+            times_s = sorted({round_s * round(at_s / round_s) for at_s in times_s})
+        made = replay(jobs, cluster, settings, times_s, self.draws, seed=0)
+        return [replace(each, trace=self.name, queue=queue_at(queues, each.at_s)) for each in made]
+
+    def _queues(self, jobs: Sequence[Job], cluster: Cluster) -> list[tuple[float, float]]:
+        """When there is more work than GPUs. A policy that stops jobs has no queue of jobs that never ran: then, when
+        there would be one without stops."""
+        policy = self.figures["recorded_waits"]["policy"] if _stops(self.figures, self.policy) else self.policy
+        settings = resolve(policy, self.figures["placement"], without_rounds(self.figures))
+        return waits(jobs, cluster, settings, seed=0).queues()
 
     def _decides(self) -> dict[str, Any]:
         """When: at every event where nothing is stopped, as then rounds make no difference; else in rounds, too."""
         if not _stops(self.figures, self.policy):
-            return {"event_driven": True, "round_s": self.figures["look_again_s"]}
+            return without_rounds(self.figures)
         return {"fill": True, "round_s": self.figures["round_s"]}
 
     def _jobs(self) -> list[Job]:
         if self.name.startswith("generated"):
-            drawn = _drawn(self.figures, self.policy)
+            drawn = self.figures["generated"]
             sizes = {name: drawn[name] for name in ("jobs", "gpus", "load", "max_gpus")}
             return generate(self.source, seed=int(self.group), **sizes)
         return [job for job in load(self.source, None, ImportOptions()).jobs if job.group == self.group]
@@ -78,39 +104,49 @@ def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay
     """All that is replayed: the public trace, or, without its folder, drawn workloads."""
     effort = figures["quick"] if quick else figures
     found = []
+    where = _philly(folder, figures) if folder else _generated(figures, quick)
     for policy in figures["policies"]:
-        where = _philly(folder, figures, policy) if folder else _generated(figures, policy, quick)
         # Less where jobs are stopped, since a draw is a simulation by rounds then.
         chosen = effort["with_stops"] if _stops(figures, policy) else effort
-        for name, source, group, shape in where[: chosen.get("traces")]:
-            size = (chosen["times"], chosen["draws"], chosen.get("jobs", 0))
-            found.append(Replay(name, policy, shape, source, group, figures, *size))
+        found += _of_size(where, policy, figures, chosen, judged=True)
+        if folder and not _stops(figures, policy):
+            found += _of_size(_overloaded(folder, figures), policy, figures, effort["overloaded"], judged=False)
     return found
+
+
+def _of_size(
+    where: Where, policy: str, figures: Mapping[str, Any], effort: Mapping[str, Any], *, judged: bool
+) -> list[Replay]:
+    size = (effort["times"], effort["draws"], judged)
+    return [Replay(name, policy, shape, source, group, figures, *size) for name, source, group, shape in where]
 
 
 Where = list[tuple[str, str, str, str]]
 """Names of replays, with source, group and shape of the cluster."""
 
 
-def _philly(folder: str, figures: Mapping[str, Any], policy: str) -> Where:
-    trace = next((p for p in (Path(folder), Path(folder) / "data") if (p / "traces").is_dir()), None)
-    if trace is None:
+def _philly(folder: str, figures: Mapping[str, Any]) -> Where:
+    clusters = figures["philly"]["clusters"]
+    return [(f"Philly {vc}", _trace(folder, figures), vc, shape) for vc, shape in clusters.items()]
+
+
+def _overloaded(folder: str, figures: Mapping[str, Any]) -> Where:
+    """The same virtual clusters with about the GPUs that their jobs keep busy."""
+    clusters = figures["philly"]["overloaded"]
+    return [(f"Philly {vc}, overloaded", _trace(folder, figures), vc, shape) for vc, shape in clusters.items()]
+
+
+def _trace(folder: str, figures: Mapping[str, Any]) -> str:
+    above = next((p for p in (Path(folder), Path(folder) / "data") if (p / "traces").is_dir()), None)
+    if above is None:
         raise InputError("--data", f"no traces below {folder}", "the folder that holds traces/")
-    path = str(trace / figures["philly"]["trace"])
-    clusters = figures["philly"]["with_stops" if _stops(figures, policy) else "clusters"]
-    return [(f"Philly {vc}", path, vc, shape) for vc, shape in clusters.items()]
+    return str(above / figures["philly"]["trace"])
 
 
-def _generated(figures: Mapping[str, Any], policy: str, quick: bool) -> Where:
-    drawn = _drawn(figures, policy)
+def _generated(figures: Mapping[str, Any], quick: bool) -> Where:
+    drawn = figures["generated"]
     seeds = drawn["seeds"][:1] if quick else drawn["seeds"]
     return [(f"generated {seed}", drawn["workload"], str(seed), drawn["cluster"]) for seed in seeds]
-
-
-def _drawn(figures: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """The workload that is drawn without a trace."""
-    more = figures["generated_with_stops"] if _stops(figures, policy) else {}
-    return {**figures["generated"], **more}
 
 
 def _stops(figures: Mapping[str, Any], policy: str) -> bool:
@@ -141,8 +177,9 @@ class Replays:
         todo = replays(folder, figures, quick)
         made = work_through(_run, todo, workers, progress(len(todo)), first_here=False)
         found = list(zip(todo, made, strict=True))
-        parts = [_judged(figures, policy, found) for policy in figures["policies"]]
-        return Reproduction(self.title, [_overview(figures, found), *parts], _notes(found))
+        judged = [(replay, made_of) for replay, made_of in found if replay.judged]
+        parts = [_judged(figures, policy, judged) for policy in figures["policies"]]
+        return Reproduction(self.title, [_overview(figures, judged), _by_cluster(found), *parts], _NOTES)
 
 
 PAPER = Replays()
@@ -152,18 +189,32 @@ Found = Sequence[tuple[Replay, list[Foretold]]]
 
 def _overview(figures: Mapping[str, Any], found: Found) -> Part:
     """All policies side by side."""
-    rows: list[tuple[str, ...]] = []
-    for policy in figures["policies"]:
-        made = [each for replay, all_of in found if replay.policy == policy for each in all_of]
-        starts, ends = _by_kind(made)
-        ours, slurm = _errors_h(starts)
-        row = [policy]
-        for some in (starts, ends):
-            row += [f"{len(some):,}", _share_as_drawn(some), _share(some)]
-        rows.append((*row[:4], ours, slurm, *row[4:]))
-    each = ("as drawn", "as shown")
-    header = ("policy", "starts", *each, "off by (h)", "Slurm's (h)", "ends", *each)
-    return Part([], tables=[ResultTable("80 % intervals that held; median absolute error of starts", header, rows)])
+    rows = [(policy, *_figures(_of_policy(policy, found))) for policy in figures["policies"]]
+    title = "80 % intervals that held; median absolute error of starts"
+    return Part([], tables=[ResultTable(title, ("policy", *_HEADER), rows)])
+
+
+def _of_policy(policy: str, found: Found) -> list[Foretold]:
+    return [each for replay, made in found if replay.policy == policy for each in made]
+
+
+def _by_cluster(found: Found) -> Part:
+    """Every replay apart, also those that are not judged."""
+    rows = [(f"{replay.policy}, {replay.name}", replay.cluster, *_figures(made)) for replay, made in found]
+    title = "The same by cluster; overloaded ones are shown and not judged"
+    return Part([], tables=[ResultTable(title, ("replay", "nodes", *_HEADER), rows)])
+
+
+_EACH = ("as drawn", "as shown")
+_HEADER = ("starts", "queues", *_EACH, "off by (h)", "Slurm's (h)", "ends", *_EACH)
+
+
+def _figures(made: Sequence[Foretold]) -> tuple[str, ...]:
+    """As ``_HEADER`` names them."""
+    starts, ends = _by_kind(made)
+    queues = f"{len(_trials(starts)):,}"
+    of_starts = (f"{len(starts):,}", queues, _share_as_drawn(starts), _share(starts), *_errors_h(starts))
+    return (*of_starts, f"{len(ends):,}", _share_as_drawn(ends), _share(ends))
 
 
 def _by_kind(made: Sequence[Foretold]) -> tuple[list[Foretold], list[Foretold]]:
@@ -172,8 +223,7 @@ def _by_kind(made: Sequence[Foretold]) -> tuple[list[Foretold], list[Foretold]]:
 
 
 def _judged(figures: Mapping[str, Any], policy: str, found: Found) -> Part:
-    made = [each for replay, all_of in found if replay.policy == policy for each in all_of]
-    starts, ends = _by_kind(made)
+    starts, ends = _by_kind(_of_policy(policy, found))
     checks = [_coverage(figures, policy, "starts", starts), _coverage(figures, policy, "ends", ends)]
     edges_h = [*figures["queued_h"], float("inf")]
     for low_h, high_h in pairwise(edges_h):
@@ -209,18 +259,25 @@ def _share_as_drawn(made: Sequence[Foretold]) -> str:
     return f"{np.mean([(each.drawn or each.predicted).holds(each.real_s) for each in made]):.1%}" if made else "-"
 
 
-def _range(made: Sequence[Foretold]) -> str:
-    """In which the share would lie in 95 % of such replays: whole moments drawn anew, since each shares one fate."""
-    moments: dict[tuple[str, float], list[bool]] = {}
+def _trials(made: Sequence[Foretold]) -> list[list[bool]]:
+    """Which intervals held, by what shares one fate: a queue of one replay, or a moment at which no job waits."""
+    trials: dict[tuple[str, int | None, float], list[bool]] = {}
     for each, held in zip(made, _held(made), strict=True):
-        moments.setdefault((each.trace, each.at_s), []).append(held)
-    if len(moments) < _LEAST_MOMENTS:
-        return f" at {len(moments)} moments"
-    hits, sizes = (np.array([f(held) for held in moments.values()], dtype=float) for f in (sum, len))
+        alone_s = each.at_s if each.queue is None else 0.0
+        trials.setdefault((each.trace, each.queue, alone_s), []).append(held)
+    return list(trials.values())
+
+
+def _range(made: Sequence[Foretold]) -> str:
+    """In which the share would lie in 95 % of such replays: whole queues drawn anew, since each shares one fate."""
+    trials = _trials(made)
+    if len(trials) < _LEAST_TRIALS:
+        return f" in {len(trials)} queues"
+    hits, sizes = (np.array([f(held) for held in trials], dtype=float) for f in (sum, len))
     rng = np.random.default_rng(0)
     some = rng.integers(0, len(hits), (_RESAMPLES, len(hits)))
     low, high = np.quantile(hits[some].sum(axis=1) / sizes[some].sum(axis=1), (0.025, 0.975))
-    return f" at {len(moments)} moments [{low:.0%}, {high:.0%}]"
+    return f" in {len(trials)} queues [{low:.0%}, {high:.0%}]"
 
 
 def _errors_h(starts: Sequence[Foretold]) -> tuple[str, str]:
@@ -230,19 +287,3 @@ def _errors_h(starts: Sequence[Foretold]) -> tuple[str, str]:
     ours = np.median([abs(each.predicted.median - each.real_s) for each in starts])
     slurm = np.median([abs(each.slurm_s - each.real_s) for each in starts if each.slurm_s is not None])
     return f"{ours / HOUR_S:.2f}", f"{slurm / HOUR_S:.2f}"
-
-
-def _notes(found: Found) -> list[str]:
-    """What a reader must know to weigh the figures."""
-    starts = [(replay, each) for replay, made in found for each in made if each.kind == "start"]
-    moments = {(replay.name, replay.policy, each.at_s) for replay, each in starts}
-    return [
-        "Jobs state a time limit: one to five times their length (uniform), rounded up to a round figure; the trace "
-        "has none. Scheduler, forecaster and Slurm's method see the limit, the world alone the length.",
-        f"Predictions of one moment share its fate: all starts were predicted at {len(moments)} moments, which is the "
-        "number of trials that counts, not the number of jobs; ranges are of whole moments drawn anew.",
-        "Intervals are put right by the score of earlier ones of the same replay, of what had happened by then. Those "
-        "made before there was a score are shown and judged as drawn.",
-        "Policies that stop jobs are replayed on the beginning of traces only, on fewer GPUs: a draw of theirs is a "
-        "simulation in rounds. Jobs that come start at once under most of them, so that it is ends that are judged.",
-    ]
