@@ -9,7 +9,7 @@ from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.draws import Futures
 from trine.forecast.engine_copy import EngineImage
 from trine.forecast.predictions import forecast, interval
-from trine.forecast.work_history import KnownJob, OpenJobs, WorkDraw, WorkHistory, sets_of
+from trine.forecast.work_history import KnownJob, NewJobs, OpenJobs, WorkDraw, WorkHistory, sets_of
 from trine.trace.generate import generate
 
 POLICIES = ("fifo", "fifo-backfill", "las", "srtf", "tiresias", "trine")
@@ -150,12 +150,12 @@ def test_one_submission_in_a_week_is_enough_to_draw_arrivals(ago_s: float) -> No
         return block_from(*given)  # type: ignore[arg-type]
 
     block_from, arrivals._block_from = arrivals._block_from, counted  # type: ignore[method-assign, assignment]
-    found = list(arrivals.draw_like(rng, 3))
-    assert len(found) == (3 if ago_s else 0) and all(submit_s >= now_s for _, submit_s, _ in found)
+    found = list(arrivals.draw(rng, WorkDraw(WorkHistory(), rng), 3))
+    assert len(found) == (3 if ago_s else 0) and all(job.submit_s >= now_s for job, _ in found)
 
 
 def test_lengths_drawn_at_once_are_those_drawn_group_by_group() -> None:
-    """Rows of hazards side by side are read as each alone would be; arrivals, one by one, as ``np.interp`` reads."""
+    """Rows of hazards side by side are read as each alone would be; those of jobs to come, as ``np.interp`` reads."""
     past = [KnownJob(_job(f"e{i}", i, 1 + i % 3, 1.0, user=f"u{i % 4}"), 60.0 * (i + 1), True) for i in range(80)]
     alike = [replace(past[at], ended=False, limit_s=limit_s) for at, limit_s in ((0, 1e4), (1, np.inf), (6, 500.0))]
     groups = [(each, np.array([0.0, 30.0, 4e3, 1e9])[: 2 + at]) for at, each in enumerate(alike)]
@@ -163,7 +163,10 @@ def test_lengths_drawn_at_once_are_those_drawn_group_by_group() -> None:
     one, two = (WorkDraw(history, np.random.default_rng(4)) for _ in range(2))
     by_group = np.concatenate([two.total_s(known, done_s) for known, done_s in groups])
     assert one.totals_s(OpenJobs(history, groups)) == pytest.approx(by_group)
-    survival = one._survival_of(sets_of(past[0]))
-    for chance in (1.0, 0.7, 0.03, 1e-9, 1e-300):
+    some, chances = np.array([7, 0, 0, 5, 7]), np.array([1.0, 0.7, 0.03, 1e-9, 1e-300])
+    found = one.new_jobs_s(NewJobs([replace(past[0], limit_s=900.0), *past[1:]]), some, chances)
+    for at, chance, drawn_s in zip(some.tolist(), chances.tolist(), found.tolist(), strict=True):
+        known = replace(past[at], limit_s=900.0 if at == 0 else np.inf)
+        survival = one._survival_of(sets_of(known))
         work_s = np.exp(np.interp(np.log(chance), survival[::-1], history.log_edges[::-1])) - history.edges[1]
-        assert one.new_job_s(past[0], sets_of(past[0]), chance) == pytest.approx(max(work_s, 1.0))
+        assert drawn_s == pytest.approx(max(min(work_s, known.limit_s), 1.0))

@@ -52,6 +52,54 @@ def test_a_plain_queue_runs_as_the_engine_would_run_it(policy: str, data: st.Dat
         _same(quick.draw(number), engine.draw(number))
 
 
+@pytest.mark.parametrize(("seed", "shape"), [(1516, "2x8"), (2, "2x8"), (3, "4x4"), (4, "16x1"), (5, "1x16")])
+def test_a_queue_of_open_ended_jobs_runs_as_the_engine_would_run_it(seed: int, shape: str) -> None:
+    """Gangs as wide as the cluster: reservations then rest on jobs that start at the same moment."""
+    jobs = generate("philly", jobs=120, seed=seed, gpus=16, load=1.7, max_gpus=16)
+    jobs = [replace(job, open_ended=True, gpus=16 if at % 20 == 19 else job.gpus) for at, job in enumerate(jobs)]
+    present = present_at("fifo-backfill", shape, jobs, jobs[60].submit_s, locality_penalty=1.0 + seed % 2)
+    quick, engine = Futures(present, seed), _by_engine(present, seed)
+    for number in range(3):
+        _same(quick.draw(number), engine.draw(number))
+    assert quick.queue is not None and quick.queue.open_ended
+
+
+@pytest.mark.parametrize(
+    ("gpus", "attained_s"),
+    [
+        # When the first job ends, those of 8 and 4 start and that of 16 waits for them, too: none may overtake it.
+        ((15, 1, 8, 4, 16, 1, 1), 0.0),
+        # The first of 8 ran before. Asked again, the engine expects its end before that of the job of 1.
+        ((1, 15, 8, 8, 1, 1, 1), 2e7),
+    ],
+)
+def test_reservations_that_rest_on_jobs_of_the_same_moment(gpus: tuple[int, ...], attained_s: float) -> None:
+    jobs = [Job(f"j{at}", float(at), count, 500.0, open_ended=True) for at, count in enumerate(gpus)]
+    present = present_at("fifo-backfill", "2x8", jobs, 100.0)
+    present.engine.table.attained_s[2] = attained_s
+    quick, engine = Futures(present), _by_engine(present, 0)
+    for number in range(12):
+        _same(quick.draw(number), engine.draw(number))
+    assert quick.queue is not None and quick.queue.open_ended
+
+
+def test_a_queue_of_open_ended_jobs_heeds_limits_of_jobs_to_come_and_those_that_run_for_a_year() -> None:
+    jobs = generate("philly", jobs=120, seed=9, gpus=16, load=1.7, max_gpus=16)
+    jobs = [replace(job, open_ended=True) for job in jobs]
+    present = present_at("fifo-backfill", "2x8", jobs, jobs[60].submit_s)
+    ended = [each for each in present.known if each.ended]
+    limited = [replace(each, job=replace(each.job, open_ended=False)) for each in ended[-20:]]
+    known = [replace(each, exact=False) for each in present.known if each not in ended[-20:]]
+    oldest = min(present.engine.assigned)
+    present.engine.table.attained_s[oldest] += 364.9 * 86_400.0
+    for some in (replace(present, known=[*known, *limited]), replace(present, known=known)):
+        quick, engine = Futures(some, 3), _by_engine(some, 3)
+        assert quick.queue is not None and quick.queue.open_ended
+        for number in range(2):
+            _same(quick.draw(number), engine.draw(number))
+        assert not quick.queue.open_ended
+
+
 @pytest.mark.parametrize("policy", ["fifo", "fifo-backfill"])
 def test_a_job_for_which_too_few_gpus_are_in_service_does_not_keep_others_from_being_foretold(policy: str) -> None:
     jobs = [Job("runs", 0.0, 4, 500.0), Job("wide", 10.0, 16, 500.0)]

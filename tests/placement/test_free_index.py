@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from trine.core.cluster import Cluster, Node
+from trine.core.job import Job
+from trine.placement.base import Ask
 from trine.placement.free_index import FreeIndex, FreePool
+from trine.placement.packed import Packed
 
 
 def random_cluster(rng: random.Random) -> Cluster:
@@ -87,3 +90,29 @@ def test_files_that_import_the_earlier_name_go_on_working() -> None:
     with pytest.warns(FutureWarning, match="called trine.placement.free_index now"):
         from trine.placement.free import FreePool as Earlier
     assert Earlier is FreePool
+
+
+@pytest.mark.parametrize("racks", [1, 2])
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_one_gpu_is_taken_and_given_as_packed_placement_and_the_index_would(racks: int, cordoned: bool) -> None:
+    cluster = Cluster(tuple(Node(f"n{i}", 1 + i % 4, "v100", f"r{i % racks}") for i in range(12)))
+    rng, held = random.Random(racks), list[int]()
+    quick, plain = FreeIndex(cluster), FreeIndex(cluster)
+    for index in (quick, plain):
+        if cordoned:
+            index.cordon(5)
+    for _ in range(400):
+        if held and (rng.random() < 0.45 or not plain.total):
+            gpu = held.pop(rng.randrange(len(held)))
+            plain.give((gpu,))
+            quick.pools[0].give_one(gpu)
+        else:
+            chosen = Packed().place(Ask(Job("j", 0.0, 1, 1.0)), plain.pools[0])
+            assert chosen == [quick.pools[0].take_one()]
+            plain.take(chosen)
+            held += chosen
+        assert quick.pools[0].free_on == plain.pools[0].free_on and quick.total == plain.total
+        assert quick.pools[0].nodes_with == plain.pools[0].nodes_with
+    with pytest.raises(AssertionError, match="freed twice"):
+        for gpu in (held[0], held[0]):
+            quick.pools[0].give_one(gpu)

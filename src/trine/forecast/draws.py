@@ -19,7 +19,7 @@ from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.engine_copy import EngineImage
 from trine.forecast.length_correlation import LengthCorrelation, LevelDraw
 from trine.forecast.present import Present, work_done_s
-from trine.forecast.queue_run import NEW_JOB, NOBODY, Queue, RefusedError, is_plain_queue
+from trine.forecast.queue_run import NEW_JOB, NOBODY, LimitsMatterError, Queue, RefusedError, is_plain_queue
 from trine.forecast.work_history import KnownJob, OpenJobs, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
@@ -88,7 +88,7 @@ class Futures:
         waits_for_gpus_alone = not present.dependents.job_indices and not any(each.job.after for each in present.known)
         if self._until_started and is_plain_queue(engine) and waits_for_gpus_alone:
             costs = replace(self._settings.costs, by_model=engine.costs.by_model)
-            self.queue = Queue(engine, present.now_s, _LOOK_AGAIN_S, costs)
+            self.queue = Queue(engine, present.now_s, _LOOK_AGAIN_S, costs, self._arrivals.job)
 
     def _steps_done(self, engine: Engine) -> dict[str, float]:
         """By job id, those that run as they are now."""
@@ -112,9 +112,11 @@ class Futures:
         if self.queue is not None:
             try:
                 return self._run_queue(self.queue, steps, rng, work, level)
+            except LimitsMatterError:
+                self.queue.open_ended = False
             except RefusedError:
                 self.queue = None
-                return self.draw(number)
+            return self.draw(number)
         return self._run(steps, rng, work, level)
 
     def _steps(self, work: WorkDraw, level: LevelDraw) -> Floats:
@@ -130,9 +132,7 @@ class Futures:
     ) -> Draw:
         """The same without the engine's books."""
         arrivals = self._arrivals
-        most, steps_of = self._most_arrivals(), lambda at: arrivals.steps(at, work)
-        come = lambda: arrivals.draw_like(rng, most, level)  # noqa: E731 - one line
-        starts, ends, blockers = queue.run(steps, come, steps_of)
+        starts, ends, blockers = queue.run(steps, arrivals.draw_days(rng, work, self._most_arrivals(), level))
         found = self.job_indices.tolist()
         start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
         blocking = np.array([blockers.get(i, NOBODY) for i in found], dtype=np.int64)

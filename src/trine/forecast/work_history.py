@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,7 +97,6 @@ class WorkHistory:
     def __post_init__(self) -> None:
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
         self.log_edges: Floats = np.log(np.append(self.edges, 2 * self.edges[-1]) + self.edges[1])
-        self.log_edge_list: list[float] = self.log_edges.tolist()
         self.first_edge_s = float(self.edges[1])
         bins: dict[Key, tuple[list[float], list[float]]] = {}
         for each in self.past:
@@ -169,10 +168,14 @@ class WorkHistory:
 
     def levels(self, jobs: Iterable[KnownJob]) -> list[Level]:
         """The sets of these jobs that have counts, the larger ones first."""
+        return self.levels_of(map(sets_of, jobs), ())
+
+    def levels_of(self, sets: Iterable[tuple[Key, ...]], without: Container[Key]) -> list[Level]:
+        """The same of the sets of each of some jobs; ``without`` those."""
         by_depth: dict[int, dict[Key, tuple[Key, ...]]] = {}
-        for keys in map(sets_of, jobs):
+        for keys in sets:
             for depth in range(1, len(keys)):
-                if keys[depth] in self._counts and not _in_parts(keys[depth]):
+                if keys[depth] in self._counts and keys[depth] not in without and not _in_parts(keys[depth]):
                     by_depth.setdefault(depth, {})[keys[depth]] = keys[:depth]
         return [self._level(by_depth[depth]) for depth in sorted(by_depth)]
 
@@ -209,6 +212,22 @@ class OpenJobs:
         return found
 
 
+class NewJobs:
+    """Jobs of the past, of which some come again: those of the same sets share one row of hazards."""
+
+    def __init__(self, jobs: Sequence[KnownJob]) -> None:
+        rows: dict[Key, int] = {}
+        self.keys: list[tuple[Key, ...]] = []
+        """Sets by row, from the largest to the smallest."""
+        self.rows: Ints = np.zeros(len(jobs), dtype=np.int64)
+        """By job."""
+        self.limits_s: Floats = np.array([known.limit_s for known in jobs])
+        for at, keys in enumerate(map(sets_of, jobs)):
+            self.rows[at] = rows.setdefault(keys[-1], len(rows))
+            if len(self.keys) < len(rows):
+                self.keys.append(keys)
+
+
 def _inverse(survival: Floats, log_edges: Floats, log_left: Floats) -> Floats:
     """Where each row of ``survival``, which falls along the edges, has fallen to ``log_left``; between edges linear."""
     after = np.minimum((survival > log_left[:, None]).sum(axis=1), len(log_edges) - 1)
@@ -232,15 +251,17 @@ class WorkDraw:
         self._stream = np.random.PCG64(int(rng.integers(2**63)))
         self._proportion = float(rng.random())
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
+        self._of_new_sets = np.random.Generator(self._stream.jumped())
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
-        self._rising: dict[Key, list[float]] = {}
-        """Survival with the other sign, for lengths that are drawn one by one."""
         self._log_edges = history.log_edges
 
     def prepare(self, levels: Sequence[Level]) -> None:
         """Draw the hazards of many sets at once, which is many times as fast as one by one."""
-        rng, concentration = self._rng, _CONCENTRATION
+        self._prepare(levels, self._rng)
+
+    def _prepare(self, levels: Sequence[Level], rng: np.random.Generator) -> None:
+        concentration = _CONCENTRATION
         for level in levels:
             of_sets = zip(level.keys, level.parents, strict=True)
             prior_of, hazard_of, proportion = self._history.prior, self._hazard_of, self._proportion
@@ -271,19 +292,19 @@ class WorkDraw:
         total: Floats = np.maximum(np.minimum(drawn, jobs.limits_s), jobs.done_s + 1.0)
         return total
 
-    def new_job_s(self, known: KnownJob, keys: tuple[Key, ...], chance: float) -> float:
-        """The work of a job of these sets that has done none; ``chance``, up to 1, says which part outlives it."""
-        rising = self._rising.get(keys[-1])
-        if rising is None:
-            rising = self._rising[keys[-1]] = (-self._survival_of(keys)).tolist()
-        # One by one ``bisect`` is several times as fast as ``np.interp``.
-        fallen, edges = -math.log(chance), self._history.log_edge_list
-        after = min(bisect_left(rising, fallen), len(edges) - 1)
-        log_work = edges[after]
-        if after and rising[after] > rising[after - 1]:
-            part = max(rising[after] - fallen, 0.0) / (rising[after] - rising[after - 1])
-            log_work += part * (edges[after - 1] - log_work)
-        return max(min(math.exp(log_work) - self._history.first_edge_s, known.limit_s), 1.0)
+    def new_jobs_s(self, jobs: NewJobs, some: Ints, chances: Floats) -> Floats:
+        """The work of some of these jobs if they come again, seconds; ``chances``, up to 1, say which part of its set
+        outlives each."""
+        rows, at = np.unique(jobs.rows[some], return_inverse=True)
+        sets = [jobs.keys[row] for row in rows.tolist()]
+        if not sets:
+            return np.zeros(0)
+        new_sets = [keys for keys in sets if keys[-1] not in self._survival]
+        self._prepare(self._history.levels_of(new_sets, self._hazards), self._of_new_sets)
+        survival = np.stack([self._survival_of(keys) for keys in sets])
+        log_work = _inverse(survival[at], self._log_edges, np.log(chances))
+        found: Floats = np.exp(log_work) - self._history.first_edge_s
+        return np.maximum(np.minimum(found, jobs.limits_s[some]), 1.0)
 
     def _survival_of(self, keys: tuple[Key, ...]) -> Floats:
         """Logarithm of the share of jobs that outlive each edge."""
