@@ -81,8 +81,8 @@ def _gains(place: Ints, values: Floats, gangs: Ints) -> list[list[float]]:
 def _may_pay(gains: list[list[float]], room: list[int], t: int, u: int) -> bool:
     """Whether any exchange of jobs of ``u`` for jobs of ``t`` could: most pairs are ruled out by their best jobs.
 
-    Where no GPU of ``t`` is free, the jobs that come take the GPUs of those that leave, so that one of the former has to
-    gain more per GPU than one of the latter loses.
+    Where no GPU of ``t`` is free, the jobs that come take the GPUs of those that leave, so that one of the former has
+    to gain more per GPU than one of the latter loses.
     """
     if gains[u][t] <= 0:
         return False
