@@ -30,16 +30,20 @@ def continuous(data: Path, policy: str, **values: Any) -> Summary:
         return run(scenario, keep_segments=False).summary
 
 
-def overloaded(data: Path, window: str) -> Summary:
-    """Max-min in pairs at 4 jobs/h, more than the cluster can serve: jobs pile up until those of ``window`` are done."""
-    preset = load_preset("gavel-continuous-multiple")
-    told = preset.settings | {"compat": "none", "space_sharing": True, "workload.jobs_per_h": 4, "window": window}
+def published(data: Path, workload: str, jobs_per_h: float, **values: Any) -> Summary:
+    """A point of the published load sweeps: max-min in pairs, jobs 4,000 to 5,000 while arrivals go on.
+
+    ``values`` are what a user adds to the preset with ``--set``.
+    """
+    preset = load_preset(f"gavel-continuous-{workload}")
+    added = {"space_sharing": True, "workload.jobs_per_h": jobs_per_h} | values
     scenario = Scenario(
         preset.cluster,
         preset.policy,
         preset.placement,
         workload=preset.workload,
         throughputs=str(data / SPEEDS),
-        values=told,
+        authors=preset.authors,
+        values=preset.settings | added,
     )
     return run(scenario, keep_segments=False).summary

@@ -249,7 +249,7 @@ def _parameters(call: dict[str, Any]) -> str:
 
 
 def _metrics() -> str:
-    lead = "What `/metrics` of the daemon tells Prometheus. See [operations](../operations.md#watch-it)."
+    lead = "What `/metrics` of the daemon reports to Prometheus. See [operations](../operations.md#watch-it)."
     rows = [(f"`{name}`", meaning) for name, meaning in TABLE.items()]
     return f"{MADE}# Metrics\n\n{lead}\n\n{_rows(('metric', 'meaning'), rows)}"
 

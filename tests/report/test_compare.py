@@ -143,6 +143,14 @@ def test_the_page_has_every_plot_and_a_view_per_policy() -> None:
     assert "srtf/pal has the shortest mean completion time" in page
 
 
+def test_a_plot_of_one_row_has_room_for_the_title_beside_it() -> None:
+    found = figures_of(compare_page(comparison_of(policies=POLICIES[:2])))
+    one, two = found["difference-jct_mean_s"], found["dots-jct_mean_s"]
+    assert (len(one["data"]), len(two["data"])) == (2, 4)
+    assert one["layout"]["height"] >= two["layout"]["height"]
+    assert [trace["cliponaxis"] for trace in two["data"][1::2]] == [False, False], "a dot at zero is cut in half"
+
+
 def test_one_seed_is_said_to_have_no_interval() -> None:
     page = compare_page(comparison_of(seeds=1))
     assert "one seed only: there is no interval" in page

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from trine.policy.shares.base import SharePolicy
+from trine.policy.shares.problem import Problem
+from trine.reproduce import gavel_mechanism
 from trine.reproduce.experiment import Contender, attempt, run_all
 from trine.reproduce.gavel_inputs import CONTENDERS, GavelData, scenario
 from trine.reproduce.gavel_mechanism import SolveTime
@@ -101,6 +104,23 @@ def test_times_to_solve_are_judged_only_where_there_is_a_reference(tmp_path: Pat
     found = measured.judge(GavelData(tmp_path, tmp_path, {"solve_s": table}), {})
     assert [c.held for c in found.checks] == [None, False, True, True]
     assert [c.published for c in found.checks] == ["-", "-", "80.0 ms (figure)", "-"]
+
+
+def test_the_time_of_the_hierarchical_policy_is_that_with_entities(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without entities it fills levels of single jobs, which is another and smaller problem."""
+    asked: list[Problem] = []
+
+    def at_once(_policy: SharePolicy, problem: Problem) -> float:
+        asked.append(problem)
+        return 0.001
+
+    monkeypatch.setattr(gavel_mechanism, "_cpu_s", at_once)
+    table: dict[str, Any] = {"jobs": [32], "published": {}, "reference": {}}
+    SolveTime(("hierarchical",)).judge(GavelData(tmp_path, tmp_path, {"solve_s": table}), {})
+    assert {entity.weight for entity in asked[0].entities} == {1.0, 2.0, 3.0}
+    assert set(asked[0].entity.tolist()) == {0, 1, 2}
 
 
 def test_costs_and_deadlines_come_from_the_run(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ _FORECAST_S = 150.0
 class Client:
     """Finds the daemon by arguments, then ``TRINE_API``, then the state directory. For one thread at a time.
 
-    ``timeout_s`` bounds one request. ``outage_s`` is how long ``wait`` and following a log bear a daemon that is being
-    restarted. Errors are ``InputError`` and those of ``trine.client.errors``.
+    ``timeout_s`` bounds one request. ``outage_s`` is how long ``wait`` and following a log survive a daemon that is
+    being restarted. Errors are ``InputError`` and those of ``trine.client.errors``.
     """
 
     def __init__(

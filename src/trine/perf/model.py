@@ -107,6 +107,8 @@ class PerfModel:
         default_factory=dict, init=False, repr=False
     )
 
+    _places: dict[tuple[int, ...], tuple[Tier, tuple[int, ...]]] = field(default_factory=dict, init=False, repr=False)
+
     _shared: dict[tuple[str, str, float | None, str, tuple[int, ...], float | None], Speed] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -133,14 +135,25 @@ class PerfModel:
         if self.network is not None:
             return self._network_speed(job, gpus, neighbours.bandwidth)
         chip = max(map(slowdowns.__getitem__, gpus))
-        nodes = set(map(node_of.__getitem__, gpus))
-        tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
+        tier, types = self._place_of(tuple(gpus))
         by_class = self._by_class
         network = (by_class.get(job.app_class, self._by_tier) if by_class else self._by_tier)[tier]
-        base_s = step_s[0] if len(step_s) == 1 else max([step_s[self._type_of_node[n]] for n in nodes])
+        base_s = step_s[types[0]] if len(types) == 1 else max([step_s[type_index] for type_index in types])
         if network == 1.0:
             return Speed(1.0 / (base_s * chip), chip, 1.0, tier)
         return Speed(1.0 / (base_s * chip * network), chip, network, tier, exposed=1.0 - 1.0 / network)
+
+    def _place_of(self, gpus: tuple[int, ...]) -> tuple[Tier, tuple[int, ...]]:
+        """Tier and GPU types of a gang on ``gpus``; remembered, since gangs come back to the same GPUs."""
+        known = self._places.get(gpus)
+        if known is None:
+            if len(self._places) >= _KEPT_PLACES:
+                self._places.clear()
+            nodes = set(map(self.cluster.node_of.__getitem__, gpus))
+            tier = Tier.NODE if len(nodes) == 1 else self.cluster.tier_of_nodes(nodes)
+            types = dict.fromkeys([self._type_of_node[node] for node in nodes])
+            known = self._places[gpus] = tier, tuple(types)
+        return known
 
     # -- the network ---------------------------------------------------------------------------------------------
 

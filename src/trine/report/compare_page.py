@@ -35,6 +35,8 @@ MAX_VIEWS = 16
 MAX_CURVES = 12
 FAR_APART = 15.0
 """Means that differ by more than this factor stand on a logarithmic axis."""
+_TITLE_OF_AXIS_PX = 148
+"""A plot of one row would be lower than the title beside it is long."""
 
 
 def compare_page(comparison: Comparison, command: str = "") -> str:
@@ -152,7 +154,7 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _reach(found, unit.scale)
     words = [word for word in (unit.plural, "log scale" if line.get("type") == "log" else "", direction) if word]
     layout = {
-        "height": 96 + 26 * len(found),
+        "height": max(_TITLE_OF_AXIS_PX, 96 + 26 * len(found)),
         "xaxis": figures.axis(f"{title} ({', '.join(words)})", **line),
         "yaxis": figures.axis("Policy, placement", autorange="reversed", type="category", showgrid=False),
         "showlegend": False,
@@ -186,6 +188,7 @@ def _mean_dot(name: str, e: Estimate, scale: float, colour: str) -> dict[str, An
         "y": [name],
         "error_x": {**bars, "width": 5, "visible": e.half is not None},
         "marker": {"color": colour, "size": 10},
+        "cliponaxis": False,  # a dot at zero would be cut in half
         "hovertemplate": f"{name}: %{{x:.4~r}}<extra></extra>",
     }
 

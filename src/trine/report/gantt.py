@@ -24,6 +24,9 @@ SLOW_CHIP = 1.1
 _STRIP = 0.028
 """Width of a strip, as a part of the plot."""
 _ROW_PX = 11
+_LEGEND_PX = 108
+"""Below the rows: the axis with its title, and GPU types one below the other on a phone."""
+_STILL = {"itemclick": False, "itemdoubleclick": False}
 _LABEL_PX = 15
 
 
@@ -154,7 +157,8 @@ def _line(at: float, colour: str, width: int) -> dict[str, Any]:
 def _layout(result: RunResult, rows: list[list[int]], nodes_per_row: int, y_title: str, from_: float) -> dict[str, Any]:
     span = series.clock_span(result)
     unit = time_unit(span[1] - span[0])
-    height = int(min(760, max(220, 110 + len(rows) * _ROW_PX)))
+    several = len(result.cluster.types) > 1
+    height = int(min(760, max(220, 110 + len(rows) * _ROW_PX))) + (_LEGEND_PX - 52 if several else 0)
     at, names = maps.row_labels(result.cluster, nodes_per_row, most=max(2, (height - 110) // _LABEL_PX))
     return {
         "height": height,
@@ -170,9 +174,10 @@ def _layout(result: RunResult, rows: list[list[int]], nodes_per_row: int, y_titl
             automargin=True,
             anchor="x2" if from_ else "x",
         ),
-        "margin": {"l": 56, "r": 12, "t": 46 if from_ else 26, "b": 52},
-        "showlegend": len(result.cluster.types) > 1,
-        "legend": {"orientation": "h", "y": -0.12, "yanchor": "top", "itemclick": False, "itemdoubleclick": False},
+        "margin": {"l": 56, "r": 12, "t": 46 if from_ else 26, "b": _LEGEND_PX if several else 52},
+        "showlegend": several,
+        # At the bottom of the picture: how far that is below the axis depends on its title, of two lines on a phone.
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", **_STILL},
     }
 
 

@@ -15,6 +15,7 @@
     s: ["#1f242b", "#234765", "#2f709f", "#5a9fcf", "#b5dcf5"],
     h: ["#2a3038", "#6b3f22", "#b05a24", "#ea8a45", "#ffd3ad"],
   };
+  const LONG_NAME = 18;
   const darkQuery = window.matchMedia("(prefers-color-scheme: dark)");
   const theme = () => (darkQuery.matches ? DARK : LIGHT);
   const json = (id) => JSON.parse(document.getElementById(id).textContent);
@@ -81,10 +82,22 @@
     const text = a.title && a.title.text;
     return width < 420 && text && text.length > 24 ? { ...a, title: { ...a.title, text: text.replace(/ \((?!.* \()/, "<br>(") } } : a;
   };
-  const dress = (layout, width) => {
+  // Long names of rows would leave no room for the bars on a phone: they go on below too, or lose their middle.
+  const folded = (name) => {
+    if (name.length <= LONG_NAME) return name;
+    const bracket = name.lastIndexOf(" (");
+    if (bracket > 0) return `${name.slice(0, bracket)}<br>${name.slice(bracket + 1)}`;
+    return name.includes("&") ? name : `${name.slice(0, LONG_NAME / 2)}…${name.slice(-LONG_NAME / 2)}`;
+  };
+  const narrowed = (a, data, width) => {
+    const names = a.type === "category" && width < 420 ? [...new Set(data.flatMap((d) => d.y || []))] : [];
+    if (!names.some((name) => name.length > LONG_NAME)) return a;
+    return { ...a, tickvals: names, ticktext: names.map(folded), tickfont: { size: 10.5 } };
+  };
+  const dress = (layout, data, width) => {
     // Names over the strips of a Gantt chart would touch each other on a phone; its caption says what they are.
     const strips = width < 640 ? { showticklabels: false } : {};
-    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(wrapped(thinned(v, width), width)) : /^yaxis/.test(k) ? titled(v) : v);
+    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(wrapped(thinned(v, width), width)) : /^yaxis/.test(k) ? titled(narrowed(v, data, width)) : v);
     const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, look(k, v)]));
     return paint({
       font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },
@@ -122,7 +135,7 @@
     const { data, layout } = spec(div);
     const first = !drawn.has(div);
     drawn.add(div);
-    Plotly.react(div, data.map((d) => paint(d, false)), dress(layout, div.clientWidth), config).then(() => first && link(div));
+    Plotly.react(div, data.map((d) => paint(d, false)), dress(layout, data, div.clientWidth), config).then(() => first && link(div));
   };
   const drawVisible = () => document.querySelectorAll(".plot").forEach((d) => d.offsetParent && !drawn.has(d) && draw(d));
 

@@ -177,16 +177,23 @@ def run(
     return RunResult(summary, records, recorder.segments, shown, in_effect, all_notes, timers, times, loads)
 
 
+_COLLECTED_AFTER = 50_000
+"""New objects after which the garbage collector looks at them; with Python's own 700 it is at work all the time."""
+
+
 @contextmanager
 def _older_objects_left_alone() -> Iterator[None]:
-    """The garbage collector passes over all that is there already, modules above all, and looks at new objects only.
+    """The garbage collector passes over all that is there already, modules above all, and looks at new objects seldom.
 
-    A simulation makes many objects that stay, which would have it walk through everything again and again.
+    A simulation makes many objects that stay and hardly any cycles: it would walk through everything again and again.
     """
+    thresholds = gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(max(thresholds[0], _COLLECTED_AFTER) if thresholds[0] else 0, *thresholds[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 

@@ -166,10 +166,12 @@ class DeficitScheduler:
         for unit in pairs:
             self._dissolve(unit)
         own = [self._accounts[unit] for unit in heirs]
-        if arrays is None or self._full_time or any(1.0 in account.share for account in own):
+        if arrays is None or any(1.0 in account.share for account in own):
             self._write_back()
             self._sort_accounts()
         else:
+            left = closed.union(pairs)
+            self._full_time = [account for account in self._full_time if account.unit not in left]
             arrays.put_in(own)
 
     def _sort_accounts(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,15 @@ class Account:
         return 1.0 - self.share[self.entitled]
 
 
+class _Members(NamedTuple):
+    """The jobs of each entry, numbered from 0; the second counts only in entries of two that run ``together``."""
+
+    one: Ints
+    other: Ints
+    together: Flags
+    jobs: int
+
+
 class UnitArrays:
     """One entry for each unit and each type that it has a share of, in the order in which equals are served."""
 
@@ -58,13 +68,13 @@ class UnitArrays:
         self._entitled = [at for at, (account, j) in enumerate(entries) if account.entitled == j]
         self._elsewhere = [a for a in by_unit if a.entitled >= 0 and a.entitled not in a.types]
         """Units with GPUs of a type that they have no share of any more."""
-        self._numbered: tuple[Ints, int] | None = None
+        self._numbered: _Members | None = None
 
-    def _members(self) -> tuple[Ints, int]:
-        """The jobs of each entry, numbered from 0, and how many jobs there are."""
+    def _members(self) -> _Members:
         if self._numbered is None:
             jobs, numbered = np.unique(self._units, return_inverse=True)
-            self._numbered = numbered.reshape(-1, 2), len(jobs)
+            one, other = numbered.reshape(-1, 2).T
+            self._numbered = _Members(one.copy(), other.copy(), self._units[:, 1] >= 0, len(jobs))
         return self._numbered
 
     def take_out(self, units: Set[Unit]) -> None:
@@ -166,17 +176,16 @@ class UnitArrays:
 
     def _own_thresholds(self, held: Ints, threshold_s: Floats, falls: Floats) -> tuple[Floats, Floats]:
         """By entry: the higher threshold of the units as which its own jobs run, and how fast that falls."""
-        members, jobs = self._members()
-        of_job, falls_of_job, together = np.full(jobs, -math.inf), np.zeros(jobs), self._units[:, 1] >= 0
-        for side in (1, 0):
-            part = together[held] if side else slice(None)
-            of_job[members[held[part], side]] = threshold_s[part]
-            falls_of_job[members[held[part], side]] = falls[part]
-        one, other = of_job[members[:, 0]], of_job[members[:, 1]]
-        other = np.where(together, other, -math.inf)
-        first = one >= other
-        of_entry = np.where(first, members[:, 0], members[:, 1])
-        return np.where(first, one, other), falls_of_job[of_entry]
+        member_one, member_other, together, jobs = self._members()
+        of_job, falls_of_job = np.full(jobs, -math.inf), np.zeros(jobs)
+        paired = together[held]
+        second = member_other[held[paired]]
+        of_job[second], falls_of_job[second] = threshold_s[paired], falls[paired]
+        first = member_one[held]
+        of_job[first], falls_of_job[first] = threshold_s, falls
+        one, other = of_job[member_one], np.where(together, of_job[member_other], -math.inf)
+        harder = one >= other
+        return np.where(harder, one, other), falls_of_job[np.where(harder, member_one, member_other)]
 
 
 def _columns(entries: list[tuple[Account, int]]) -> tuple[Ints, Floats, Floats, Ints]:

@@ -78,13 +78,19 @@ class _Names:
         self._number: dict[Hashable, int] = {}
         self.basic: Index = np.zeros(0, np.intp)
         self.known: Index = np.zeros(0, np.intp)
-        """Basic columns and rows, and all rows."""
+        """Basic columns and rows, and all rows; both ascending."""
 
     def numbers(self, names: Sequence[Hashable]) -> Index:
         if len(self._number) + len(names) >= NAMES:
             self._number.clear()
             self.basic = self.known = np.zeros(0, np.intp)
         return np.array([self._number.setdefault(name, len(self._number)) for name in names], np.intp)
+
+
+def _among(numbers: Index, ascending: Index) -> Mask:
+    """Which of ``numbers`` are in ``ascending``, which is not empty; ``np.isin`` would sort both again."""
+    at = np.minimum(ascending.searchsorted(numbers), len(ascending) - 1)
+    return np.asarray(ascending[at] == numbers)
 
 
 class PairSolver:
@@ -130,11 +136,12 @@ class PairSolver:
             optimum = self.session.minimise(program)
         else:
             self.session.highs.setOptionValue("simplex_strategy", DUAL)
-            columns = np.flatnonzero(np.isin(self._columns_by_name, names.basic))
-            slack = np.isin(rows, names.basic) | ~np.isin(rows, names.known)
+            columns = np.flatnonzero(_among(self._columns_by_name, names.basic))
+            slack = _among(rows, names.basic) | ~_among(rows, names.known)
             optimum = self.session.minimise_from(program, columns.tolist(), np.flatnonzero(slack).tolist())
         columns, slacks = self.session.basic()
-        names.basic, names.known = np.concatenate((self._columns_by_name[columns], rows[slacks])), rows
+        names.basic = np.sort(np.concatenate((self._columns_by_name[columns], rows[slacks])))
+        names.known = np.sort(rows)
         return optimum
 
     def max_min(self, size: Array, demand: Array, most_rate: bool = False) -> Solution:
