@@ -1,9 +1,12 @@
 """Exchanges of GPUs between jobs that make an assignment of whole gangs to types worth more.
 
-Prices decide for fractions of jobs. Where whole gangs are assigned by them one after the other, a gang may be left out
-although stopping or sending away a few small jobs would cost less than it gains, and the other way round. What prices
-leave is small, and found by looking at the jobs next to the margin: those that gain most per GPU by coming to a type,
-and those that lose least by leaving it.
+Prices decide for fractions of jobs. Where whole gangs are assigned by them one after the other, a gang may be sent to a
+slower type although moving a few small jobs there would cost less than it gains, and the other way round. What prices
+leave is found by looking at the jobs next to the margin: those that gain most per GPU by coming to a type, and those
+that lose least by leaving it.
+
+Jobs that wait take no part, unless one is left without a type: which jobs run first is decided by their worth per GPU,
+since the most worth at one moment is not the least time in the end. With them average completion times were longer.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ def _one_pass(place: Ints, values: Floats, gangs: Ints, room: list[int]) -> bool
     changed, waiting = False, values.shape[1] - 1
     gains = _gains(place, values, gangs)
     for t in range(waiting):
-        for u in range(waiting + 1):
+        for u in range(waiting):
             if u != t and _may_pay(gains, room, t, u) and _between(place, values, gangs, room, t, u):
                 gains, changed = _gains(place, values, gangs), True
     return changed
@@ -91,7 +94,7 @@ def _may_pay(gains: list[list[float]], room: list[int], t: int, u: int) -> bool:
 
 
 def _between(place: Ints, values: Floats, gangs: Ints, room: list[int], t: int, u: int) -> bool:
-    """Jobs that are on type ``u``, or wait, come to type ``t`` in place of jobs there, while that pays."""
+    """Jobs that are on type ``u`` come to type ``t`` in place of jobs there, while that pays."""
     changed = False
     while True:
         coming, leaving = _coming(place, values, gangs, t, u), _leaving(place, values, gangs, room, t, u)
