@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.report.plausible import plausible_run
 from trine import __version__
-from trine.report.provenance import input_files, used_settings
+from trine.report.provenance import input_files, section, used_settings
 from trine.report.run_page import run_page
 
 SETTINGS = {
@@ -52,6 +52,17 @@ def test_the_page_names_version_command_and_checksums(tmp_path: Path) -> None:
     assert "trine sim run --trace jobs.csv" in end
     assert hashlib.sha256(trace.read_bytes()).hexdigest() in end
     assert "workload.jobs" not in end
+
+
+def test_lists_are_written_as_on_the_command_line() -> None:
+    end = section("comparison", {"policies": ["fifo", "srtf"], "seeds": [0, 1]}, "trine sim compare")
+    assert "fifo, srtf" in end
+    assert "0, 1" in end
+    assert "[" not in end
+
+
+def test_version_command_and_settings_stand_in_one_table() -> None:
+    assert section("run", SETTINGS, "trine sim run").count("<table") == 1
 
 
 def test_files_are_found_in_every_way_to_name_them(tmp_path: Path) -> None:
