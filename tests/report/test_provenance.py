@@ -37,6 +37,12 @@ def test_settings_without_effect_are_left_out() -> None:
     }
 
 
+def test_a_drawn_world_has_its_settings_and_other_runs_do_not() -> None:
+    groups = {"world": {"racks": 9}}
+    assert used_settings({"world": "TVN", "settings": groups}) == {"world": "TVN", "world.racks": 9}
+    assert used_settings({"workload": "helios", "settings": groups}) == {"workload": "helios"}
+
+
 def test_events_have_no_rounds() -> None:
     run = {"round_s": 300.0, "event_driven": True}
     assert used_settings({"settings": {"run": run}}) == {"event_driven": True}

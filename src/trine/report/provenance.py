@@ -14,7 +14,7 @@ from trine.report.page import Cell
 
 FILE_KEYS = ("trace", "cluster", "world", "variability", "throughputs", "prices", "policy", "placement")
 """Settings of a run that may name files; in a comparison ``policies`` and ``placements``, too."""
-NEEDS = {"trace": "trace", "workload": "workload", "variability": "variability"}
+NEEDS = {key: key for key in ("trace", "workload", "variability", "world")}
 """Groups of settings that are used only if the run has what they are about."""
 
 PLAIN = frozenset({"run", "policy", "placement"})
