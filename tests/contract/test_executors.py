@@ -131,7 +131,7 @@ def test_it_says_what_it_can_and_what_it_has(driver: Driver) -> None:
     assert driver.executor.trouble() == ""
 
 
-def test_a_job_starts_tells_its_progress_and_ends(driver: Driver) -> None:
+def test_a_job_starts_reports_its_progress_and_ends(driver: Driver) -> None:
     handle = driver.launch("j", A, STEPS=20, STEP_S=0.02)
     end = driver.exited(handle)
     assert (end.kind, end.rc, end.step) == ("done", 0, 20)
@@ -218,7 +218,7 @@ def test_torchrun_finds_what_it_needs_where_it_is_started_once_per_node_and_noth
 
 
 @pytest.mark.parametrize(("program", "kind"), [("torchrun", "preempted"), ("other", "failed")])
-def test_a_launcher_told_to_stop_may_end_with_1(driver: Driver, tmp_path: Path, program: str, kind: str) -> None:
+def test_a_launcher_that_is_stopped_may_exit_with_1(driver: Driver, tmp_path: Path, program: str, kind: str) -> None:
     script = tmp_path / program
     script.write_text("#!/bin/sh\ntrap 'exit 1' TERM\necho ready\nwhile :; do sleep 0.05; done\n")
     script.chmod(0o755)
@@ -292,7 +292,7 @@ def test_a_job_that_ends_by_a_signal_has_failed(driver: Driver) -> None:
         ({"env": {"A": "nul\0byte"}}, "null byte"),
     ],
 )
-def test_what_cannot_be_started_is_told_in_a_sentence(driver: Driver, changes: dict[str, object], reason: str) -> None:
+def test_a_failed_launch_is_reported_in_a_sentence(driver: Driver, changes: dict[str, object], reason: str) -> None:
     end = driver.run("j", A, B, **changes)
     assert isinstance(end, LaunchFailed) and reason in end.reason
     assert not end.passing, "it would fail again"
@@ -366,7 +366,7 @@ def test_a_job_does_not_run_twice_at_a_time(driver: Driver) -> None:
     assert isinstance(end, LaunchFailed) and "still runs" in end.reason
 
 
-def test_a_cordoned_node_takes_no_jobs_and_tells_when_it_is_empty(driver: Driver) -> None:
+def test_a_cordoned_node_takes_no_jobs_and_reports_when_it_is_empty(driver: Driver) -> None:
     handle = driver.launch("j", A, **LONG)
     driver.started(handle)
     driver.executor.cordon("node0", "fan is loud")
@@ -428,7 +428,7 @@ def test_running_and_ended_jobs_are_found_after_a_restart(driver: Driver) -> Non
     assert len([line for line in driver.lines("runs") if "start" in line]) == 1
 
 
-def test_an_end_is_told_after_every_restart_until_it_is_forgotten(driver: Driver) -> None:
+def test_an_end_is_reported_after_every_restart_until_it_is_forgotten(driver: Driver) -> None:
     handle = driver.launch("j", A, FAIL_AT=1)
     for _ in range(2):
         assert (driver.exited(handle).kind, driver.exited(handle).rc) == ("failed", 7)
@@ -517,7 +517,7 @@ def test_a_gpu_is_shared_only_by_jobs_that_name_each_other(
     assert isinstance(refused, LaunchFailed) and "GPU 0 of node0 is still held by one" in refused.reason
 
 
-def test_a_running_job_is_told_of_its_partner_and_a_third_never_joins(sharing: Driver) -> None:
+def test_a_running_job_learns_of_its_partner_and_a_third_never_joins(sharing: Driver) -> None:
     one = sharing.launch("one", A, **LONG)
     sharing.started(one)
     sharing.executor.pair(one, "other")

@@ -106,3 +106,9 @@ def test_the_import_of_the_page_on_traces_reads_and_writes(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "6 jobs from 9 rows" in done.stdout
     assert (tmp_path / "workload-trine.csv").exists()
+
+
+def test_the_picture_of_the_report_is_wide_enough_for_its_table() -> None:
+    """At less than 1,240 the table of a comparison scrolls, and a picture cuts its last column off."""
+    header = (ROOT / "docs" / "images" / "report.png").read_bytes()[:24]
+    assert int.from_bytes(header[16:20], "big") >= 1240

@@ -216,6 +216,20 @@ def test_views_are_small_and_escape_what_they_show() -> None:
     assert "<script" not in trine.load_trace(SAMPLE)._repr_html_()
 
 
+def test_a_comparison_in_a_cell_begins_with_what_it_found() -> None:
+    wide = SMALL | {"cluster": "400x4"}
+    html = trine.compare(**wide, policies=["fifo", "srtf"], workers=1)._repr_html_()
+    assert "<b>No difference: GPUs were never short" in html
+    swept = trine.compare(**SMALL, policies=["fifo", "srtf"], sweep={"round_s": [60, 300]}, workers=1)
+    assert "<b>" not in swept._repr_html_(), "no one finding for several points"
+
+
+def test_columns_that_were_asked_for_have_names_to_read() -> None:
+    compared = trine.compare(**SMALL, policies=["fifo", "srtf"], workers=1)
+    header = compared.table(metrics=["jct_p95_s", "jain_index", "bounded_slowdown_p99"])[0]
+    assert [name.partition(" (")[0] for name in header[3:]] == ["JCT p95", "Jain index", "bounded slowdown p99"]
+
+
 def test_plots_are_those_of_the_report_one_at_a_time() -> None:
     result = trine.simulate(**SMALL)
     assert {"jct-cdf", "load", "map"} <= set(result.plots)

@@ -76,7 +76,9 @@ def test_a_session_writes_records_profile_and_page(tmp_path: Path) -> None:
     page = files.page.read_text(encoding="utf-8")
     assert "n0-gpu2" in page
     assert "<script src" not in page
-    assert "How this profile was made" in page
+    end = page[page.index("How this profile was made") :]
+    assert '<td>repeats</td><td class="wrap">6</td>' in end
+    assert "matmul, attention, triad" in end
     assert 'id="class-0"' in page, "drawn by the script of all pages"
     assert sorted(p.name for p in files.page.parent.iterdir()) == [
         "p.html",

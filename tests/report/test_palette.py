@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from colorsys import rgb_to_hls
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
 from trine.report.figures import LINE_COLOURS
+from trine.report.occupancy import JOB_COLOURS
 
 # Machado, Oliveira and Fernandes 2009: full protanopia and deuteranopia, on linear RGB.
 SIGHT = {
@@ -44,14 +46,24 @@ def lab(colour: str, sight: str) -> np.ndarray:
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("theme", [0, 1])
-def test_lines_can_be_told_apart(theme: int, sight: str) -> None:
-    colours = palettes("c")[theme]
-    assert len(colours) == LINE_COLOURS
+@pytest.mark.parametrize(("key", "number"), [("c", LINE_COLOURS), ("m", JOB_COLOURS)])
+def test_lines_and_jobs_can_be_told_apart(key: str, number: int, theme: int, sight: str) -> None:
+    colours = palettes(key)[theme]
+    assert len(colours) == number
     close = {
         (a, b): round(float(np.linalg.norm(lab(a, sight) - lab(b, sight))), 1)
         for a, b in itertools.combinations(colours, 2)
     }
     assert min(close.values()) >= LEAST_DISTANCE, sorted(close.items(), key=lambda item: item[1])[:4]
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_jobs_of_a_gantt_chart_have_one_blue(theme: int) -> None:
+    hues = {
+        colour: 360 * rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))[0]
+        for colour in palettes("m")[theme]
+    }
+    assert len([hue for hue in hues.values() if 180 <= hue <= 250]) == 1, hues
 
 
 @pytest.mark.parametrize("theme", [0, 1])

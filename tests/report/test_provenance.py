@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.report.plausible import plausible_run
 from trine import __version__
-from trine.report.provenance import input_files, used_settings
+from trine.report.provenance import input_files, section, used_settings
 from trine.report.run_page import run_page
 
 SETTINGS = {
@@ -37,6 +37,12 @@ def test_settings_without_effect_are_left_out() -> None:
     }
 
 
+def test_a_drawn_world_has_its_settings_and_other_runs_do_not() -> None:
+    groups = {"world": {"racks": 9}}
+    assert used_settings({"world": "TVN", "settings": groups}) == {"world": "TVN", "world.racks": 9}
+    assert used_settings({"workload": "helios", "settings": groups}) == {"workload": "helios"}
+
+
 def test_events_have_no_rounds() -> None:
     run = {"round_s": 300.0, "event_driven": True}
     assert used_settings({"settings": {"run": run}}) == {"event_driven": True}
@@ -52,6 +58,17 @@ def test_the_page_names_version_command_and_checksums(tmp_path: Path) -> None:
     assert "trine sim run --trace jobs.csv" in end
     assert hashlib.sha256(trace.read_bytes()).hexdigest() in end
     assert "workload.jobs" not in end
+
+
+def test_lists_are_written_as_on_the_command_line() -> None:
+    end = section("comparison", {"policies": ["fifo", "srtf"], "seeds": [0, 1]}, "trine sim compare")
+    assert "fifo, srtf" in end
+    assert "0, 1" in end
+    assert "[" not in end
+
+
+def test_version_command_and_settings_stand_in_one_table() -> None:
+    assert section("run", SETTINGS, "trine sim run").count("<table") == 1
 
 
 def test_files_are_found_in_every_way_to_name_them(tmp_path: Path) -> None:

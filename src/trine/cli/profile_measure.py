@@ -24,6 +24,7 @@ INTERRUPTED = 130
 
 
 def gpus(
+    context: typer.Context,
     out: Annotated[
         Path, typer.Option("--out", help="Folder to write to, or the profile's name if it ends in .json.")
     ] = Path("trine-profile"),
@@ -42,7 +43,9 @@ def gpus(
 ) -> None:
     """Measure every GPU of this machine (every CPU core if it has none) and write its variability profile."""
     import socket
+    from functools import partial
 
+    from trine.cli.sim import command_line
     from trine.profile.devices import find_devices
     from trine.profile.gpu_session import RUN_S, MeasurementPlan, SessionFiles, open_session
     from trine.report.profile_page import require_page, session_page
@@ -57,7 +60,7 @@ def gpus(
         kept = f"{len(session.records)} of {measuring.steps} measurements are in {measuring.files.records}"
         typer.echo(f"trine: interrupted; {kept}, and --resume goes on from there", err=True)
         raise typer.Exit(INTERRUPTED)
-    _report(measuring.finish(session, session_page), as_json)
+    _report(measuring.finish(session, partial(session_page, command=command_line(context))), as_json)
 
 
 def _print_notes(found: DeviceChoice) -> None:

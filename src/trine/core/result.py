@@ -326,7 +326,7 @@ class Summary:
     jain_index: float = field(
         default=0.0,
         metadata=_metric(
-            "Jain's index of rho: 1 if all jobs fared alike, 1/jobs if one bore all the delay",
+            "Jain's index of rho: 1 if all jobs fared alike, 1/jobs if one had all the delay",
             "ratio",
             line=("fairness", "Jain"),
             more_is_better=True,

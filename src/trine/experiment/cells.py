@@ -40,8 +40,8 @@ def cell(*parts: str) -> str:
     return f'<div class="trine-cell">{STYLE}{"".join(part for part in parts if part)}</div>'
 
 
-def heading(title: str, more: str) -> str:
-    return f"<b>{escape(title)}</b>: {escape(more)}"
+def heading(title: str, more: str = "") -> str:
+    return f"<b>{escape(title)}</b>" + (f": {escape(more)}" if more else "")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int, best_mark: str = "") -> str:

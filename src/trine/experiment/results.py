@@ -16,7 +16,7 @@ from trine.core.errors import InputError, TrineError, require_extra
 from trine.core.result import JobRecord, JobTime, Metric, RunResult, Summary
 from trine.experiment import cells
 from trine.experiment.arguments import errors_of_arguments
-from trine.report.compare import BEST_MARK, as_dict, comparison_tables
+from trine.report.compare import BEST_MARK, as_dict, comparison_tables, headline
 from trine.report.compare import Comparison as ComparisonOfRuns
 from trine.report.compare_page import compare_page
 from trine.report.data_files import timeline_table
@@ -239,7 +239,9 @@ class Comparison:
         texts = len(self.points[0].where) + 2
         picture = cells.cdf_picture(_curves(self.points[0]), "Job completion time") if len(self.points) == 1 else ""
         caption = '<p class="caption">Means over seeds; the best of each column is bold.</p>'
-        return cells.cell(cells.table(header, rows, texts, BEST_MARK), caption, picture, cells.sentences(self.notes))
+        found = cells.heading(headline(self.points[0].compared)) if len(self.points) == 1 else ""
+        table = cells.table(header, rows, texts, BEST_MARK)
+        return cells.cell(found, table, caption, picture, cells.sentences(self.notes))
 
 
 def _rows(point: Point) -> Sequence[Any]:

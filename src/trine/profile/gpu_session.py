@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -70,6 +70,16 @@ class MeasurementPlan:
             for run in range(self.repeats)
             for device, kernel in rng.sample(pairs, k=len(pairs))
         ]
+
+    def settings(self) -> dict[str, object]:
+        """What was asked for, for the page; ``devices`` with their product names."""
+        return {
+            "devices": [f"{d.id} ({d.name})" if d.name else d.id for d in self.devices],
+            "kernels": [kernel.name for kernel in self.kernels],
+            "repeats": self.repeats,
+            "seconds": self.seconds,
+            "seed": self.seed,
+        }
 
     def as_dict(self) -> dict[str, object]:
         """What must be the same for a session to be resumed; more runs may be added to one."""
@@ -260,7 +270,7 @@ class SessionResult:
         }
 
 
-SessionPage = Callable[[str, Sequence[ClassEstimate], Sequence[MeasurementRecord]], str]
+SessionPage = Callable[[str, Sequence[ClassEstimate], Sequence[MeasurementRecord], Mapping[str, object]], str]
 """Makes the page of a session: its title, what was estimated, what was measured."""
 
 
@@ -301,7 +311,7 @@ class OpenSession:
         )
         save_profile(profile, self.files.profile)
         title = f"Devices of {self.plan.devices[0].node}"
-        write_output(self.files.page, page(title, result.estimates, session.records))
+        write_output(self.files.page, page(title, result.estimates, session.records, self.plan.settings()))
         return result
 
 

@@ -82,6 +82,7 @@ def _never_short(result: RunResult) -> bool:
     return not stops and all(job.wait_s <= longest_s * (1 + 1e-9) for job in result.jobs)
 
 
+_WRITTEN = {"jct": "JCT", "jain": "Jain", "gpu": "GPU", "cpu": "CPU"}
 COMPARED = tuple(metric for metric in Summary.metrics() if metric.column)
 METRICS = tuple(metric for metric in COMPARED if not metric.optional)
 """Compared in any case; the optional ones only where a run has them."""
@@ -222,7 +223,13 @@ def chosen_columns(comparison: Comparison, metrics: Sequence[Metric]) -> dict[Me
         keys = [key for key in comparison.rows[0].results if key.startswith(f"{metric.key}.")]
         single += [replace(metric, key=key, column=key) for key in keys] if metric.by_type else [metric]
     known = set(comparison.rows[0].results)
-    return {metric: metric.column or metric.key for metric in single if metric.key in known}
+    return {metric: metric.column or _title_from_key(metric.key) for metric in single if metric.key in known}
+
+
+def _title_from_key(key: str) -> str:
+    """``jct_p95_s`` as ``JCT p95``: the unit of a column need not be that of the key."""
+    words = key.removesuffix("_s").split("_")
+    return " ".join(_WRITTEN.get(word, word) for word in words)
 
 
 def comparison_table(comparison: Comparison, metrics: Sequence[Metric] = ()) -> list[tuple[str, ...]]:

@@ -4,14 +4,14 @@
   const LIGHT = {
     paper: "#ffffff", ink: "#1b1f24", muted: "#5b6570", grid: "#e6e9ed", hover: "#ffffff",
     c: ["#0072b2", "#d55e00", "#009e73", "#c9629f", "#1b1f24", "#dfae00", "#aab1ba"],
-    m: ["#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#3b5f8f", "#bbcc33", "#8a6d3b"], background: "#d3d6da",
+    m: ["#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#6a4c93", "#bbcc33", "#8a6d3b"], background: "#d3d6da",
     s: ["#f3f5f7", "#c5d6e6", "#85aed0", "#3f7fb3", "#084a7d"],
     h: ["#eceff2", "#f6c7a0", "#ee8b4c", "#c8501a", "#7a2400"],
   };
   const DARK = {
     paper: "#15181d", ink: "#e6e9ed", muted: "#9aa4af", grid: "#2b3037", hover: "#262b32",
     c: ["#4aa3dd", "#f0803c", "#12a67c", "#e79bc8", "#f2f4f7", "#d9ae1a", "#7d8794"],
-    m: ["#5b8fc4", "#cf6d4c", "#35997d", "#cbb75f", "#d9879a", "#a9c7ea", "#9cab2b", "#8a6a3a"], background: "#474d56",
+    m: ["#5b8fc4", "#cf6d4c", "#35997d", "#cbb75f", "#d9879a", "#c9b3f5", "#9cab2b", "#6f5128"], background: "#474d56",
     s: ["#1f242b", "#234765", "#2f709f", "#5a9fcf", "#b5dcf5"],
     h: ["#2a3038", "#6b3f22", "#b05a24", "#ea8a45", "#ffd3ad"],
   };

@@ -120,8 +120,6 @@ def _classes(cell: Cell) -> str:
 
 
 def settings_table(settings: dict[str, Any]) -> str:
-    if not settings:
-        return empty("No settings were recorded.")
     rows = "".join(f'<tr><td>{escape(k)}</td><td class="wrap">{escape(v)}</td></tr>' for k, v in _flat(plain(settings)))
     return f'<div class="scroll"><table class="settings"><tbody>{rows}</tbody></table></div>'
 
@@ -129,7 +127,8 @@ def settings_table(settings: dict[str, Any]) -> str:
 def _flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
     """Nested settings as dotted keys, the way they are written on the command line."""
     if not isinstance(value, dict) or not value:
-        yield prefix, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        single = value if isinstance(value, list) else [value]
+        yield prefix, ", ".join(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in single)
         return
     for key, inner in value.items():
         yield from _flat(inner, f"{prefix}.{key}" if prefix else key)

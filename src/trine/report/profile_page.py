@@ -3,7 +3,7 @@ out. The look is that of all pages (``page``); what is measured and estimated is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trine.core.errors import require_extra
@@ -21,7 +21,13 @@ def require_page() -> None:
     require_extra("profile", "plotly", purpose="the page of a profile needs")
 
 
-def session_page(title: str, estimates: Sequence[ClassEstimate], records: Sequence[MeasurementRecord]) -> str:
+def session_page(
+    title: str,
+    estimates: Sequence[ClassEstimate],
+    records: Sequence[MeasurementRecord],
+    settings: Mapping[str, object],
+    command: str = "",
+) -> str:
     """The whole HTML document."""
     require_page()
     about = {kernel.app_class: f"{kernel.name}, {kernel.about}" for kernel in KERNELS}
@@ -36,7 +42,7 @@ def session_page(title: str, estimates: Sequence[ClassEstimate], records: Sequen
     ]
     drift = "Time of all devices together by run, against the middle of the session: this is taken out above."
     body.append(page.section("Drift", page.figure("drift", _drift(estimates)), caption=drift))
-    body.append(provenance.section("profile", {}))
+    body.append(provenance.section("profile", settings, command))
     devices = len({record.gpu for record in records})
     lead = f"{devices} devices, {len(records):,} measurements; 1 is the median device, larger is slower"
     return page.page(title, lead, body)

@@ -14,7 +14,7 @@ from trine.report.page import Cell
 
 FILE_KEYS = ("trace", "cluster", "world", "variability", "throughputs", "prices", "policy", "placement")
 """Settings of a run that may name files; in a comparison ``policies`` and ``placements``, too."""
-NEEDS = {"trace": "trace", "workload": "workload", "variability": "variability"}
+NEEDS = {key: key for key in ("trace", "workload", "variability", "world")}
 """Groups of settings that are used only if the run has what they are about."""
 
 PLAIN = frozenset({"run", "policy", "placement"})
@@ -88,12 +88,10 @@ def _is_open(value: Any) -> bool:
 
 def section(what: str, settings: Mapping[str, Any], command: str = "") -> str:
     """The last section of a page about ``what``: a run, a comparison."""
-    made = [("trine", __version__), *([("command", command)] if command else [])]
-    rows = [[Cell(name, number=False), Cell(value, number=False, wrap=True)] for name, value in made]
-    parts = [page.table([Cell("made with", number=False), Cell("", number=False)], rows)]
-    if files := input_files(settings):
-        parts.append(_file_table(files))
-    return page.section(f"How this {what} was made", *parts, page.settings_table(used_settings(settings)))
+    made = {"trine": __version__} | ({"command": command} if command else {})
+    files = input_files(settings)
+    parts = [page.settings_table(made | used_settings(settings)), *([_file_table(files)] if files else [])]
+    return page.section(f"How this {what} was made", *parts)
 
 
 def _file_table(files: Iterable[InputFile]) -> str:

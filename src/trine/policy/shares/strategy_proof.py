@@ -1,4 +1,4 @@
-"""Strategy-proof fairness: the largest product of throughputs, less what each job costs the others."""
+"""Strategy-proof fairness: the largest product of throughputs, minus what each job costs the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StrategyProof(SharePolicy):
     """
 
     name: ClassVar[str] = "strategy-proof"
-    title: ClassVar[str] = "largest product of throughputs, less what each job costs the others"
+    title: ClassVar[str] = "largest product of throughputs, minus what each job costs the others"
     paper: ClassVar[str] = "Cole, Gkatzelis, Goel (EC'13), as in Gavel's public code"
     objective: ClassVar[str] = "geometric mean of normalised throughputs before the discount"
 
