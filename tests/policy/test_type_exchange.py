@@ -26,7 +26,7 @@ def total(value: Floats, chosen: Ints) -> float:
 
 
 def test_a_gang_takes_free_gpus_and_those_of_a_job_that_loses_less() -> None:
-    """Three fast GPUs are free: the gang of four lacks one, whose job loses less on the slow type than the gang gains."""
+    """Three fast GPUs are free: a gang of four lacks one, whose job loses less on the slow type than that gains."""
     assert exchanged([[4.0, 2.0], [1.0, 0.5]], [4, 1], [1, 0], [3, 0]) == ([0, 1], [0, 3])
 
 
