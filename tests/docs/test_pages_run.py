@@ -330,7 +330,10 @@ PAGES_RUN: dict[str, Page] = {
     ),
     "docs/published.md": Page(
         files=("workload-1.csv", "gpus-64.csv"),
-        lines=(Line("trine reproduce", not_run="takes an hour; tests/reproduce runs its parts"),),
+        lines=(
+            Line("trine reproduce", not_run="takes an hour; tests/reproduce runs its parts"),
+            Line("trine sim run --preset gavel-continuous", not_run="a minute; benchmarks/gavel.py runs both"),
+        ),
     ),
     "docs/engines.md": Page(
         lines=(
