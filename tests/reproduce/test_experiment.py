@@ -8,9 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from trine.reproduce.experiment import Inputs, Outcome, Paper, contenders_of, run_all
+from trine.cli.reproduce import app
+from trine.core.errors import InputError
+from trine.reproduce.checks import Check
+from trine.reproduce.experiment import (
+    Experiment,
+    Inputs,
+    Outcome,
+    Outcomes,
+    Paper,
+    chosen_by_name,
+    contenders_of,
+    run_all,
+)
 from trine.reproduce.paired_comparison import Band, Figure, Setting, SideBySide
+from trine.reproduce.reproduction import Part
 from trine.sim.scenario import Scenario
 
 FIGURES: dict[str, Any] = {
@@ -93,6 +107,34 @@ def test_contenders_in_worlds_are_an_experiment_of_a_few_lines(worlds: list[str]
     assert means.header[1:4] == ("JCT h", "slowest h", "moves/job")
     assert [row[0] for row in gains.rows] == ["fifo", "las"]
     assert gains.rows[0][1].startswith("-"), "short jobs need not wait for the long one"
+
+
+class Named(Experiment[Inputs]):
+    """Simulates nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def judge(self, inputs: Inputs, outcomes: Outcomes) -> Part:
+        return Part([Check(self.name, "figure", "as it is", held=True)])
+
+
+def test_only_some_experiments_are_run_by_the_beginnings_of_their_names() -> None:
+    known = [Named("batch of 100"), Named("load sweep"), Named("Batch of 300")]
+    assert chosen_by_name(known, ()) == known
+    assert [each.name for each in chosen_by_name(known, ["batch"])] == ["batch of 100", "Batch of 300"]
+    assert [each.name for each in chosen_by_name(known, ["load", "batch of 3"])] == ["load sweep", "Batch of 300"]
+    with pytest.raises(
+        InputError, match="no experiment begins with 'loads'; expected one of: batch of 100; load sweep"
+    ):
+        chosen_by_name(known, ["load", "loads"])
+
+
+@pytest.mark.parametrize(("paper", "names"), [("joint", "all three; how far"), ("predictions", "fifo; fifo-backfill")])
+def test_the_command_names_the_experiments_that_there_are(paper: str, names: str) -> None:
+    found = CliRunner().invoke(app, [paper, "--only", "no such"])
+    assert isinstance(found.exception, InputError)
+    assert names in str(found.exception)
 
 
 def test_equal_scenarios_run_once_and_keep_segments_if_one_key_wants_them(worlds: list[str]) -> None:

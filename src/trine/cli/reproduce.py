@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -21,6 +22,10 @@ MARKS: dict[tuple[bool | None, bool], str] = {
 """By whether a figure holds and whether it counts."""
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer seeds, points and moments: minutes instead of an hour.")]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", help="Processes; 0 = all cores.", min=0)]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", help="Only the experiments whose names begin so; may be repeated."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write report.html with tables and plots there.")
@@ -64,9 +69,14 @@ PAPERS = {
 
 def _add_command(name: str, paper: Paper) -> None:
     def command(
-        data: str = paper.default, quick: Quick = False, workers: Workers = 0, as_json: AsJson = False, out: Out = None
+        data: str = paper.default,
+        quick: Quick = False,
+        only: Only = None,
+        workers: Workers = 0,
+        as_json: AsJson = False,
+        out: Out = None,
     ) -> None:
-        _reproduce(name, data, quick, workers, as_json, out)
+        _reproduce(name, data, quick, only or (), workers, as_json, out)
 
     # Annotations are texts that are read in the module, where there is no ``paper``.
     command.__annotations__["data"] = Annotated[str, typer.Option("--data", metavar="DIR", help=paper.data)]
@@ -77,8 +87,10 @@ for _name, _paper in PAPERS.items():
     _add_command(_name, _paper)
 
 
-def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, out: Path | None) -> None:
-    """Run all experiments of the paper in ``trine.reproduce.NAME``, write the page if wanted, and print the figures."""
+def _reproduce(
+    name: str, data: str, quick: bool, only: Sequence[str], workers: int, as_json: bool, out: Path | None
+) -> None:
+    """Run the experiments of the paper in ``trine.reproduce.NAME``, write the page if wanted, and print the figures."""
     from contextlib import ExitStack
     from importlib import import_module
 
@@ -93,6 +105,7 @@ def _reproduce(name: str, data: str, quick: bool, workers: int, as_json: bool, o
         found: Reproduction = paper.reproduce(
             data,
             quick=quick,
+            only=only,
             workers=workers,
             progress=lambda runs: stack.enter_context(ProgressBar(runs, "simulating")).advance,
         )

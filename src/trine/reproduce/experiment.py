@@ -327,12 +327,17 @@ class Paper(Generic[Given]):
         progress: Progress = lambda _: lambda: None,
         figures: Mapping[str, Any] | None = None,
         experiments: Sequence[Experiment[Given]] | None = None,
+        only: Sequence[str] = (),
     ) -> Reproduction:
-        """Run all experiments, or those given; ``quick`` leaves out most seeds and points of the sweeps."""
+        """Run all experiments, or those given, or of these ``only`` those whose names begin so.
+
+        ``quick`` leaves out most seeds and points of the sweeps.
+        """
         known = read_mapping(self.figures).plain() if figures is None else figures
         with TemporaryDirectory() as scratch:
             inputs = self.inputs(folder, Path(scratch), known, quick)
             chosen = self.experiments(inputs) if experiments is None else experiments
+            chosen = chosen_by_name(chosen, only)
             runs: Runs = {}
             for experiment in chosen:
                 runs |= experiment.runs(inputs)
@@ -340,6 +345,16 @@ class Paper(Generic[Given]):
             outcomes = run_all(runs, kept, workers, progress)
             parts = [_judged(experiment, inputs, outcomes) for experiment in chosen]
             return Reproduction(self.title, parts, self.notes(inputs), self.grouped)
+
+
+def chosen_by_name(experiments: Sequence[Experiment[Given]], only: Sequence[str]) -> Sequence[Experiment[Given]]:
+    """Those whose names begin with one of these texts, in the order of the page; all if none is given."""
+    begins = tuple(text.casefold() for text in only)
+    names = dict.fromkeys(experiment.name for experiment in experiments)
+    for given, text in zip(only, begins, strict=True):
+        if not any(name.casefold().startswith(text) for name in names):
+            raise InputError("--only", f"no experiment begins with {given!r}", f"one of: {'; '.join(names)}")
+    return [each for each in experiments if not begins or each.name.casefold().startswith(begins)]
 
 
 def _judged(experiment: Experiment[Given], inputs: Given, outcomes: Outcomes) -> Part:

@@ -171,9 +171,11 @@ class Replays:
         quick: bool = False,
         workers: int = 0,
         progress: Progress = lambda _: lambda: None,
+        only: Sequence[str] = (),
     ) -> Reproduction:
-        """Replay everything, and judge what was predicted."""
+        """Replay everything, or under the policies of ``only``, and judge what was predicted."""
         figures = read_mapping(_FIGURES).plain()
+        figures = figures | {"policies": _chosen(figures["policies"], only)}
         todo = replays(folder, figures, quick)
         made = work_through(_run, todo, workers, progress(len(todo)), first_here=False)
         found = list(zip(todo, made, strict=True))
@@ -183,6 +185,14 @@ class Replays:
 
 
 PAPER = Replays()
+
+
+def _chosen(policies: Sequence[str], only: Sequence[str]) -> list[str]:
+    for name in only:
+        if name not in policies:
+            raise InputError("--only", f"no policy {name!r} here", f"one of: {'; '.join(policies)}")
+    return [name for name in policies if not only or name in only]
+
 
 Found = Sequence[tuple[Replay, list[Foretold]]]
 
