@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trine.policy.remaining import WorkDistribution
+from trine.policy.remaining import WorkDistribution, shrunk
 
 
 def learned(work_s: list[float], running_s: list[float] | None = None) -> WorkDistribution:
@@ -99,3 +99,14 @@ def test_the_record_keeps_the_sets() -> None:
     other.fit(np.zeros(0))
     for user in ("ann", "bob"):
         assert left_of(other, "gpus 1", f"user {user}") == left_of(one, "gpus 1", f"user {user}")
+
+
+def test_guesses_count_less_the_further_they_are_from_the_middle_one() -> None:
+    guesses = np.array([60.0, 600.0, 3_600.0, 36_000.0, 576_000.0])
+    counted = shrunk(guesses)
+    assert counted[2] == 3_600.0
+    assert (np.diff(counted) > 0).all(), "their order stays"
+    assert counted[4] / counted[3] == pytest.approx(8.0), "sixteen times as long, by three quarters of the logarithm"
+    assert (counted[:2] > guesses[:2]).all()
+    assert (counted[3:] < guesses[3:]).all()
+    assert shrunk(np.array([77.0])).tolist() == [77.0]

@@ -21,7 +21,7 @@ from trine.policy.base import FinishedJob, JobValues, MakeRoom, Policy, Relocati
 from trine.policy.common_end import CommonEnd
 from trine.policy.guard import FairShareGuard, fair_speed
 from trine.policy.prices import TypePrices, assign_types
-from trine.policy.remaining import JobSet, WorkDistribution
+from trine.policy.remaining import JobSet, WorkDistribution, shrunk
 from trine.policy.view import Flags, Floats, Ints, View
 
 _FIT_EVERY = 20
@@ -195,7 +195,8 @@ class Trine(Policy):
         speed = figures.speed
         mean_speed = rows_times(speed, view.capacity / max(1, int(view.capacity.sum())))
         left_s = self._left_s(view)
-        weight = self._weights(view, figures, left_s, mean_speed)
+        urgency_s = self._urgency_s(view, left_s)
+        weight = self._weights(view, figures, left_s, urgency_s, mean_speed)
         value = weight[:, None] * self._effective_speed(view, figures, left_s, mean_speed)
         if self.alpha < 0:
             weight, value = self._all_together(view, speed, left_s, weight, value)
@@ -203,7 +204,7 @@ class Trine(Policy):
         # At the prices of the makespan program nearly all jobs are worth the same: there exchanges gain nothing.
         types = assign_types(value, view.gpus, view.capacity, price, exchanges=self.alpha >= 0)
         if self.use_prices and self.alpha > 0 and (types >= 0).all():
-            value *= (left_s**self.alpha)[:, None]
+            value *= (urgency_s**self.alpha)[:, None]
             price, types = self._types_alone(view, value)
         guessed_s = np.where(self._unknown(view), left_s, 0.0)
         self._bids = Bids(view.job_indices, value / view.gpus[:, None], view.gpus, price, guessed_s)
@@ -235,6 +236,15 @@ class Trine(Policy):
         self._rounds += 1
         return np.where(unknown, self._work.left_s(view.done_s, self._set_rows(view)), left_s)
 
+    def _urgency_s(self, view: View, left_s: Floats) -> Floats:
+        """Seconds of work left as they count in the order of jobs: guesses less than what jobs state."""
+        unknown = self._unknown(view)
+        if not unknown.any():
+            return left_s
+        found = left_s.copy()
+        found[unknown] = shrunk(left_s[unknown])
+        return found
+
     def _set_of(self, job: Job) -> JobSet:
         """What is not known of a job makes no set of its own."""
         common = (f"gpus {job.gpus}", job.user and f"user {job.user}", job.model and f"model {job.model}")
@@ -250,14 +260,16 @@ class Trine(Policy):
                 sets[i] = self._work.row_of(self._set_of(view.job_of(i)))
         return np.fromiter((sets[i] for i in job_indices), dtype=np.int64, count=len(job_indices))
 
-    def _weights(self, view: View, figures: JobFigures, left_s: Floats, mean_speed: Floats) -> Floats:
+    def _weights(
+        self, view: View, figures: JobFigures, left_s: Floats, urgency_s: Floats, mean_speed: Floats
+    ) -> Floats:
         """Weight of the job (its own, its priority, its deadline) x urgency x guard."""
         share = fair_speed(mean_speed, view.gpus, int(view.capacity.sum()))
         self._guard.advance(view.now, view.job_indices, share)
         known = ~self._unknown(view)
         weight = figures.weight * self._guard.weight(view.job_indices, view.done_s, left_s, known, share)
         if self.alpha > 0:  # below, ``_all_together`` says how urgent a job is
-            weight = weight * left_s**-self.alpha
+            weight = weight * urgency_s**-self.alpha
         if view.prioritised:
             weight = weight * 2.0 ** np.clip(view.priority, -60.0, 60.0)
         if np.isfinite(figures.deadline_s).any():
