@@ -175,7 +175,7 @@ def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
         Why.NO_FREE_GPUS,
         f"job {job.id} needs {_gpus(job.gpus)} at once, {idle} free, {_jobs(ahead)} before it.",
         counts | {"ahead": ahead},
-        "It starts when enough GPUs of one type are free and nobody before it wants them.",
+        "It starts when enough GPUs of one type are free and no job before it wants them.",
     )
 
 

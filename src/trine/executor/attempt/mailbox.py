@@ -24,7 +24,7 @@ _LOOKS_PER_LEASE, _LEAST_S, _MOST_S = 8, 0.05, 10.0
 
 
 class Mailbox:
-    """Looks at the files every ``look_s`` seconds (``None``: as often as the lease asks for) and when told to; does
+    """Looks at the files every ``look_s`` seconds (``None``: as often as the lease asks for) and on request; does
     what is posted, in order; calls ``wake`` when there is something new. The part reads the attributes as they are."""
 
     def __init__(

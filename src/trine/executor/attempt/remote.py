@@ -1,7 +1,7 @@
-"""An executor whose engine is asked and told over something that can fail: threads that ask it, tell it and look at
+"""An executor whose engine is reached over something that can fail: threads that query it, send it orders and look at
 attempts, so that no caller ever waits for it, and what follows from its silence (nothing but ``EngineDown``).
 
-What is asked and told is the engine's own; what attempts are is in ``executor``."""
+Queries and orders are those of the engine at hand; what attempts are is in ``executor``."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class RemoteAttempt(AttemptFiles):
     """Times are seconds of this process's monotonic clock."""
 
     submitting: bool = False
-    """The engine is being told of it; nothing else is done about it meanwhile."""
+    """Its submission is under way; nothing else is done about it meanwhile."""
     ask_first_s: float = -math.inf
-    """What the engine has of it is to be asked after this moment before anything follows from it."""
+    """Nothing follows from what the engine says of it until the engine was queried after this moment."""
 
 
 RemoteT = TypeVar("RemoteT", bound=RemoteAttempt)

@@ -137,7 +137,7 @@ class Agent:
         held = spec.get("held", {}).get(nodes[0], [])
         variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(held))))} if held else os.environ
         command = [sys.executable, "-m", "trine.executor.attempt.part", self._run_dir, nodes[0]]
-        # Signals wait until the part is ready for them: it may be told to stop from its first moment on.
+        # Signals wait until the part is ready for them: a request to stop may come from its first moment on.
         return os.posix_spawn(sys.executable, command, variables, setsigmask=_SIGNALS)
 
     # -- while it runs -------------------------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         self._request_stop(attempt, {"grace_s": 0.0, "kill": True}, _KILL_GRACE_S)
 
     def _request_stop(self, attempt: KubernetesAttempt, stop: dict[str, object], grace_s: int) -> None:
-        """Agents are told by the relay, and at once by the TERM of their kubelet."""
+        """The request reaches agents through the relay, and at once as the TERM of their kubelet."""
         with suppress(OSError):
             rundir.write_json(str(attempt.run_dir / rundir.STOP), stop)
             rundir.request_stop(str(attempt.run_dir))
@@ -449,8 +449,8 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             self._follow_running(attempt, now_s)
 
     def _follow_gone(self, attempt: KubernetesAttempt) -> None:
-        """A pod was removed, by whoever could; nothing proves that its processes are. The other parts end; it is lost
-        when its lease and grace are over, or when nobody can ever take up what is missing."""
+        """A pod was removed from the API server; nothing proves that its processes ended. The other parts end; it is
+        lost when its lease and grace are over, or when no agent can ever take up the missing parts."""
         self._halt(attempt)
         begun = [part for part in attempt.gone if attempt.claimed(part)] if attempt.pods or attempt.gone else [0]
         if not begun and attempt.all_over:

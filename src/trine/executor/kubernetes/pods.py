@@ -164,7 +164,7 @@ class PodState:
     ran: bool
     """Its container ran to its end, as the kubelet saw it."""
     released: bool = False
-    """Its kubelet, or somebody with force, told the API server that it may go."""
+    """Its kubelet, or a forced deletion, let the API server remove it."""
 
     @property
     def over(self) -> bool:

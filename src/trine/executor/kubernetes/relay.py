@@ -150,7 +150,7 @@ class Relay:
             when = {"t": at_s} if isinstance(at_s, int | float) else {}
             rundir.claim(run_dir, {"rank": rank, "rc": code, **when}, rundir.HALT)
 
-    # -- what it is told ---------------------------------------------------------------------------------------------
+    # -- answers to agents -------------------------------------------------------------------------------------------
 
     def _answer(self, run_dir: str, spec: dict[str, Any], part: int, request: Mapping[str, Any]) -> dict[str, Any]:
         often_s = max(self._every_s, len(self._agents) / EXCHANGES_PER_S)

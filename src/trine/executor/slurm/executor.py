@@ -58,7 +58,7 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
     def _new_attempt(self, handle: Handle) -> SlurmAttempt:
         return SlurmAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
 
-    # -- what Slurm is told and says ----------------------------------------------------------------------------------
+    # -- requests to Slurm and its answers ----------------------------------------------------------------------------
 
     def _submit_now(self, attempt: SlurmAttempt) -> None:
         refused = ""
@@ -155,7 +155,7 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
 
     def _follow_over(self, attempt: SlurmAttempt, now_s: float) -> None:
         """Slurm has no running job for it. Its record may be under way from another node; if none comes, it is lost,
-        which is told when its end is proven or its lease and grace are over."""
+        which is reported when its end is proven or its lease and grace are over."""
         if attempt.over_from_s is None:
             attempt.over_from_s = now_s
         if not attempt.claimed:

@@ -65,7 +65,7 @@ class Calibration:
     Inside a node it is the speed of the model on the type. For gangs that no node holds it is what the model sends,
     which is the same on all types; were it counted as the speed of one type, they would look for another without end.
     Gangs that are spread although a node could hold them show both at once, and teach nothing. Chips are judged by
-    single GPUs: which one slows a gang cannot be told from its speed.
+    single GPUs: the speed of a gang does not say which of its chips slows it.
     """
 
     def __init__(self) -> None:

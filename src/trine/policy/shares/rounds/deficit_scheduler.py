@@ -41,7 +41,7 @@ from trine.policy.view import Floats, Ints, View
 SLACK = 0.5
 """Changes within this part of ``stay_s`` are made together, at the end of it."""
 ASSIGNED = "seat/"
-"""What is on record of the GPUs a job has."""
+"""Key of the record of the GPUs a job has. Journals hold it, so it stays."""
 AT_LEAST = 0.1
 """Rounds between two changes where decisions are not bound to rounds."""
 NOISE = 1e-6

@@ -39,7 +39,7 @@ LEVEL_WEIGHT = 100.0
 PROVEN = 1e-7
 """The level of that program must be this close to its bound."""
 NAMES = 1 << 20
-"""So many names of classes are told apart; then the next program starts from scratch."""
+"""So many names of classes are kept; then the next program starts from scratch."""
 
 
 @dataclass(frozen=True)
