@@ -45,6 +45,7 @@ class RoomSearch:
     ) -> None:
         """``running``: jobs of the type that may be stopped, as the round begins; ``stays``: so far one keeps its GPUs.
 
+        Jobs that this round has placed are no victims: they would be stopped before they ran.
         Room is made of chips whose slowdown is below ``slow_chip``.
         """
         self._pool, self._running, self._stays = pool, running, stays
@@ -95,7 +96,11 @@ class RoomSearch:
         self._touched.clear()
 
     def _on_node(self, number: int, gpus: int, fast: list[int]) -> Offer | None:
-        """Narrower jobs inside the node, cheapest per GPU first, until the good chips are enough."""
+        """Narrower jobs inside the node, cheapest per GPU first, until the good chips are enough.
+
+        Greedy, where the cheapest cover would be a knapsack problem: it may name a job too many, which gets its GPUs
+        back when the gang turns out not to need them (``ValueRound._make_room``).
+        """
         good, price, chosen = (self._pool.free_on[number] & fast[number]).bit_count(), 0.0, list[int]()
         for job_index in self._node(number).inside:
             if good >= gpus:
@@ -107,11 +112,15 @@ class RoomSearch:
         return (price, chosen) if good >= gpus else None
 
     def _in_rack(self, rack: int, gpus: int, fast: list[int]) -> Offer | None:
-        """As many whole nodes of the rack as the gang needs, the cheapest ones; jobs as wide as the gang stay."""
+        """As many whole nodes of the rack as the gang needs, the cheapest ones.
+
+        Jobs as wide as the gang stay: stopping one to place another of its size would only pass the problem on.
+        """
         needed = ceil(gpus / self._pool.largest_node)
         clear = [(self._node(n).price, n) for n in self._racks[rack] if self._can_be_cleared(n, gpus, fast)]
         if len(clear) < needed:
             return None
+        # A gang on two of the nodes is in the price of both, which matters to their order only: it is paid for once.
         chosen = dict.fromkeys(i for _, number in sorted(clear)[:needed] for i in self._node(number).jobs)
         return sum(map(self._cost, chosen)), list(chosen)
 

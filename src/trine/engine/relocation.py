@@ -1,4 +1,4 @@
-"""The relocation step of a round with a sticky placement: running jobs that sit badly move where they gain from it.
+"""The relocation step of a round with a sticky placement: jobs on slow GPUs, or far apart, move where they gain by it.
 
 Without it a job that once accepted a bad tier keeps it for life. It comes after the waiting jobs were served, on the
 GPUs that they left.
@@ -25,9 +25,8 @@ class Relocations:
         self._seen: list[list[int]] = []
         """Free GPUs by type and node when places were last looked for."""
         self._failed: dict[int, Gpus] = {}
-        """Jobs that had no better place then, with their GPUs: as long as free GPUs and traffic are the same, none.
-
-        What is left of their work only shrinks, and with it the gain."""
+        """Jobs that had no better place then, with their GPUs. They have none either as long as free GPUs and traffic
+        are the same: what is left of their work only shrinks, and with it the gain."""
 
     def run(
         self,
@@ -92,6 +91,7 @@ class Relocations:
         best = np.array([planner.perf.best_slowdown(table.jobs[i]) for i in mine.tolist()])
         slowdown = slowdown / best
         gain_s = self._potential_s(planner, mine, slowdown, rule, values)
+        # The gain is an upper bound, so a job without one is not looked at: finding a place is what costs time here.
         able = (slowdown > rule.slower_than) & (gain_s > 0) & self._free_to_move(planner, mine, plan)
         old_enough = now - table.run_from_s[mine] >= rule.quantum_s
         worth = 1.0 if values is None else np.array([values.worth[i] for i in mine.tolist()]) * (1.0 - 1.0 / slowdown)
@@ -139,13 +139,15 @@ class Relocations:
             new = planner.place_running(job_index, type_index)
             if new is None:
                 continue
-            free.give(new)
+            free.give(new)  # every type is tried on the same free GPUs
             speed = self.moves.quote(job_index, new)
             if speed > after:
                 best, after = new, speed
         free.take(best)
         if best == old:
             return None
+        # Predicted against predicted: beside a measured speed, an error of the model would look like a gain, and the
+        # job would move to and fro.
         before = self.moves.quote(job_index, old)
         left_s = min(self._left_s(planner, job_index, before, values), rule.horizon_s)
         gain_s = left_s * (1.0 - before / after) if after > 0 else 0.0

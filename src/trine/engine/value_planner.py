@@ -1,7 +1,7 @@
 """Realises a selection whose policy says what speed is worth to each job (``JobValues``), and uses what that leaves.
 
 The steps of a round: keep what runs as selected; place the other selected jobs, those most sensitive to chips and the
-widest first; make room where only a bad place is free; give what is left to waiting jobs; move jobs that sit badly.
+widest first; make room where only a bad place is free; give what is left to waiting jobs; move jobs off bad places.
 All of it happens on the index of free GPUs before anything is stopped.
 """
 
@@ -51,7 +51,7 @@ class ValueRound:
         return plan
 
     def _name_takers(self, plan: Plan) -> None:
-        """For whom each job pauses: the one that gets most of its GPUs."""
+        """For which job each stopped one makes way: the one that gets most of its GPUs."""
         taker = {gpu: job_index for job_index, gpus in plan.starts for gpu in gpus}
         goes_on = {job_index for job_index, _ in plan.starts}
         for job_index in plan.stops:
@@ -86,7 +86,7 @@ class ValueRound:
             as_selected = want is not None and want in (-1, self.free.type_of_gpu[gpus[0]])
             if not self.table.types[job_index] or (as_selected and job_index not in self.planner.co_runners):
                 self.after[job_index] = gpus
-            elif gpus not in released:
+            elif gpus not in released:  # co-runners have the same GPUs, which are given back once
                 released.add(gpus)
                 self.free.give(gpus)
         if self.planner.co_runners:
@@ -99,6 +99,7 @@ class ValueRound:
         return sorted(job_indices, key=lambda i: (table.class_rank[i], -table.jobs[i].gpus, -worth[i]))
 
     def _place_selected(self, job_indices: Iterable[int]) -> None:
+        # Evicted jobs come after all selected ones and make no room themselves: stops do not start a chain of stops.
         evicted: list[int] = []
         for job_index in self._in_order(job_indices):
             evicted += self._serve(job_index, self.wanted[job_index])
@@ -107,6 +108,8 @@ class ValueRound:
 
     def _serve(self, job_index: int, type_index: int) -> list[int]:
         """Place a selected job; returns the jobs that made room for it."""
+        # Room is made so that gangs need not be split: a job on one GPU takes a free chip, and moves to a better one
+        # when that comes free.
         gpus, rule = self._place(job_index, type_index), self.values.make_room
         if rule is None or self.table.gpus[job_index] < 2 or type_index < 0:
             return []
@@ -139,6 +142,7 @@ class ValueRound:
 
         Returns the jobs that lost their GPUs.
         """
+        # Gain and cost in one currency, worth x speed x seconds; gains beyond the horizon are too uncertain to count.
         per_speed = self.values.worth[job_index] * min(rule.horizon_s, self.values.left_s[job_index] / best)
         limit = per_speed * (best - found)
         old = self._give_back(job_index)
@@ -164,7 +168,7 @@ class ValueRound:
     def _note_trade(
         self, victims: list[int], job_index: int, gain: float, now: float, otherwise: float, rule: MakeRoom
     ) -> None:
-        """For whom jobs are stopped, what that gains and costs; speeds as shares of the best on the type."""
+        """For which job others are stopped, what that gains and costs; speeds as shares of the best on the type."""
         cost = sum(self._stop_cost(victim, rule) for victim in victims)
         others = f"{len(victims)} job{'s' if len(victims) != 1 else ''} to stop"
         said = f"That one runs at {now:.0%} of its best speed there, and at {otherwise:.0%} without room"
@@ -226,7 +230,7 @@ class ValueRound:
                 self._take(job_index, gpus)
 
     def _relocate(self) -> None:
-        """Move running jobs that sit badly; what they leave is for waiting jobs again."""
+        """Move running jobs to better GPUs; those that they leave are for waiting jobs again."""
         rule = self.values.relocation
         if rule is None or self.relocations is None or not self.free.total:
             return
@@ -241,7 +245,7 @@ class ValueRound:
         types: Sequence[int] = self.table.types[job_index]
         best, speed = None, 0.0
         for type_index in types:
-            if speed >= self._best_speed(job_index, type_index):
+            if speed >= self._best_speed(job_index, type_index):  # no median GPU of this type is faster
                 continue
             gpus = self.planner.try_place(self.table.jobs[job_index], (type_index,), self.plan, job_index)
             if gpus is None:

@@ -62,6 +62,7 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
         found = next((problem for problem in problems if not problem["host"]), problems[0])
         return unlaunched(found["reason"], found["host"])
     codes = _codes(ends)
+    # A halt of rank -1 stands for a part that is missing, not for a rank that failed.
     given_up = halt is not None and halt["rank"] < 0
     if given_up and not all(code in (0, CHECKPOINTED_EXIT) for code in codes):
         return {"kind": "lost", "rc": KILLED_RC, "reason": "its engine gave up a part of it"}
@@ -204,7 +205,7 @@ class Leader:
             rundir.append_status(self.run_dir, t=time.time(), ev="started")
 
     def _pass_on_stop(self) -> None:
-        """Somebody ends the attempt through the engine: its parts hear of it by file, once, with all of their grace."""
+        """The attempt is ended through the engine: its parts read of it in a file, once, with all of their grace."""
         rundir.claim(self.run_dir, {"grace_s": self.spec["grace_s"]}, rundir.STOP)
 
     def _reap(self) -> None:
@@ -264,7 +265,7 @@ def why_silent(silence: Silence, lease_s: float | None) -> str:
     try:
         silent_s = silence.longest_s()
     except OSError:
-        return ""  # it is us who cannot see
+        return ""  # the fault is on this side
     return f"a part of it was not heard of for {silent_s:.0f} s" if silent_s > silence_limit_s(lease_s) else ""
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Blocked from birth and waited for: TERM, INT, HUP look at the wishes, USR1 kill, USR2 the mailbox has news."""
+"""Blocked from the start and waited for: TERM, INT, HUP read the requests, USR1 kill, USR2 the mailbox has news."""
 CHECKPOINTED_EXIT = 85
 KILLED_RC, TERMINATED_RC = 128 + signal.SIGKILL, 128 + signal.SIGTERM
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -47,7 +47,8 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 0.5
 
 
 class Part:
-    """The life of some ranks. Every process of them is a descendant of this one, so none left means no child left."""
+    """Some ranks from start to end. Every process of them is a descendant of this one, which adopts orphans: no child
+    left means that none of them is."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class Part:
         return deadline is not None and uptime_s() >= deadline
 
     def _reap(self) -> bool:
-        """Collect the dead; False when no child is left."""
+        """Collect the processes that ended; False when no child is left."""
         self._reap_ranks()
         while True:
             # Look first, collect then: a rank that ends just now must go through the queue, too.

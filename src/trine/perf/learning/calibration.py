@@ -81,6 +81,8 @@ class Calibration:
             known = self._types.known.get(on_type, 1.0)
             self._types.add(on_type, known * ratio)
             if size == 1:
+                # Predicted speed = base x factor of the type / factor of the chip. With the new average as the share of
+                # the type, what is left of the measured speed is the chip's.
                 chip = (run.app_class, run.gpus[0])
                 self._chips.add(chip, self._chips.known.get(chip, 1.0) * self._types.now[on_type] / known / ratio)
         elif not run.fits_a_node:

@@ -236,7 +236,11 @@ def level(problem: LevelProblem, x: Array) -> float:
 
 
 def dual_bound(problem: LevelProblem, duals: Array, prices: Array) -> float:
-    """Weak duality: no t is above this, for any ``duals >= 0`` with ``duals @ demand == 1`` and ``prices >= 0``."""
+    """Weak duality: no t is above this, for any ``duals >= 0`` with ``duals @ demand == 1`` and ``prices >= 0``.
+
+    The sum over rows of duals x (rate - floor) is at least t. A row's time is worth no more than its best type after
+    the price of its GPUs, or nothing, and all GPUs together cost no more than capacity x prices.
+    """
     profit = duals[:, None] * problem.rates
     profit -= problem.gang[:, None] * prices
     best = profit.max(axis=1, initial=0.0)
