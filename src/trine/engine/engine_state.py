@@ -64,7 +64,7 @@ class LastRound:
 
 @dataclass
 class EngineState:
-    """The parts the engine was made of, and its books."""
+    """The parts the engine was made of, and what it keeps track of."""
 
     cluster: Cluster
     policy: Policy

@@ -12,7 +12,7 @@ from trine.core.errors import TrineError
 
 
 class GpuOwnershipError(TrineError):
-    """A GPU would have had a holder too many."""
+    """A GPU would have had more holders than it may have."""
 
 
 class GpuOwnership:

@@ -1,7 +1,8 @@
 """What every executor takes and gives: leases in, handles and events out. No process is started here.
 
 Times are unix seconds, durations seconds. An executor never raises for what a cluster does wrong: a launch that fails
-is an event, an engine that cannot be asked an answer (``Unreachable``), so that the caller has one place to look."""
+is an event, an engine that cannot be asked is answered for by a value (``Unreachable``): the caller has one place to
+look."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class NodeGpu:
     name: str = ""
     memory_bytes: int | None = None
     withheld: str = ""
-    """Why nothing may be started there although the node is up: others hold it, say. Never for a GPU of ours."""
+    """Why nothing may be started there although the node is up: others hold it, for one. Never for a GPU of ours."""
 
 
 @dataclass(frozen=True, slots=True)

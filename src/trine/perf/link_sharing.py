@@ -175,8 +175,8 @@ def duty_of_one(
 ) -> float:
     """The same bandwidth as by ``duty``, of one flow only: the last steps concern it and those on its links alone.
 
-    Its bandwidth follows from the last duties on its links, those from the bandwidths a step before, and these from the
-    duties of all: so the last step but one is the last that needs everything.
+    Its bandwidth follows from the last duties on its own links: the last step is needed of the flows there, and only
+    the steps before it of all.
     """
     steps = _DutySteps(list(flows.values()), capacity, damping)
     for _ in range(passes - 2):

@@ -107,7 +107,7 @@ class Mailbox:
             self._guarded(self._posts.pop(0))
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """The part must not go blind for what fails, nor wait for ever for what comes after it."""
+        """What fails must not end the looks at the files, nor keep the part waiting for what was posted after it."""
         try:
             call()
         except Exception:

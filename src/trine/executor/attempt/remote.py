@@ -182,7 +182,7 @@ class RemoteExecutor(AttemptExecutor[RemoteT], Generic[RemoteT, AnswerT]):
         while not self._closing.is_set():
             try:
                 call()
-            except Exception:  # of ours: the executor must not go blind
+            except Exception:  # of ours: the thread must go on, or nothing would be seen any more
                 _log.exception("while looking after jobs of %s", self.engine)
             wake.wait(every_s)
             wake.clear()

@@ -1,7 +1,7 @@
 """The first process of a pod: asks the daemon what to run, runs the part of its node in a directory of its own, and
 takes news both ways. Standard library only, so that images need trine's files and no package besides.
 
-The part itself ends its ranks when the lease is over, whether or not anybody is reached. How it ended is left as the
+The part itself ends its ranks when the lease is over, whether or not the daemon is reached. How it ended is left as the
 termination message of the container, which Kubernetes keeps; so the daemon may be away at that time."""
 
 # ruff: noqa: PTH118, PTH123 - light, as all that runs beside a job

@@ -68,7 +68,7 @@ class KubernetesAttempt(RemoteAttempt):
         return all(self.is_over(part, pod) for part, pod in self.pods.items())
 
     def is_over(self, part: int, pod: PodState) -> bool:
-        """Nothing of a pod runs: the kubelet saw that, or it was let go before an agent of it came. One that comes
+        """Nothing of a pod runs: the kubelet saw that, or it was released before an agent of it came. One that comes
         later finds its part taken."""
         return pod.over or (pod.released and not pod.ran and not self._begun(part))
 

@@ -95,7 +95,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             "pods": self._informer(pods.path, **ours),
             "nodes": self._informer("/api/v1/nodes", **selected),
             "leases": self._informer(_LEASES),
-            # All of them: anybody may put our label on a pod of a namespace of theirs.
+            # All of them: any user may put our label on a pod of a namespace of their own.
             "alive": self._informer("/api/v1/pods", **alive),
         }
         self._claims: Claims | None = None

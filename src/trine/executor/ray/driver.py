@@ -104,7 +104,7 @@ class Driver:
         ray.get(starts)
 
     def do_kill(self, actors: list[str]) -> None:
-        """End actors without a word to what they started, which notices."""
+        """End actors. What they started gets no signal and ends itself when it sees that they are gone."""
         import ray
 
         for name in actors:
@@ -229,7 +229,7 @@ def main() -> int:
         return 1
     for line in sys.stdin:
         threading.Thread(target=driver.handle, args=(json.loads(line),), daemon=True).start()
-    os._exit(0)  # without a farewell to Ray, which may take long; what is detached stays
+    os._exit(0)  # without a shutdown of Ray, which may take long; what is detached stays
 
 
 if __name__ == "__main__":

@@ -188,12 +188,12 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
             super()._stopped_before_start(attempt)
 
     def _unlaunched(self, attempt: SlurmAttempt, reason: str) -> None:
-        """Whatever Slurm has against it, the job is not to blame: it may be started again, elsewhere or later."""
+        """Whatever Slurm's reason, it is no fault of the job: it may be started again, elsewhere or later."""
         if attempt.withdraw():
             self._end(attempt, attempt.record_unlaunched(self._clock(), reason))
 
     def _explain_unlaunched(self, attempt: SlurmAttempt) -> None:
-        """Slurm ended it before it began: ask why, then tell."""
+        """Slurm ended it before it began: ask why, then report it."""
         attempt.submitting = True  # nothing else is done about it meanwhile
 
         def ask_and_tell() -> None:

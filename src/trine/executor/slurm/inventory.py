@@ -40,7 +40,7 @@ class SlurmNode:
     """New jobs may start."""
     reason: str
     used: frozenset[int]
-    """GPUs that jobs of Slurm hold, whosever they are; where only whole nodes are given, all of them or none."""
+    """GPUs that jobs of Slurm hold, ours and others'; where only whole nodes are given, all of them or none."""
     rack: str = ""
     indices: tuple[int, ...] = ()
     """Those of its GPUs that may be used; empty: all."""

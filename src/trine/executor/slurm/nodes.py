@@ -19,7 +19,7 @@ class Occupancy:
         self._before: dict[str, frozenset[int]] = {}
 
     def note(self, handle: Handle, gpus: Sequence[Place]) -> None:
-        """These are an attempt's own from now on, until Slurm has let go of all of it."""
+        """These are an attempt's own from now on, until Slurm has released all of it."""
         self._places[handle] = frozenset(gpus)
 
     def infos(self, nodes: Sequence[SlurmNode], held: Collection[Handle]) -> list[NodeInfo]:

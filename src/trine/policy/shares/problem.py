@@ -177,7 +177,7 @@ class Problem:
         return len(self.ids)
 
     def with_known(self, values: dict[str, Any]) -> Problem:
-        """The same with other values by name, unchecked, for callers in a hurry: a tenth of what ``replace`` takes.
+        """The same with other values by name, unchecked, for calls in every round: a tenth of what ``replace`` takes.
 
         What is derived from them, as ``rates``, may be given as well.
         """
