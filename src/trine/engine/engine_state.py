@@ -303,11 +303,6 @@ class EngineState:
         return len(self.table) - self._finished - len(self.assigned)
 
     @property
-    def has_jobs(self) -> bool:
-        """Jobs run or wait."""
-        return len(self.table) > self._finished
-
-    @property
     def considered(self) -> list[int]:
         """Job indices in the order of the last round."""
         order = self.last_round.order

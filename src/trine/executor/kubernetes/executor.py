@@ -222,23 +222,16 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         spec["checkpoints"] = str(checkpoint_dir(self.storage.job_dir(lease.job_id)))
         return spec
 
-    def _submit_now(self, attempt: KubernetesAttempt) -> None:
-        refused = ""
-        try:
-            if self._foreign is not None and attempt.external:
-                self._foreign.bind(attempt, self._check_node)
-            else:
-                self._make_and_bind(attempt)
-        except (ApiRefused, LaunchRefused) as error:
-            refused = str(error)
-        except EngineUnreachable:
-            with self._lock:
-                attempt.submitting, attempt.ask_first_s = False, time.monotonic()
-            raise
-        with self._lock:
-            attempt.submitting, attempt.submitted_s = False, time.monotonic()
-            if refused:
-                attempt.withdrawn = f"Kubernetes refused it: {refused}"
+    def _hand_in(self, attempt: KubernetesAttempt) -> None:
+        if self._foreign is not None and attempt.external:
+            self._foreign.bind(attempt, self._check_node)
+        else:
+            self._make_and_bind(attempt)
+
+    def _handed_in(self, attempt: KubernetesAttempt, refused: str) -> None:
+        attempt.submitted_s = time.monotonic()
+        if refused:
+            attempt.withdrawn = f"Kubernetes refused it: {refused}"
         self._look.set()
 
     def _make_and_bind(self, attempt: KubernetesAttempt) -> None:

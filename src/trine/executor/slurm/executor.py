@@ -19,9 +19,7 @@ from trine.executor.attempt.spec import LaunchRefused
 from trine.executor.base import Handle, NodeInfo
 from trine.executor.slurm.attempt import SlurmAttempt
 from trine.executor.slurm.carriers import Answer, Carrier
-from trine.executor.slurm.commands import SlurmRefused, SlurmUnreachable
-from trine.executor.slurm.inventory import SlurmNode
-from trine.executor.slurm.nodes import Occupancy
+from trine.executor.slurm.inventory import Occupancy, SlurmNode
 
 
 class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
@@ -60,20 +58,16 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
 
     # -- requests to Slurm and its answers ----------------------------------------------------------------------------
 
-    def _submit_now(self, attempt: SlurmAttempt) -> None:
-        refused = ""
+    def _hand_in(self, attempt: SlurmAttempt) -> None:
         try:
             self._carrier.submit(attempt)
-        except (SlurmRefused, LaunchRefused, OSError) as error:
-            refused = str(error)
-        except SlurmUnreachable:
-            with self._lock:
-                attempt.submitting, attempt.ask_first_s = False, time.monotonic()
-            raise
-        with self._lock:
-            attempt.submitting, attempt.submitted_s = False, time.monotonic()
-            if refused:
-                self._unlaunched(attempt, f"Slurm refused it: {refused}")
+        except OSError as error:  # the fault is on this side, and the job is refused as by Slurm
+            raise LaunchRefused(str(error)) from error
+
+    def _handed_in(self, attempt: SlurmAttempt, refused: str) -> None:
+        attempt.submitted_s = time.monotonic()
+        if refused:
+            self._unlaunched(attempt, f"Slurm refused it: {refused}")
 
     def _question(self, running: Sequence[SlurmAttempt]) -> Answer:
         return self._carrier.ask(running)

@@ -214,11 +214,6 @@ class Problem:
         return np.where(self.fits, best, 0.0)
 
     @cached_property
-    def proportional_rate(self) -> Floats:
-        """Steps per second with the same share of every GPU: what max-min fairness is relative to."""
-        return proportional(self.rates, self.capacity)
-
-    @cached_property
     def isolated_share(self) -> Floats:
         """(jobs, types): an equal part of every type for each job, no job above full time."""
         share = self.capacity / (max(len(self), 1) * self.gang[:, None])
@@ -279,7 +274,9 @@ _FIELDS = tuple(f.name for f in fields(Problem))
 
 
 def proportional(rates: Floats, capacity: Floats) -> Floats:
-    """Throughput with the same share of every GPU. Equal rows give equal bits, so that equal jobs stay equal."""
+    """Throughput with the same share of every GPU: what max-min fairness is relative to. Equal rows give equal bits, so
+    that equal jobs stay equal.
+    """
     found: Floats = np.add.reduce(rates * (capacity / np.add.reduce(capacity)), axis=1)
     return found
 
