@@ -137,33 +137,33 @@ class RoomSearch:
     # -- what is known of nodes and chips ------------------------------------------------------------------------------
 
     def _node(self, number: int) -> _Node:
-        found = self._nodes.get(number)
-        if found is None:
+        node = self._nodes.get(number)
+        if node is None:
             jobs = [i for i in self._jobs_on.get(number, ()) if self._stays(i)]
             of_job = {i: self._running[i] for i in jobs}
             used = {i: sum([self._pool.node_of[gpu] == number for gpu in gpus]) for i, gpus in of_job.items()}
             inside = [i for i in jobs if used[i] == len(of_job[i])]
             inside.sort(key=lambda i: self._cost(i) / len(of_job[i]))
             widest = max([len(gpus) for gpus in of_job.values()], default=0)
-            found = _Node(jobs, inside, widest, sum(used.values()), sum(map(self._cost, jobs)))
-            self._nodes[number] = found
-        return found
+            node = _Node(jobs, inside, widest, sum(used.values()), sum(map(self._cost, jobs)))
+            self._nodes[number] = node
+        return node
 
     def _cost(self, job_index: int) -> float:
-        found = self._costs.get(job_index)
-        if found is None:
-            found = self._costs[job_index] = self._stop_cost(job_index)
-        return found
+        cost = self._costs.get(job_index)
+        if cost is None:
+            cost = self._costs[job_index] = self._stop_cost(job_index)
+        return cost
 
     def _fast_chips(self, slowdown: Sequence[float]) -> list[int]:
-        found = self._fast.get(id(slowdown))
-        if found is None:
+        fast = self._fast.get(id(slowdown))
+        if fast is None:
             pool, slow_chip = self._pool, self._slow_chip
-            found = self._fast[id(slowdown)] = [0] * len(pool.free_on)
+            fast = self._fast[id(slowdown)] = [0] * len(pool.free_on)
             for node in self._rack_of:
                 first, size = pool.first_gpu[node], pool.cluster.nodes[node].gpus
-                found[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
-        return found
+                fast[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
+        return fast
 
     def _good_chips(self, gpus: Gpus, fast: list[int]) -> int:
         pool = self._pool

@@ -54,11 +54,11 @@ class Relocations:
             if self._failed.get(job_index) == old:
                 continue
             types = planner.types_for(job_index, -1 if wanted is None else int(wanted[position]))
-            found = self._better_place(planner, job_index, old, types, rule, values)
-            if found is None:
+            better = self._better_place(planner, job_index, old, types, rule, values)
+            if better is None:
                 self._failed[job_index] = old
                 continue
-            new, trade = found
+            new, trade = better
             plan.gains_s[job_index], plan.trades[job_index] = trade.gain, trade
             plan.stops.append(job_index)
             plan.starts.append((job_index, new))
@@ -134,27 +134,27 @@ class Relocations:
         """The fastest place among the free GPUs and its own, taken, with what it gains; ``None`` if none pays."""
         free, table = planner.free, planner.table
         free.give(old)
-        best, after = old, 0.0
+        best, best_speed = old, 0.0
         for type_index in types:
             new = planner.place_running(job_index, type_index)
             if new is None:
                 continue
             free.give(new)  # every type is tried on the same free GPUs
             speed = self.moves.quote(job_index, new)
-            if speed > after:
-                best, after = new, speed
+            if speed > best_speed:
+                best, best_speed = new, speed
         free.take(best)
         if best == old:
             return None
         # Predicted against predicted: beside a measured speed, an error of the model would look like a gain, and the
         # job would move to and fro.
-        before = self.moves.quote(job_index, old)
-        left_s = min(self._left_s(planner, job_index, before, values), rule.horizon_s)
-        gain_s = left_s * (1.0 - before / after) if after > 0 else 0.0
+        old_speed = self.moves.quote(job_index, old)
+        left_s = min(self._left_s(planner, job_index, old_speed, values), rule.horizon_s)
+        gain_s = left_s * (1.0 - old_speed / best_speed) if best_speed > 0 else 0.0
         cost_s = self.moves.cost_s(table, job_index)
-        if after < before * rule.min_speedup or gain_s <= rule.cost_factor * cost_s:
+        if best_speed < old_speed * rule.min_speedup or gain_s <= rule.cost_factor * cost_s:
             free.give(best)
             free.take(old)
             return None
-        said = f"It is {after / before:.2g} times as fast there; the move costs it {cost_s:.0f} s."
-        return best, Trade(gain_s, cost_s, sentence=said)
+        sentence = f"It is {best_speed / old_speed:.2g} times as fast there; the move costs it {cost_s:.0f} s."
+        return best, Trade(gain_s, cost_s, sentence=sentence)
