@@ -272,15 +272,15 @@ def break_assignment(world: ChosenWorld) -> None:
     world.engine.assigned[1] = (1,)
 
 
-def break_guests(world: ChosenWorld) -> None:
-    world.engine.ownership.guests.clear()
+def break_second_holder(world: ChosenWorld) -> None:
+    world.engine.ownership.second_holder.clear()
 
 
 def break_pairing(world: ChosenWorld) -> None:
     world.engine.co_runners.clear()
 
 
-@pytest.mark.parametrize("damage", [break_partner, break_assignment, break_guests, break_pairing])
+@pytest.mark.parametrize("damage", [break_partner, break_assignment, break_second_holder, break_pairing])
 def test_the_invariants_notice(damage: object) -> None:
     world = world_of(one_node(2), ("a", 1), ("b", 1))
     world.run("a+b")

@@ -98,9 +98,9 @@ def test_jobs_are_not_run_through_rays_client(settings: dict[str, Any]) -> None:
 
 
 def test_a_cluster_that_is_away_is_no_bad_input(tmp_path: Path) -> None:
-    away = 'import json; print(json.dumps({"id": 0, "error": "away", "said": "nobody answers"}))'
+    away = 'import json; print(json.dumps({"id": 0, "error": "away", "said": "no answer from head:6379"}))'
     found = RayEngine(ray_python=played(tmp_path, away)).find_nodes(None)
-    assert found == Unreachable("nobody answers")
+    assert found == Unreachable("no answer from head:6379")
 
 
 def said(name: str, *, gpus: int = 2, alive: bool = True, others: int = 0, expected: bool = False) -> dict[str, object]:

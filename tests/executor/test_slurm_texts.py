@@ -12,6 +12,7 @@ from trine.executor.attempt.spec import LaunchRefused
 from trine.executor.base import Handle
 from trine.executor.slurm.attempt import handle_of
 from trine.executor.slurm.inventory import (
+    Occupancy,
     SlurmNode,
     described_nodes,
     expand_hosts,
@@ -19,7 +20,6 @@ from trine.executor.slurm.inventory import (
     parse_nodes,
     types_by_index,
 )
-from trine.executor.slurm.nodes import Occupancy
 from trine.executor.slurm.pilot import granted_gpus
 from trine.executor.slurm.submission import (
     Resources,

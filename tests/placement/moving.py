@@ -22,7 +22,7 @@ def finish_times(migration_s: float, want: str = "finish_s") -> dict[str, Any]:
     """Two nodes of four; GPU 0 is 1.5 times slower. ``short`` takes the good node first, ``long`` the other one."""
     cluster = Cluster.uniform(2, 4)
     slow = {"A": [1.5, *[1.0] * 7]}
-    perf = PerfModel(cluster, VariabilityTable(8, slow), LocalityPenalty.across_nodes(3.0))
+    perf = PerfModel(cluster, VariabilityTable(8, slow), LocalityPenalty(1.0, 3.0, 3.0))
     placement = Pal()
     placement.prepare(perf, random.Random(0))
     engine = Engine(cluster, Fifo(), placement, perf, costs=StopCosts(migration_s=migration_s))

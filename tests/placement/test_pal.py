@@ -60,7 +60,7 @@ def test_pal_minimises_tier_penalty_times_worst_score(cluster: Cluster, data: st
     scored = placement.scored(job(gang), pool)
 
     def product(gpus: tuple[int, ...]) -> float:
-        return penalty.by_tier()[cluster.tier(gpus)] * max(scored.bins.score_of(g) for g in gpus)
+        return penalty.by_tier()[cluster.tier(gpus)] * max(scored.bins.scores[scored.bins.bin_of[g]] for g in gpus)
 
     chosen = placement.place(Ask(job(gang)), pool)
     assert not isinstance(chosen, Reason)
@@ -128,7 +128,7 @@ def start_all(engine: Engine, jobs: list[Job]) -> dict[str, tuple[Start, str]]:
 @pytest.mark.parametrize("placement", [Pal(), PmFirst()], ids=lambda p: p.name)
 def test_a_slow_gpu_is_left_to_a_job_that_does_not_mind(placement: Placement) -> None:
     cluster = Cluster.uniform(4, 4)
-    perf = prepared(placement, cluster, slow_gpu(at=5), LocalityPenalty.across_nodes(1.2))
+    perf = prepared(placement, cluster, slow_gpu(at=5), LocalityPenalty(1.0, 1.2, 1.2))
     engine = Engine(cluster, Fifo(), placement, perf)
     jobs = [job(4, "D", "insensitive"), job(4, "A", "first"), job(4, "A", "second"), job(4, "A", "third")]
     started = start_all(engine, jobs)
@@ -142,7 +142,7 @@ def test_a_slow_gpu_is_left_to_a_job_that_does_not_mind(placement: Placement) ->
 def test_the_reason_says_which_gpus_were_left_aside() -> None:
     placement = Pal()
     cluster = Cluster.uniform(2, 4)
-    perf = prepared(placement, cluster, slow_gpu(at=0, gpus=8), LocalityPenalty.across_nodes(1.2))
+    perf = prepared(placement, cluster, slow_gpu(at=0, gpus=8), LocalityPenalty(1.0, 1.2, 1.2))
     started = start_all(Engine(cluster, Fifo(), placement, perf), [job(4, "A", "wide")])
     assert "1 slower free GPU (up to 2.000) left aside" in started["wide"][1]
 
@@ -152,7 +152,7 @@ def test_a_moderate_outlier_is_worth_less_than_locality_and_a_bad_one_more() -> 
     for factor, expected_nodes in ((1.3, 1), (2.5, 2)):
         placement = Pal()
         cluster = Cluster.uniform(2, 4)
-        prepared(placement, cluster, slow_gpu(0, 8, factor), LocalityPenalty.across_nodes(1.7))
+        prepared(placement, cluster, slow_gpu(0, 8, factor), LocalityPenalty(1.0, 1.7, 1.7))
         pool = FreePool(cluster, "gpu")
         pool.take([7])
         chosen = placement.place(Ask(job(4)), pool)

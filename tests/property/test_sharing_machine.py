@@ -263,7 +263,7 @@ class SharingWorld(RuleBasedStateMachine):
         assert not self.live() and not self.world.held
         engine = self.world.engine
         assert engine.free.total == CLUSTER.gpu_count - len(engine.excluded)
-        assert not engine.co_runners and not engine.assigned and not engine.ownership.guests
+        assert not engine.co_runners and not engine.assigned and not engine.ownership.second_holder
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -41,9 +41,7 @@ class WorldSettings:
 
     round_s: float = param(300.0, "seconds between decisions", minimum=1e-3)
     event_driven: bool = param(False, "decide at every arrival and completion instead of in rounds")
-    fill: bool = param(
-        False, "between rounds, give GPUs that nobody holds to waiting jobs at every arrival and completion"
-    )
+    fill: bool = param(False, "between rounds, give free GPUs to waiting jobs at every arrival and completion")
     finish: str = param(
         "exact",
         "when a completion counts: at its own time (GPUs held to the end of the round) or at the boundary",

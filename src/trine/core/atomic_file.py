@@ -1,8 +1,8 @@
 """The one writer of files: content goes to a draft beside the target, which takes the target's name when complete.
 
 A reader, a crash, Ctrl-C or a full disk therefore meets the old file or the new one, never half of one. Directories of
-several files are staged in ``report.data_files``; ``executor.rundir`` and ``sdk`` have writers of their own, since they
-must load in a millisecond or without the rest of the package.
+several files are staged in ``report.data_files``; ``executor.attempt.rundir`` and ``sdk`` have writers of their own,
+since they must load in a millisecond or without the rest of the package.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from trine.core.cluster import Cluster, Tier
 from trine.core.errors import unknown_name
 
 SHORT_JOB_S = 10.0
-"""Run times below this count as so long in the bounded slowdown: a job of a second that waits for ten is no scandal."""
+"""Run times below this count as so long in the bounded slowdown: ten seconds of waiting say little about a scheduler,
+even for a job of one second."""
 
 
 class JobTime(NamedTuple):

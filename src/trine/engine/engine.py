@@ -103,7 +103,7 @@ class Engine(Rounds):
             table.set_length(job_index, event.total)
             table.open_ended[job_index] = False
         elif table.open_ended[job_index] and event.done > table.steps[job_index]:
-            table.set_length(job_index, event.done)  # it is longer than was guessed, nobody knows by how much
+            table.set_length(job_index, event.done)  # longer than was guessed, by an unknown amount
         table.done[job_index] = min(event.done, table.steps[job_index])
         self.reported.add(job_index)
         table.work_from_s[job_index] = event.now

@@ -64,7 +64,7 @@ class LastRound:
 
 @dataclass
 class EngineState:
-    """The parts the engine was made of, and its books."""
+    """The parts the engine was made of, and what it keeps track of."""
 
     cluster: Cluster
     policy: Policy
@@ -301,11 +301,6 @@ class EngineState:
     @property
     def waiting_count(self) -> int:
         return len(self.table) - self._finished - len(self.assigned)
-
-    @property
-    def has_jobs(self) -> bool:
-        """Jobs run or wait."""
-        return len(self.table) > self._finished
 
     @property
     def considered(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""What goes into the engine and what comes out. The simulator and the executors speak only these words.
+"""What goes into the engine and what comes out. Simulator and daemon exchange nothing else with it.
 
 Decisions carry the code of their reason; ``explain.of_decision`` makes the sentence from it.
 """

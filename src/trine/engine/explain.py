@@ -12,7 +12,7 @@ from trine.engine.job_table import State
 from trine.perf.model import PerfModel
 
 _MOST_NAMED = 4
-"""Of at most so many jobs that were chosen instead are the names said."""
+"""At most so many of the jobs that were chosen instead are named."""
 
 
 def of_decision(engine: EngineState, decision: Decision) -> Reason:
@@ -76,7 +76,7 @@ def _start(engine: EngineState, job_index: int, epoch: int, gpus: tuple[int, ...
 
 
 def shares(engine: EngineState, job: Job, other: Job, gpus: tuple[int, ...]) -> str:
-    """With whom a job shares its GPUs, and what the two get done together."""
+    """Which job shares the GPUs of a job, and how much work the two do together."""
     gain = engine.perf.gain(job, other, gpus)
     return f"It shares its {'GPUs' if len(gpus) > 1 else 'GPU'} with job {other.id}: together {gain:.2g}x of one alone."
 
@@ -101,7 +101,9 @@ def of_job(engine: EngineState, job_index: int) -> Reason:
         return Reason(Why.FINISHED, f"job {job.id} has finished.")
     if job_index in engine.assigned:
         if engine.ownership.waits(job_index):
-            return Reason(Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders let go.")
+            return Reason(
+                Why.STARTING, f"job {job.id} has its GPUs assigned and waits until their holders release them."
+            )
         epoch, gpus = engine.table.epoch[job_index], engine.assigned[job_index]
         return _start(engine, job_index, epoch, gpus, engine.co_runners.get(job_index, -1))
     return _why_waiting(engine, job_index, job)
@@ -168,14 +170,14 @@ def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
             Why.HEAD_OF_LINE,
             f"job {job.id} waits behind job {head.id}, which needs {head.gpus} GPUs; {idle} are free.",
             counts,
-            f"Nobody overtakes under this policy: job {head.id} must start first.",
+            f"No job overtakes another under this policy: job {head.id} must start first.",
         )
     ahead = len(engine.considered) if rank is None else rank
     return Reason(
         Why.NO_FREE_GPUS,
         f"job {job.id} needs {_gpus(job.gpus)} at once, {idle} free, {_jobs(ahead)} before it.",
         counts | {"ahead": ahead},
-        "It starts when enough GPUs of one type are free and nobody before it wants them.",
+        "It starts when enough GPUs of one type are free and no job before it wants them.",
     )
 
 

@@ -1,6 +1,9 @@
 """Which job really holds each GPU. A GPU is given to another job only after its holder was seen to leave it.
 
 Two jobs may hold the same GPUs if each was declared the other's co-runner; a third never joins them.
+
+Starts cannot wait for each other in a circle, although two jobs may swap GPUs: a start waits for holders only, and each
+of these has ended or was ordered to stop, in this round or before, whatever becomes of its own next start.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from trine.core.errors import TrineError
 
 
 class GpuOwnershipError(TrineError):
-    """A GPU would have had a holder too many."""
+    """A GPU would have had more holders than it may have."""
 
 
 class GpuOwnership:
@@ -17,7 +20,7 @@ class GpuOwnership:
 
     def __init__(self, gpu_count: int) -> None:
         self.holder: list[int] = [-1] * gpu_count
-        self.guests: dict[int, int] = {}
+        self.second_holder: dict[int, int] = {}
         """GPU -> its second holder, where two jobs share it."""
         self.holding: dict[int, tuple[int, ...]] = {}
         self._waits_for: dict[int, set[int]] = {}
@@ -31,10 +34,10 @@ class GpuOwnership:
         A job does not wait for a co-runner that holds these very GPUs.
         """
         if job_index not in self.holding and max(map(self.holder.__getitem__, gpus)) < 0:
-            return True
+            return True  # all of them are free: no sets to build
         busy = [g for g in gpus if self.holder[g] != -1]
-        before = {self.holder[g] for g in busy} | {self.guests[g] for g in busy if g in self.guests}
-        if job_index in self.holding:
+        before = {self.holder[g] for g in busy} | {self.second_holder[g] for g in busy if g in self.second_holder}
+        if job_index in self.holding:  # it moves: never on old and new GPUs at once
             before.add(job_index)
         if co_runner >= 0 and self.holding.get(co_runner) == gpus:
             before.discard(co_runner)
@@ -67,26 +70,26 @@ class GpuOwnership:
 
     def _join(self, job_index: int, gpus: tuple[int, ...], co_runner: int) -> None:
         for g in gpus:
-            if g in self.guests:
-                both = f"{self.holder[g]} and {self.guests[g]}"
+            if g in self.second_holder:
+                both = f"{self.holder[g]} and {self.second_holder[g]}"
                 raise GpuOwnershipError(
                     f"GPU {g} is still held by job numbers {both}, wanted by {job_index} next to {co_runner}"
                 )
-            self.guests[g] = job_index
+            self.second_holder[g] = job_index
         self.holding[job_index] = gpus
 
     def co_runner_of(self, job_index: int) -> int:
         """Index of the job that holds the same GPUs now, or -1."""
         gpus = self.holding.get(job_index, ())
-        if not gpus or gpus[0] not in self.guests:
+        if not gpus or gpus[0] not in self.second_holder:
             return -1
-        first, second = self.holder[gpus[0]], self.guests[gpus[0]]
+        first, second = self.holder[gpus[0]], self.second_holder[gpus[0]]
         return second if first == job_index else first
 
     def release(self, job_index: int) -> list[int]:
         """The job left its GPUs; returns the starts that need wait no longer, in the order they were claimed."""
         gpus = self.holding.pop(job_index)
-        if self.guests:
+        if self.second_holder:
             self._vacate(job_index, gpus)
         else:
             for g in gpus:
@@ -96,9 +99,9 @@ class GpuOwnership:
     def _vacate(self, job_index: int, gpus: tuple[int, ...]) -> None:
         """The job that stays behind is the only holder from now on."""
         for g in gpus:
-            guest = self.guests.pop(g, -1)
-            if guest != job_index:
-                self.holder[g] = guest
+            second = self.second_holder.pop(g, -1)
+            if second != job_index:
+                self.holder[g] = second
 
     def _freed(self, waiter: int, holder: int) -> bool:
         left = self._waits_for[waiter]

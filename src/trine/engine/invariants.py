@@ -48,11 +48,14 @@ def _check_no_gpu_twice(engine: Engine) -> None:
         for g in gpus:
             held.setdefault(g, []).append(job_index)
     for g, first in enumerate(engine.ownership.holder):
-        booked = sorted(job_index for job_index in (first, engine.ownership.guests.get(g, -1)) if job_index != -1)
-        if sorted(held.get(g, [])) != booked:
-            raise EngineError(f"invariant broken: GPU {g} is held by job numbers {booked}, the book says {held.get(g)}")
-        if len(booked) == 2:
-            _check_holders(engine, g, *booked)
+        second = engine.ownership.second_holder.get(g, -1)
+        holders = sorted(job_index for job_index in (first, second) if job_index != -1)
+        if sorted(held.get(g, [])) != holders:
+            raise EngineError(
+                f"invariant broken: GPU {g} is held by job numbers {holders}, but is listed with jobs {held.get(g)}"
+            )
+        if len(holders) == 2:
+            _check_holders(engine, g, *holders)
 
 
 def _check_holders(engine: Engine, gpu: int, one: int, other: int) -> None:

@@ -45,6 +45,7 @@ class RoomSearch:
     ) -> None:
         """``running``: jobs of the type that may be stopped, as the round begins; ``stays``: so far one keeps its GPUs.
 
+        Jobs that this round has placed are no victims: they would be stopped before they ran.
         Room is made of chips whose slowdown is below ``slow_chip``.
         """
         self._pool, self._running, self._stays = pool, running, stays
@@ -95,7 +96,11 @@ class RoomSearch:
         self._touched.clear()
 
     def _on_node(self, number: int, gpus: int, fast: list[int]) -> Offer | None:
-        """Narrower jobs inside the node, cheapest per GPU first, until the good chips are enough."""
+        """Narrower jobs inside the node, cheapest per GPU first, until the good chips are enough.
+
+        Greedy, where the cheapest cover would be a knapsack problem: it may name a job too many, which gets its GPUs
+        back when the gang turns out not to need them (``ValueRound._make_room``).
+        """
         good, price, chosen = (self._pool.free_on[number] & fast[number]).bit_count(), 0.0, list[int]()
         for job_index in self._node(number).inside:
             if good >= gpus:
@@ -107,11 +112,15 @@ class RoomSearch:
         return (price, chosen) if good >= gpus else None
 
     def _in_rack(self, rack: int, gpus: int, fast: list[int]) -> Offer | None:
-        """As many whole nodes of the rack as the gang needs, the cheapest ones; jobs as wide as the gang stay."""
+        """As many whole nodes of the rack as the gang needs, the cheapest ones.
+
+        Jobs as wide as the gang stay: stopping one to place another of its size would only pass the problem on.
+        """
         needed = ceil(gpus / self._pool.largest_node)
         clear = [(self._node(n).price, n) for n in self._racks[rack] if self._can_be_cleared(n, gpus, fast)]
         if len(clear) < needed:
             return None
+        # A gang on two of the nodes is in the price of both, which matters to their order only: it is paid for once.
         chosen = dict.fromkeys(i for _, number in sorted(clear)[:needed] for i in self._node(number).jobs)
         return sum(map(self._cost, chosen)), list(chosen)
 
@@ -128,33 +137,33 @@ class RoomSearch:
     # -- what is known of nodes and chips ------------------------------------------------------------------------------
 
     def _node(self, number: int) -> _Node:
-        found = self._nodes.get(number)
-        if found is None:
+        node = self._nodes.get(number)
+        if node is None:
             jobs = [i for i in self._jobs_on.get(number, ()) if self._stays(i)]
             of_job = {i: self._running[i] for i in jobs}
             used = {i: sum([self._pool.node_of[gpu] == number for gpu in gpus]) for i, gpus in of_job.items()}
             inside = [i for i in jobs if used[i] == len(of_job[i])]
             inside.sort(key=lambda i: self._cost(i) / len(of_job[i]))
             widest = max([len(gpus) for gpus in of_job.values()], default=0)
-            found = _Node(jobs, inside, widest, sum(used.values()), sum(map(self._cost, jobs)))
-            self._nodes[number] = found
-        return found
+            node = _Node(jobs, inside, widest, sum(used.values()), sum(map(self._cost, jobs)))
+            self._nodes[number] = node
+        return node
 
     def _cost(self, job_index: int) -> float:
-        found = self._costs.get(job_index)
-        if found is None:
-            found = self._costs[job_index] = self._stop_cost(job_index)
-        return found
+        cost = self._costs.get(job_index)
+        if cost is None:
+            cost = self._costs[job_index] = self._stop_cost(job_index)
+        return cost
 
     def _fast_chips(self, slowdown: Sequence[float]) -> list[int]:
-        found = self._fast.get(id(slowdown))
-        if found is None:
+        fast = self._fast.get(id(slowdown))
+        if fast is None:
             pool, slow_chip = self._pool, self._slow_chip
-            found = self._fast[id(slowdown)] = [0] * len(pool.free_on)
+            fast = self._fast[id(slowdown)] = [0] * len(pool.free_on)
             for node in self._rack_of:
                 first, size = pool.first_gpu[node], pool.cluster.nodes[node].gpus
-                found[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
-        return found
+                fast[node] = sum([1 << i for i in range(size) if slowdown[first + i] < slow_chip])
+        return fast
 
     def _good_chips(self, gpus: Gpus, fast: list[int]) -> int:
         pool = self._pool

@@ -225,7 +225,7 @@ class Planner:
             self._ask.relocating = False
 
     def _note_refusal(self, plan: Plan, job_index: int, refusal: Reason) -> None:
-        """Of several types, the one that the job could have now is the one to tell about."""
+        """Of refusals on several types, the one on a type that the job could have now is kept."""
         if not plan.waits(job_index):
             plan.refusals[job_index] = refusal
         if self.now < refusal.wakes_s < plan.wakes_s:

@@ -1,4 +1,4 @@
-"""Whose GPUs a waiting job gets when it does not fit: running jobs are stopped on paper until its gang fits.
+"""Which jobs make way for a waiting one that does not fit: running jobs are stopped on paper until its gang fits.
 
 Two rules: the lowest ranks first (``LowestRanks``), or the jobs that the policy names, in its order (``NamedVictims``),
 of which those that turn out not to be needed go on. Nothing is stopped for a job that is not placed.
@@ -173,7 +173,7 @@ class NamedVictims(RoomMaker):
         needed = self.planner.table.jobs[job_index].gpus
         for type_index in types:
             room = self._room(type_index, position)
-            if room[Tier.NETWORK] < needed:  # then no tier has room, and most jobs are spared the rest
+            if room[Tier.NETWORK] < needed:  # then no tier has room, which ends the search for most jobs
                 continue
             for tier in self._tiers(job_index, type_index):
                 if room[tier] >= needed:
@@ -183,7 +183,7 @@ class NamedVictims(RoomMaker):
         return None
 
     def _tiers(self, job_index: int, type_index: int) -> Sequence[Tier]:
-        """Tiers to make room in, the best one first; jobs that do not feel the network take what there is."""
+        """Tiers to make room in, the best one first; jobs that no tier slows take what there is."""
         job, perf = self.planner.table.jobs[job_index], self.planner.perf
         if perf is None or perf.sensitivity(job) <= 1.0:
             return (Tier.NETWORK,)

@@ -1,4 +1,4 @@
-"""The relocation step of a round with a sticky placement: running jobs that sit badly move where they gain from it.
+"""The relocation step of a round with a sticky placement: jobs on slow GPUs, or far apart, move where they gain by it.
 
 Without it a job that once accepted a bad tier keeps it for life. It comes after the waiting jobs were served, on the
 GPUs that they left.
@@ -25,9 +25,8 @@ class Relocations:
         self._seen: list[list[int]] = []
         """Free GPUs by type and node when places were last looked for."""
         self._failed: dict[int, Gpus] = {}
-        """Jobs that had no better place then, with their GPUs: as long as free GPUs and traffic are the same, none.
-
-        What is left of their work only shrinks, and with it the gain."""
+        """Jobs that had no better place then, with their GPUs. They have none either as long as free GPUs and traffic
+        are the same: what is left of their work only shrinks, and with it the gain."""
 
     def run(
         self,
@@ -55,11 +54,11 @@ class Relocations:
             if self._failed.get(job_index) == old:
                 continue
             types = planner.types_for(job_index, -1 if wanted is None else int(wanted[position]))
-            found = self._better_place(planner, job_index, old, types, rule, values)
-            if found is None:
+            better = self._better_place(planner, job_index, old, types, rule, values)
+            if better is None:
                 self._failed[job_index] = old
                 continue
-            new, trade = found
+            new, trade = better
             plan.gains_s[job_index], plan.trades[job_index] = trade.gain, trade
             plan.stops.append(job_index)
             plan.starts.append((job_index, new))
@@ -92,6 +91,7 @@ class Relocations:
         best = np.array([planner.perf.best_slowdown(table.jobs[i]) for i in mine.tolist()])
         slowdown = slowdown / best
         gain_s = self._potential_s(planner, mine, slowdown, rule, values)
+        # The gain is an upper bound, so a job without one is not looked at: finding a place is what costs time here.
         able = (slowdown > rule.slower_than) & (gain_s > 0) & self._free_to_move(planner, mine, plan)
         old_enough = now - table.run_from_s[mine] >= rule.quantum_s
         worth = 1.0 if values is None else np.array([values.worth[i] for i in mine.tolist()]) * (1.0 - 1.0 / slowdown)
@@ -134,25 +134,27 @@ class Relocations:
         """The fastest place among the free GPUs and its own, taken, with what it gains; ``None`` if none pays."""
         free, table = planner.free, planner.table
         free.give(old)
-        best, after = old, 0.0
+        best, best_speed = old, 0.0
         for type_index in types:
             new = planner.place_running(job_index, type_index)
             if new is None:
                 continue
-            free.give(new)
+            free.give(new)  # every type is tried on the same free GPUs
             speed = self.moves.quote(job_index, new)
-            if speed > after:
-                best, after = new, speed
+            if speed > best_speed:
+                best, best_speed = new, speed
         free.take(best)
         if best == old:
             return None
-        before = self.moves.quote(job_index, old)
-        left_s = min(self._left_s(planner, job_index, before, values), rule.horizon_s)
-        gain_s = left_s * (1.0 - before / after) if after > 0 else 0.0
+        # Predicted against predicted: beside a measured speed, an error of the model would look like a gain, and the
+        # job would move to and fro.
+        old_speed = self.moves.quote(job_index, old)
+        left_s = min(self._left_s(planner, job_index, old_speed, values), rule.horizon_s)
+        gain_s = left_s * (1.0 - old_speed / best_speed) if best_speed > 0 else 0.0
         cost_s = self.moves.cost_s(table, job_index)
-        if after < before * rule.min_speedup or gain_s <= rule.cost_factor * cost_s:
+        if best_speed < old_speed * rule.min_speedup or gain_s <= rule.cost_factor * cost_s:
             free.give(best)
             free.take(old)
             return None
-        said = f"It is {after / before:.2g} times as fast there; the move costs it {cost_s:.0f} s."
-        return best, Trade(gain_s, cost_s, sentence=said)
+        sentence = f"It is {best_speed / old_speed:.2g} times as fast there; the move costs it {cost_s:.0f} s."
+        return best, Trade(gain_s, cost_s, sentence=sentence)

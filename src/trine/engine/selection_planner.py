@@ -310,12 +310,12 @@ def changed_jobs(planner: Planner, selection: Selection) -> set[int] | None:
     return {job_index for job_index in selection.changed if job_index in wanted or job_index in before}
 
 
-def _among(book: Mapping[int, T], job_indices: Set[int]) -> dict[int, T]:
-    """The entries of ``job_indices``, in the order of the book."""
+def _among(entries: Mapping[int, T], job_indices: Set[int]) -> dict[int, T]:
+    """Those of ``job_indices``, in the order of ``entries``."""
     if len(job_indices) == 1:
         (job_index,) = job_indices
-        return {job_index: book[job_index]} if job_index in book else {}
-    return {job_index: value for job_index, value in book.items() if job_index in job_indices}
+        return {job_index: entries[job_index]} if job_index in entries else {}
+    return {job_index: value for job_index, value in entries.items() if job_index in job_indices}
 
 
 # -- which jobs may share GPUs -----------------------------------------------------------------------------------

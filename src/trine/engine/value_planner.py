@@ -1,7 +1,7 @@
 """Realises a selection whose policy says what speed is worth to each job (``JobValues``), and uses what that leaves.
 
 The steps of a round: keep what runs as selected; place the other selected jobs, those most sensitive to chips and the
-widest first; make room where only a bad place is free; give what is left to waiting jobs; move jobs that sit badly.
+widest first; make room where only a bad place is free; give what is left to waiting jobs; move jobs off bad places.
 All of it happens on the index of free GPUs before anything is stopped.
 """
 
@@ -51,7 +51,7 @@ class ValueRound:
         return plan
 
     def _name_takers(self, plan: Plan) -> None:
-        """For whom each job pauses: the one that gets most of its GPUs."""
+        """For which job each stopped one makes way: the one that gets most of its GPUs."""
         taker = {gpu: job_index for job_index, gpus in plan.starts for gpu in gpus}
         goes_on = {job_index for job_index, _ in plan.starts}
         for job_index in plan.stops:
@@ -86,7 +86,7 @@ class ValueRound:
             as_selected = want is not None and want in (-1, self.free.type_of_gpu[gpus[0]])
             if not self.table.types[job_index] or (as_selected and job_index not in self.planner.co_runners):
                 self.after[job_index] = gpus
-            elif gpus not in released:
+            elif gpus not in released:  # co-runners have the same GPUs, which are given back once
                 released.add(gpus)
                 self.free.give(gpus)
         if self.planner.co_runners:
@@ -99,6 +99,7 @@ class ValueRound:
         return sorted(job_indices, key=lambda i: (table.class_rank[i], -table.jobs[i].gpus, -worth[i]))
 
     def _place_selected(self, job_indices: Iterable[int]) -> None:
+        # Evicted jobs come after all selected ones and make no room themselves: stops do not start a chain of stops.
         evicted: list[int] = []
         for job_index in self._in_order(job_indices):
             evicted += self._serve(job_index, self.wanted[job_index])
@@ -108,11 +109,15 @@ class ValueRound:
     def _serve(self, job_index: int, type_index: int) -> list[int]:
         """Place a selected job; returns the jobs that made room for it."""
         gpus, rule = self._place(job_index, type_index), self.values.make_room
+        # Room is made so that gangs need not be split: a job on one GPU takes a free chip, and moves to a better one
+        # when that comes free.
         if rule is None or self.table.gpus[job_index] < 2 or type_index < 0:
             return []
-        best = self._best_speed(job_index, type_index)
-        found = 0.0 if gpus is None else self._speed(job_index, gpus)
-        return self._make_room(job_index, type_index, best, found, rule) if found < rule.slower_than * best else []
+        best_speed = self._best_speed(job_index, type_index)
+        speed = 0.0 if gpus is None else self._speed(job_index, gpus)
+        if speed >= rule.slower_than * best_speed:
+            return []
+        return self._make_room(job_index, type_index, best_speed, speed, rule)
 
     def _place(self, job_index: int, wanted: int) -> Gpus | None:
         types = self.planner.types_for(job_index, wanted)
@@ -134,19 +139,22 @@ class ValueRound:
 
     # -- making room -----------------------------------------------------------------------------------------------
 
-    def _make_room(self, job_index: int, type_index: int, best: float, found: float, rule: MakeRoom) -> list[int]:
-        """Stop cheaper jobs for a gang that would be split or sit on slow chips; undo all of it if it gains too little.
+    def _make_room(
+        self, job_index: int, type_index: int, best_speed: float, speed_without: float, rule: MakeRoom
+    ) -> list[int]:
+        """Stop cheaper jobs for a gang that would be split or get slow chips; undo all of it if it gains too little.
 
-        Returns the jobs that lost their GPUs.
+        Returns the jobs that lost their GPUs. ``speed_without``: on the best free place, 0 if there is none.
         """
-        per_speed = self.values.worth[job_index] * min(rule.horizon_s, self.values.left_s[job_index] / best)
-        limit = per_speed * (best - found)
+        # Gain and cost in one currency, worth x speed x seconds; gains beyond the horizon are too uncertain to count.
+        per_speed = self.values.worth[job_index] * min(rule.horizon_s, self.values.left_s[job_index] / best_speed)
+        limit = per_speed * (best_speed - speed_without)
         old = self._give_back(job_index)
         stopped = {victim: self.after[victim] for victim in self._victims(job_index, type_index, limit, rule)}
         for victim in stopped:
             self._give_back(victim)
         new = self._place(job_index, type_index) if stopped else None
-        if new is None or self._speed(job_index, new) < _MIN_GAIN * found:
+        if new is None or self._speed(job_index, new) < _MIN_GAIN * speed_without:
             self._give_back(job_index)
             for victim, gpus in stopped.items():
                 self._take(victim, gpus)
@@ -158,20 +166,21 @@ class ValueRound:
                 self._take(victim, gpus)
         victims = [victim for victim in stopped if victim not in self.after]
         speed = self._speed(job_index, new)
-        self._note_trade(victims, job_index, per_speed * (speed - found), speed / best, found / best, rule)
+        gain, now, otherwise = per_speed * (speed - speed_without), speed / best_speed, speed_without / best_speed
+        self._note_trade(victims, job_index, gain, now, otherwise, rule)
         return victims
 
     def _note_trade(
         self, victims: list[int], job_index: int, gain: float, now: float, otherwise: float, rule: MakeRoom
     ) -> None:
-        """For whom jobs are stopped, what that gains and costs; speeds as shares of the best on the type."""
+        """For which job others are stopped, what that gains and costs; speeds as shares of the best on the type."""
         cost = sum(self._stop_cost(victim, rule) for victim in victims)
         others = f"{len(victims)} job{'s' if len(victims) != 1 else ''} to stop"
-        said = f"That one runs at {now:.0%} of its best speed there, and at {otherwise:.0%} without room"
-        said = f"{said}: {gain / cost:.2g} times what it costs {others}." if cost > 0 else f"{said}."
+        sentence = f"That one runs at {now:.0%} of its best speed there, and at {otherwise:.0%} without room"
+        sentence = f"{sentence}: {gain / cost:.2g} times what it costs {others}." if cost > 0 else f"{sentence}."
         for victim in victims:
             self.plan.stopped_for[victim] = job_index
-            self.plan.trades[victim] = Trade(gain, cost, sentence=said)
+            self.plan.trades[victim] = Trade(gain, cost, sentence=sentence)
 
     def _victims(self, job_index: int, type_index: int, limit: float, rule: MakeRoom) -> list[int]:
         job, search = self.table.jobs[job_index], self._rooms.get(type_index)
@@ -226,7 +235,7 @@ class ValueRound:
                 self._take(job_index, gpus)
 
     def _relocate(self) -> None:
-        """Move running jobs that sit badly; what they leave is for waiting jobs again."""
+        """Move running jobs to better GPUs; those that they leave are for waiting jobs again."""
         rule = self.values.relocation
         if rule is None or self.relocations is None or not self.free.total:
             return
@@ -239,15 +248,15 @@ class ValueRound:
     def _fastest(self, job_index: int) -> Gpus | None:
         """The fastest place among the free GPUs of all types; nothing is taken."""
         types: Sequence[int] = self.table.types[job_index]
-        best, speed = None, 0.0
+        fastest, best_speed = None, 0.0
         for type_index in types:
-            if speed >= self._best_speed(job_index, type_index):
+            if best_speed >= self._best_speed(job_index, type_index):  # no median GPU of this type is faster
                 continue
             gpus = self.planner.try_place(self.table.jobs[job_index], (type_index,), self.plan, job_index)
             if gpus is None:
                 continue
             self.free.give(gpus)
-            found = self._speed(job_index, gpus)
-            if found > speed:
-                best, speed = gpus, found
-        return best
+            speed = self._speed(job_index, gpus)
+            if speed > best_speed:
+                fastest, best_speed = gpus, speed
+        return fastest

@@ -1,7 +1,8 @@
 """What every executor takes and gives: leases in, handles and events out. No process is started here.
 
 Times are unix seconds, durations seconds. An executor never raises for what a cluster does wrong: a launch that fails
-is an event, an engine that cannot be asked an answer (``Unreachable``), so that the caller has one place to look."""
+is an event, an engine that cannot be asked is answered for by a value (``Unreachable``): the caller has one place to
+look."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class NodeGpu:
     name: str = ""
     memory_bytes: int | None = None
     withheld: str = ""
-    """Why nothing may be started there although the node is up: others hold it, say. Never for a GPU of ours."""
+    """Why nothing may be started there although the node is up: others hold it, for one. Never for a GPU of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ class AttemptProgress:
 class AttemptExited:
     """No process of the attempt is left, its GPUs are free. Nothing follows.
 
-    That holds for ``lost``, too: it is told when the end of the processes is proven, or when the lease and the grace
-    are over, at which every part of the attempt ends itself, whether or not anybody can see it.
+    That holds for ``lost``, too: it is reported when the end of the processes is proven, or when the lease and the
+    grace are over, at which every part of the attempt ends itself, whether or not it can be observed.
 
     ``rc`` is the exit code of the first rank that failed, 128 + n for one ended by signal n; ``step`` what rank 0 last
     reported. A job that was asked to stop has saved its work if ``rc`` is that of a checkpoint, and not otherwise."""
@@ -215,14 +216,14 @@ class EngineDown:
 
 @dataclass(frozen=True, slots=True)
 class EngineUp:
-    """The engine answers again; what changed meanwhile has been, or will be, told by other events."""
+    """The engine answers again; what changed meanwhile has been, or will be, reported by other events."""
 
     at_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalJob:
-    """Work that somebody gave to the engine itself, and that asks to be placed by trine. It brings its own processes:
+    """Work that was submitted to the engine itself, and that asks to be placed by trine. It brings its own processes:
     none of ours run, and it reports nothing."""
 
     key: str
@@ -365,7 +366,7 @@ class Executor(Protocol):
         """Report the end of an attempt again although it was forgotten.
 
         False only if it is certain that no process of it runs and nothing is known of its end; if it may still run, its
-        loss is told as an event once it is fenced."""
+        loss is reported as an event once it is fenced."""
 
     def tell_external(self, reasons: Mapping[str, str]) -> None:
         """Why work of others (by ``ExternalJob.key``) waits, in sentences for its owners; as often as it likes."""

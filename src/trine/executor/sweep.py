@@ -159,7 +159,7 @@ def _write(path: Path, value: Any) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``DIRECTORY INDEX``: work on one item; whoever gives it up takes this process along."""
+    """``DIRECTORY INDEX``: work on one item; this process ends with its parent."""
     die_with_parent()
     place, index = Path(arguments[0]), int(arguments[1])
     work, item = pickle.loads((place / f"{index}.item").read_bytes())

@@ -112,7 +112,7 @@ class Watch:
             self._guarded(call)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """One attempt that cannot be looked at must not blind the executor to all others."""
+        """One attempt that cannot be looked at must not keep the executor from all others."""
         try:
             call()
         except Exception:

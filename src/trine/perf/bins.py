@@ -30,9 +30,6 @@ class Bins:
     scores: tuple[float, ...]
     outlier: tuple[bool, ...]
 
-    def score_of(self, gpu: int) -> float:
-        return self.scores[self.bin_of[gpu]]
-
 
 def pm_bins(slowdowns: Sequence[float]) -> Bins:
     """Bulk and outliers in bins apart, the number of each by silhouette; the score is the mean slowdown of the bin.

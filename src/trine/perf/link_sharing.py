@@ -56,7 +56,7 @@ def max_min(flows: Mapping[Id, Flow], capacity: Sequence[float]) -> dict[Id, flo
             while by_demand and flows[by_demand[-1]].demand <= level:
                 fixed.append(by_demand.pop())
             rates.update({i: flows[i].demand for i in fixed})
-        else:
+        else:  # no demand is met at this level: the links that set it are full, and hold all their flows there
             full = [on_link for link, on_link in users.items() if left[link] / len(on_link) <= level]
             fixed = list(dict.fromkeys(i for on_link in full for i in on_link))
             rates.update(dict.fromkeys(fixed, level))
@@ -82,7 +82,7 @@ def _take(
     for link in links:
         on_link = users[link]
         del on_link[flow_id]
-        left[link] = max(0.0, left[link] - rate)
+        left[link] = max(0.0, left[link] - rate)  # rounding must not leave a full link below nothing
         if not on_link:
             del users[link]
 
@@ -173,7 +173,11 @@ def duty(
 def duty_of_one(
     one: Id, flows: Mapping[Id, DutyFlow], capacity: Capacities, passes: int = 5, damping: float = 0.5
 ) -> float:
-    """The same bandwidth as by ``duty``, of one flow only: the last steps concern it and those on its links alone."""
+    """The same bandwidth as by ``duty``, of one flow only: the last steps concern it and those on its links alone.
+
+    Its bandwidth follows from the last duties on its own links: the last step is needed of the flows there, and only
+    the steps before it of all.
+    """
     steps = _DutySteps(list(flows.values()), capacity, damping)
     for _ in range(passes - 2):
         steps.approach()

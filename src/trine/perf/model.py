@@ -59,11 +59,6 @@ class LocalityPenalty:
     by_class: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Across nodes and across racks, for application classes that have penalties of their own."""
 
-    @classmethod
-    def across_nodes(cls, penalty: float) -> LocalityPenalty:
-        """One penalty as soon as a gang spans two nodes, wherever they are."""
-        return cls(1.0, penalty, penalty)
-
     def by_tier(self, app_class: str = "") -> tuple[float, float, float, float]:
         """Penalty by tier for a class."""
         across = self.by_class.get(app_class, (self.rack, self.network))

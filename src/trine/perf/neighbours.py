@@ -1,7 +1,7 @@
 """Which running jobs slow each other: a second job on the same GPUs, other gangs on the same links.
 
-The engine enters a job when it takes its GPUs and strikes it out when it lets go. ``settle`` then names the jobs whose
-speed is another now, with what their neighbours left to them before and after: another effect of jobs on each other is
+The engine enters a job when it takes its GPUs and removes it when it releases them. ``settle`` then returns the jobs
+whose speed changed, with what their neighbours left to them before and after: another effect of jobs on each other is
 a change here and in ``PerfModel.speed``, and nowhere else. Jobs are job indices.
 """
 
@@ -62,7 +62,7 @@ class Neighbourhood:
         self._note_change()
 
     def leave(self, job_index: int) -> None:
-        """The job lets go of its GPUs; one that was not entered changes nothing."""
+        """The job releases its GPUs; one that was not entered changes nothing."""
         if self.traffic is not None:
             self.traffic.leave(job_index)
         self._settled.pop(job_index, None)

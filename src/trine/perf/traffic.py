@@ -1,7 +1,8 @@
-"""The book of flows: which running gangs send over which links, and what bandwidth that leaves to each of them.
+"""The flows of running gangs: which of them send over which links, and what bandwidth that leaves to each of them.
 
-``perf.neighbours`` enters a gang when it takes its GPUs and strikes it out when it lets go; ``settle`` then says whose
-bandwidth changed. Jobs are job indices. Only gangs over several nodes are in the book: inside a node nothing is shared.
+``perf.neighbours`` enters a gang when it takes its GPUs and removes it when it releases them; ``settle`` then returns
+the jobs whose bandwidth changed. Jobs are job indices. Only gangs over several nodes have a flow: inside a node no link
+is shared.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _QUOTED = -1
 """Stands for the job index of a gang that is only asked about."""
 
 _ROUNDING = 1.0 + 1e-9
-"""What makes a bound hold whatever the order of a sum is."""
+"""Makes a bound hold in whatever order a sum was rounded."""
 
 _ALL = 1.0 - 1e-9
 """From this share of a bandwidth on it counts as all of it."""
@@ -95,22 +96,22 @@ class Traffic:
         self._touched: dict[int, None] = {}
         """Links whose users changed since the last ``settle``."""
         self._quoted: dict[tuple[int, Placed], Speed] = {}
-        """Quotes since the book last changed, by job that would not send and by place."""
+        """Quotes since a flow last came or left, by job that would not send and by place."""
         self._left_out: dict[int, dict[int, float]] = {}
-        """Duties by job as they would be without one job, since the book last changed."""
+        """Duties by job as they would be without one job, since a flow last came or left."""
         self._duty_sums: dict[int, float] = {}
-        """Duties of all users of a link, since the book last changed."""
+        """Duties of all users of a link, since a flow last came or left."""
 
     @classmethod
     def of(cls, perf: PerfModel) -> Traffic | None:
-        """An empty book for the links that the model knows; ``None`` if it knows none, or none is shared."""
+        """No flows yet, over the links that the model knows; ``None`` if it knows none, or none is shared."""
         return None if perf.network is None or perf.link_sharing == "none" else cls(perf, perf.network)
 
     def __contains__(self, job_index: int) -> bool:
         return job_index in self._gangs
 
     def use_model(self, perf: PerfModel) -> None:
-        """Quotes follow another model of the same links; gangs that run keep what they send until they leave."""
+        """Quotes follow another model of the same links; gangs that run keep their present flow until they leave."""
         self._perf = perf
         self._forget_quotes()
 
@@ -130,10 +131,10 @@ class Traffic:
         self._touched.update(dict.fromkeys(gang.flow.links))
 
     def leave(self, job_index: int) -> None:
-        """The job sends no more; one that is not in the book changes nothing."""
+        """The job sends no more; one without a flow changes nothing."""
         if job_index not in self._gangs:
             return
-        gang = self._strike_out(job_index)
+        gang = self._remove(job_index)
         del self._bandwidth[job_index]
         self._rates.pop(job_index, None)
         self._duties.pop(job_index, None)
@@ -178,7 +179,7 @@ class Traffic:
         gang = self._gang(job, gpus)
         if gang is None:
             return self._perf.speed(job, gpus)
-        if gang == self._gangs.get(without) and not self._touched:
+        if gang == self._gangs.get(without) and not self._touched:  # where it runs already, which is settled
             return self._perf.speed(job, gpus, Neighbours(bandwidth=self._bandwidth[without]))
         known = self._quoted.get((without, gang.placed))
         if known is None:
@@ -240,7 +241,7 @@ class Traffic:
             self._on_link.setdefault(link, {})[job_index] = None
             self._tight.pop(link, None)
 
-    def _strike_out(self, job_index: int) -> _Gang:
+    def _remove(self, job_index: int) -> _Gang:
         gang = self._gangs.pop(job_index)
         del self._duty_flows[job_index]
         for link in gang.flow.links:
@@ -250,13 +251,13 @@ class Traffic:
 
     @contextmanager
     def _instead_of(self, without: int, gang: _Gang) -> Iterator[None]:
-        """The book with ``gang`` in it and without another job, for the time of a quote."""
-        left = self._strike_out(without) if without in self._gangs else None
+        """With the flow of ``gang``, and without that of another job, for the time of a quote."""
+        left = self._remove(without) if without in self._gangs else None
         self._enter(_QUOTED, gang)
         try:
             yield
         finally:
-            self._strike_out(_QUOTED)
+            self._remove(_QUOTED)
             if left is not None:
                 self._enter(without, left)
 
@@ -267,6 +268,8 @@ class Traffic:
 
     def _by_max_min(self, touched: Iterable[int]) -> dict[int, float]:
         """New bandwidths of the jobs whose links carry more or less than before."""
+        # Average rates change only as far as tight links connect; bursts change on every link of a flow whose average
+        # did, tight or not, since the average of one is what it leaves to the bursts of the others.
         rates = self._average_rates(self._users(touched))
         others = [job for job, rate in rates.items() if rate != self._rates.get(job)]
         self._rates.update(rates)
@@ -348,7 +351,7 @@ class Traffic:
         if job_index not in self._gangs:
             return self._duties
         if job_index not in self._left_out:
-            left = self._strike_out(job_index)
+            left = self._remove(job_index)
             shares = self._by_duty(left.flow.links)
             self._enter(job_index, left)
             self._left_out[job_index] = {**self._duties, **{job: share.duty for job, share in shares.items()}}

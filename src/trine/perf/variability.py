@@ -1,4 +1,5 @@
-"""How much slower than the median GPU each GPU is, per application class. Values only; the file loader is in config."""
+"""How much slower than the median GPU each GPU is, per application class. Values only: ``inputs.variability`` reads
+them from a file."""
 
 from __future__ import annotations
 

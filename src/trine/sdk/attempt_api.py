@@ -22,7 +22,7 @@ class AttemptApi:
         self._connection: http.client.HTTPConnection | None = None
 
     def agree(self, rank: int, done: int, ahead: int, asked: bool) -> int | None:
-        """The step after which all ranks leave, or ``None`` while that is not decided; OSError if nobody answers."""
+        """The step after which all ranks leave, or ``None`` while that is not decided; OSError without an answer."""
         body = json.dumps({"rank": rank, "done": done, "ahead": ahead, "asked": asked}).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:

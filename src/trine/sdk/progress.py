@@ -1,6 +1,6 @@
 """Reports to the scheduler how far a rank is: one small file per rank, replaced at most about once per second.
 
-Progress is a courtesy: a full disk or a folder that is gone never disturbs the training.
+Reports are best effort: a full disk or a folder that is gone never disturbs the training.
 """
 
 from __future__ import annotations

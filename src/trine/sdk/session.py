@@ -175,7 +175,7 @@ class Session:
         self.environment = env = environment
         self.clock = clock
         self.progress = Progress(env.progress_dir if env.inside else None, env.rank, clock, unix_clock)
-        self.sigterm = SigtermCatcher(self._hurry)
+        self.sigterm = SigtermCatcher(self._look_next)
         self.restored_step = 0
         self.ticks = 0
         self.due_tick = 0 if env.inside else NEVER
@@ -198,7 +198,8 @@ class Session:
             return Alone()
         return ByFiles(env.progress_dir, env.attempt, env.rank, self.clock)
 
-    def _hurry(self) -> None:
+    def _look_next(self) -> None:
+        """After the next step, whatever the time: called by the handler of SIGTERM."""
         self.due_s = float("-inf")
 
     def asked(self) -> StopReason | None:

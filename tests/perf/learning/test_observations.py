@@ -128,7 +128,7 @@ def test_a_model_said_not_to_fit_that_runs_does_fit() -> None:
 
 def test_a_model_seen_only_across_nodes_is_freed_of_the_penalty_it_will_get_again() -> None:
     cluster = Cluster.uniform(2, 2, "v100")
-    penalty = LocalityPenalty.across_nodes(1.5)
+    penalty = LocalityPenalty(1.0, 1.5, 1.5)
     seen = flat(4)
     for at_s in range(3):
         observe(seen, steps_per_s=2.0, at_s=at_s, gpus=(0, 2), tier=Tier.RACK)

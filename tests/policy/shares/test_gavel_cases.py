@@ -22,7 +22,7 @@ from trine.policy.shares.makespan import Makespan
 from trine.policy.shares.max_min_fairness import MaxMinFairness
 from trine.policy.shares.max_throughput import MaxThroughput
 from trine.policy.shares.min_cost import MinCost
-from trine.policy.shares.problem import Problem
+from trine.policy.shares.problem import Problem, proportional
 from trine.policy.shares.proportional import Proportional
 from trine.policy.shares.strategy_proof import StrategyProof
 
@@ -201,4 +201,4 @@ def test_strategy_proof_discounts_what_a_job_costs_the_others(cases: dict[str, A
 
 def test_proportional_throughput_is_what_fairness_is_relative_to() -> None:
     problem = two(workers(1, 2, 3))
-    np.testing.assert_allclose(solved(Proportional(), problem).effective, problem.proportional_rate)
+    np.testing.assert_allclose(solved(Proportional(), problem).effective, proportional(problem.rates, problem.capacity))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.policy.shares.problems import assert_valid, random_problem
 from trine.policy.shares.hierarchical import Hierarchical, weights_of
-from trine.policy.shares.problem import Entity, Problem
+from trine.policy.shares.problem import Entity, Problem, proportional
 from trine.policy.shares.program import polytope_of
 from trine.policy.shares.solver.highs import HighsSession
 from trine.policy.shares.solver.water_filling import fill_pairs
@@ -73,7 +73,7 @@ def test_the_published_example(jobs: int, rule: str, finalise_all: bool, levels:
     found = Hierarchical(finalise_all=finalise_all).allocate(problem)
     assert_valid(problem, found)
     np.testing.assert_allclose(found.levels, levels, atol=6e-4)
-    assert (found.effective / problem.proportional_rate >= found.levels * (1 - 1e-6)).all()
+    assert (found.effective / proportional(problem.rates, problem.capacity) >= found.levels * (1 - 1e-6)).all()
     assert found.gap <= 1e-6
 
 
@@ -91,7 +91,9 @@ def test_two_roads_to_the_same_levels(seed: int, finalise_all: bool) -> None:
     """Interior-point duals and linear programs that ask who can still rise agree on every level."""
     problem = random_problem(seed, 5 + 2 * seed, **({"entity": -1} if seed % 3 == 0 else {}))
     found = Hierarchical(finalise_all=finalise_all).allocate(problem)
-    polytope = polytope_of(problem, problem.rates, with_pairs=False).divided(problem.proportional_rate)
+    polytope = polytope_of(problem, problem.rates, with_pairs=False).divided(
+        proportional(problem.rates, problem.capacity)
+    )
     other = fill_pairs(polytope, weights_of(problem, np.arange(len(problem))), HighsSession(), finalise_all)
     np.testing.assert_allclose(found.levels, other.levels, rtol=1e-5, atol=1e-6)
 

@@ -51,7 +51,7 @@ class Cgroup:
             try:
                 os.rmdir(self.path)
             except OSError:
-                return  # gone already, or the kernel has not let go of the last process yet
+                return  # gone already, or the kernel has not removed the last process yet
 
     def _write(self, name: str, text: str) -> bool:
         try:

@@ -215,6 +215,8 @@ class AttemptExecutor(ABC, Generic[AttemptT]):
         check_form(lease)
         self._check_external(lease)
         lease = self.storage.with_directories(lease)
+        # Before the checks of a new launch (nodes in service, free GPUs): what was launched before is found again,
+        # whatever they would say now.
         if self._state.exists(lease.handle):
             self._adopt(lease.handle)
             return
@@ -243,6 +245,7 @@ class AttemptExecutor(ABC, Generic[AttemptT]):
                 # What cannot be renewed runs on; the next renewal may do better.
                 with suppress(OSError):
                     attempt.renew_lease(lease_s, self._clock())
+                # After the file was written, and also if that failed half-way: a fence may be late, never early.
                 self._fences.renewed(handle, lease_s, attempt.grace_s)
 
     def pair(self, handle: Handle, co_runner: str) -> None:

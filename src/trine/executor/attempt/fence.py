@@ -1,5 +1,5 @@
-"""When an attempt that nobody can see has ended for certain: every part of it ends itself when its lease is over, after
-TERM and its grace with KILL, on the clock of its own machine. Here is the same time on the clock of the executor.
+"""When an attempt that cannot be observed has ended for certain: every part of it ends itself when its lease is over,
+after TERM and its grace with KILL, on the clock of its own machine. Here is the same time on the clock of the executor.
 
 A part counts its lease from before the moment of the renewal, the executor from after it. So whatever the clocks say,
 and however late a renewal was seen, a part is gone when its fence is over."""

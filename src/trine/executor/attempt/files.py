@@ -94,7 +94,7 @@ class AttemptFiles:
         return AttemptExited(self.handle, at_s, kind, int(record["rc"]), record.get("step"), reason, killed, grace_s)
 
     def record_loss(self, at_s: float, reason: str) -> AttemptExited:
-        """Put on record that it ended, and that nobody is left to say how."""
+        """Put on record that it ended without a report of how."""
         rc, step = 128 + signal.SIGKILL, rundir.last_step(str(self.run_dir))
         self._record({"kind": "lost", "rc": rc, "reason": reason, "t": at_s, "step": step})
         return AttemptExited(self.handle, at_s, "lost", rc, step, reason)

@@ -77,7 +77,7 @@ class Silence:
             return
         mark = rundir.read_beat(os.path.join(self._run_dir, rundir.beat_file(index)))
         is_news = index not in self._marks or mark != self._marks[index]
-        # One that was not begun yet is not waited for here: nobody knows whether its engine will start it.
+        # One that was not begun yet is not waited for here: whether its engine will start it is not known.
         if is_news or (mark is None and not self._exists(rundir.part_file(index))):
             passed_s, self._silent_s[index] = 0.0, 0.0
         self._marks[index] = mark

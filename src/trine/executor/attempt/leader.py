@@ -50,7 +50,7 @@ def unlaunched(reason: str, host: bool) -> dict[str, Any]:
 def merged(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[str, Any] | None = None) -> dict[str, Any]:
     """How an attempt ended, by the ends of all its parts: their ranks' exit codes and what they were asked for.
 
-    ``halt``: the failure that was told first, where there are several parts; see ``_first_failure``."""
+    ``halt``: the failure that was reported first, where there are several parts; see ``_first_failure``."""
     graces = [end["grace_s"] for end in ends if end.get("grace_s") is not None]
     return _verdict(spec, ends, halt) | ({"grace_s": min(graces)} if graces else {})
 
@@ -62,6 +62,7 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
         found = next((problem for problem in problems if not problem["host"]), problems[0])
         return unlaunched(found["reason"], found["host"])
     codes = _codes(ends)
+    # A halt of rank -1 stands for a part that is missing, not for a rank that failed.
     given_up = halt is not None and halt["rank"] < 0
     if given_up and not all(code in (0, CHECKPOINTED_EXIT) for code in codes):
         return {"kind": "lost", "rc": KILLED_RC, "reason": "its engine gave up a part of it"}
@@ -85,10 +86,10 @@ def _verdict(spec: dict[str, Any], ends: Sequence[dict[str, Any]], halt: dict[st
 def _first_failure(ends: Sequence[dict[str, Any]], halt: dict[str, Any] | None) -> tuple[int, int] | None:
     """Rank and exit code of the rank that failed first. By the times at which ranks ended, on the clock that the parts
     share: when one is heard of depends on who looks, and those that miss a peer fail a moment after it."""
-    told = [(int(halt["rank"]), int(halt["rc"]), float(halt.get("t", _UNKNOWN)))] if halt else []
+    failures = [(int(halt["rank"]), int(halt["rc"]), float(halt.get("t", _UNKNOWN)))] if halt else []
     for rank, code, *when in (end["failure"] for end in ends if end.get("failure")):
-        told.append((int(rank), int(code), float(when[0]) if when else _UNKNOWN))
-    return min(told, key=lambda failure: failure[2])[:2] if told else None
+        failures.append((int(rank), int(code), float(when[0]) if when else _UNKNOWN))
+    return min(failures, key=lambda failure: failure[2])[:2] if failures else None
 
 
 def _codes(ends: Sequence[dict[str, Any]]) -> list[int]:
@@ -127,7 +128,7 @@ def _blame(spec: dict[str, Any], rank: int, code: int) -> str:
 
 
 def conclude(run_dir: str, spec: dict[str, Any], why: str) -> dict[str, Any] | None:
-    """The end of an attempt whose parts nobody starts any more, by their files; ``None`` while a part may still run.
+    """The end of an attempt whose parts are started no more, by their files; ``None`` while a part may still run.
 
     Parts that have not begun are claimed, so that they never do. Not to be called before their engine has given them
     up: ``why`` says how, in a few words. OSError if the files cannot be seen."""
@@ -182,7 +183,7 @@ class Leader:
         self.given_up = ""
         """Why the parts that are left are waited for no longer than they can still run."""
         self.halted_s: float | None = None
-        """When they were told so."""
+        """When the parts were asked to halt, on the monotonic clock."""
 
     def follow(self) -> dict[str, Any]:
         """The end of the attempt."""
@@ -204,7 +205,7 @@ class Leader:
             rundir.append_status(self.run_dir, t=time.time(), ev="started")
 
     def _pass_on_stop(self) -> None:
-        """Somebody ends the attempt through the engine: its parts hear of it by file, once, with all of their grace."""
+        """The attempt is ended through the engine: its parts read of it in a file, once, with all of their grace."""
         rundir.claim(self.run_dir, {"grace_s": self.spec["grace_s"]}, rundir.STOP)
 
     def _reap(self) -> None:
@@ -235,8 +236,8 @@ class Leader:
 
 
 def end_command() -> None:
-    """End what is left of the command: an ``srun`` that waits for a step which nobody looks after any more would do so
-    for ever. All that it started is below this process, and nothing else is."""
+    """End what is left of the command: an ``srun`` whose step is no longer supervised would wait for it for ever. All
+    that it started is below this process, and nothing else is."""
     began_s = time.monotonic()
     while _any_child():
         signal.sigtimedwait((signal.SIGCHLD,), _LOOK_S)
@@ -264,7 +265,7 @@ def why_silent(silence: Silence, lease_s: float | None) -> str:
     try:
         silent_s = silence.longest_s()
     except OSError:
-        return ""  # it is us who cannot see
+        return ""  # the fault is on this side
     return f"a part of it was not heard of for {silent_s:.0f} s" if silent_s > silence_limit_s(lease_s) else ""
 
 

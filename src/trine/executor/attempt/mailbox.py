@@ -1,4 +1,4 @@
-"""What a part reads and writes in the directory of its attempt, in a thread of its own: lease, wishes to stop, news.
+"""What a part reads and writes in the directory of its attempt, in a thread of its own: lease, requests to stop, news.
 
 A file server that is away stops the thread, and nothing else: the part goes on timing its lease, and ends its ranks
 when that is over. Light: every supervisor loads this."""
@@ -24,7 +24,7 @@ _LOOKS_PER_LEASE, _LEAST_S, _MOST_S = 8, 0.05, 10.0
 
 
 class Mailbox:
-    """Looks at the files every ``look_s`` seconds (``None``: as often as the lease asks for) and when told to; does
+    """Looks at the files every ``look_s`` seconds (``None``: as often as the lease asks for) and on request; does
     what is posted, in order; calls ``wake`` when there is something new. The part reads the attributes as they are."""
 
     def __init__(
@@ -38,9 +38,9 @@ class Mailbox:
     ) -> None:
         self.run_dir, self._wake = run_dir, wake
         self._beat = beat
-        """What shows others that the part goes on, where they want to know."""
+        """Writes a sign of life, where others watch for one."""
         self.stop: dict[str, Any] | None = None
-        """The wish to stop: with ``grace_s``, with ``kill``, or with neither if ``parent`` or ``keeper`` is gone."""
+        """The request to stop: with ``grace_s``, with ``kill``, or with neither if ``parent`` or ``keeper`` is gone."""
         self._parent, self._keeper = parent, keeper
         self.halt: dict[str, Any] | None = None
         """The first failure of the attempt, which ends all parts."""
@@ -69,7 +69,7 @@ class Mailbox:
 
     def post(self, call: Callable[[], None]) -> None:
         """Have the thread do this, after all that was posted before."""
-        self._posts.append(call)
+        self._posts.append(call)  # no lock: appending to a list and popping from it are atomic
         self.ring()
 
     def look_now(self) -> None:
@@ -88,6 +88,7 @@ class Mailbox:
         if not self._runs:  # the part could not even begin
             self._do_posts()
             return
+        # The lock as an event: taken here, released by the thread when it comes to this post.
         self._flushed.acquire()
         self.post(self._flushed.release)
         self._flushed.acquire()
@@ -106,7 +107,7 @@ class Mailbox:
             self._guarded(self._posts.pop(0))
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """The part must not go blind for what fails, nor wait for ever for what comes after it."""
+        """What fails must not end the looks at the files, nor keep the part waiting for what was posted after it."""
         try:
             call()
         except Exception:

@@ -1,12 +1,12 @@
 """One part of an attempt: the ranks of one or more nodes, on the machine where this runs. Starts them, ends them when
-that is wished or when the lease is over, kills what stays, and says how they ended. Standard library only.
+requested or when the lease is over, kills what stays, and reports how they ended. Standard library only.
 
 ``python -m trine.executor.attempt.part RUN_DIR NODE`` runs the part of a node, wherever the directory can be read;
 ``RUN_DIR --node-from NAME`` takes the node from a variable of the environment, ``RUN_DIR NODE --kept-by PID`` stops
 when that process is gone, and is no child of it. The files are described in ``rundir``.
-Wishes to stop come by file. A signal (TERM, INT, HUP) means only: look at the files now, and stop if they say nothing.
+Requests to stop come by file. A signal (TERM, INT, HUP) means only: read the files now, and stop if there is none.
 The lease is a duration on the clock of this machine: when it was not renewed in time, the ranks get TERM, their grace
-and KILL, whoever else is still there."""
+and KILL, whatever other processes are still alive."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH100, PTH118, PTH120
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Blocked from birth and waited for: TERM, INT, HUP look at the wishes, USR1 kill, USR2 the mailbox has news."""
+"""Blocked from the start and waited for: TERM, INT, HUP read the requests, USR1 kill, USR2 the mailbox has news."""
 CHECKPOINTED_EXIT = 85
 KILLED_RC, TERMINATED_RC = 128 + signal.SIGKILL, 128 + signal.SIGTERM
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -47,7 +47,8 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 0.5
 
 
 class Part:
-    """The life of some ranks. Every process of them is a descendant of this one, so none left means no child left."""
+    """Some ranks from start to end. Every process of them is a descendant of this one, which adopts orphans: no child
+    left means that none of them is."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class Part:
         """What the files say, or the clock."""
         stop = self.mail.stop
         if stop is None and self.mail.answers:
-            stop = {}  # a signal, and nobody said why
+            stop = {}  # a signal without a request on file
         if stop is not None and stop.get("kill"):
             self.kill()
         elif stop is not None:
@@ -188,7 +189,7 @@ class Part:
         return deadline is not None and uptime_s() >= deadline
 
     def _reap(self) -> bool:
-        """Collect the dead; False when no child is left."""
+        """Collect the processes that ended; False when no child is left."""
         self._reap_ranks()
         while True:
             # Look first, collect then: a rank that ends just now must go through the queue, too.
@@ -317,7 +318,7 @@ class Part:
     # -- what it says ------------------------------------------------------------------------------------------------
 
     def _tell(self, **line: Any) -> None:
-        """One more line on what happened, where somebody wants to know."""
+        """One more line on what happened, if a reader was given."""
         if self._note is not None:
             at_s, note = time.time(), self._note
             self.mail.post(lambda: note(t=at_s, **line))
@@ -360,7 +361,7 @@ def stop_pending() -> str:
 
 
 def prepare_process() -> None:
-    """Signals wait until they are asked for, whoever started this process."""
+    """Signals wait until they are asked for, whatever the parent process set."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a launcher that ignores its children must not make us do so

@@ -1,7 +1,7 @@
-"""An executor whose engine is asked and told over something that can fail: threads that ask it, tell it and look at
+"""An executor whose engine is reached over something that can fail: threads that query it, send it orders and look at
 attempts, so that no caller ever waits for it, and what follows from its silence (nothing but ``EngineDown``).
 
-What is asked and told is the engine's own; what attempts are is in ``executor``."""
+Queries and orders are those of the engine at hand; what attempts are is in ``executor``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from trine.executor.attempt.executor import AttemptExecutor
 from trine.executor.attempt.files import AttemptFiles
+from trine.executor.attempt.spec import LaunchRefused
 from trine.executor.attempt.storage import DirectoryStorage
 from trine.executor.base import EngineDown, EngineUp, InventoryChanged, NodeInfo, Unreachable
 
@@ -33,9 +34,9 @@ class RemoteAttempt(AttemptFiles):
     """Times are seconds of this process's monotonic clock."""
 
     submitting: bool = False
-    """The engine is being told of it; nothing else is done about it meanwhile."""
+    """Its submission is under way; nothing else is done about it meanwhile."""
     ask_first_s: float = -math.inf
-    """What the engine has of it is to be asked after this moment before anything follows from it."""
+    """Nothing follows from what the engine says of it until the engine was queried after this moment."""
 
 
 RemoteT = TypeVar("RemoteT", bound=RemoteAttempt)
@@ -93,9 +94,14 @@ class RemoteExecutor(AttemptExecutor[RemoteT], Generic[RemoteT, AnswerT]):
         """Note what the engine says; ``asked_s``: when it was asked, on the monotonic clock. Attempts are looked at
         afterwards."""
 
-    def _submit_now(self, attempt: RemoteT) -> None:
-        """Give the engine an attempt that it does not have, and set ``submitting`` back. Called without the lock; may
-        block. To be filled in by engines that leave ``_launched`` as it is."""
+    def _hand_in(self, attempt: RemoteT) -> None:
+        """Give the engine an attempt that it does not have. ``EngineRefused`` or ``LaunchRefused``: it does not take
+        it; ``EngineUnreachable``: it may have taken it. Called without the lock; may block. To be filled in, as
+        ``_handed_in``, by engines that leave ``_launched`` as it is."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _handed_in(self, attempt: RemoteT, refused: str) -> None:
+        """The engine took an attempt; or why it did not, in its words."""
         raise NotImplementedError(type(self).__name__)
 
     def _launched(self, attempt: RemoteT) -> None:
@@ -107,6 +113,21 @@ class RemoteExecutor(AttemptExecutor[RemoteT], Generic[RemoteT, AnswerT]):
         if not attempt.submitting and not self._away:
             attempt.submitting = True
             self._order(lambda: self._submit_now(attempt))
+
+    def _submit_now(self, attempt: RemoteT) -> None:
+        refused = ""
+        try:
+            self._hand_in(attempt)
+        except (EngineRefused, LaunchRefused) as error:
+            refused = str(error)
+        except EngineUnreachable:
+            # Its answer may be what was lost: the engine is asked whether it has the attempt before it gets it again.
+            with self._lock:
+                attempt.submitting, attempt.ask_first_s = False, time.monotonic()
+            raise
+        with self._lock:
+            attempt.submitting = False
+            self._handed_in(attempt, refused)
 
     def _open(self) -> None:
         """Take up what runs, and begin to look and to ask: the last step of opening an executor."""
@@ -182,7 +203,7 @@ class RemoteExecutor(AttemptExecutor[RemoteT], Generic[RemoteT, AnswerT]):
         while not self._closing.is_set():
             try:
                 call()
-            except Exception:  # of ours: the executor must not go blind
+            except Exception:  # of ours: the thread must go on, or nothing would be seen any more
                 _log.exception("while looking after jobs of %s", self.engine)
             wake.wait(every_s)
             wake.clear()

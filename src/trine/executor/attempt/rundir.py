@@ -3,7 +3,7 @@
 ``spec.json`` what to run; ``lease.json`` what the job may read of its lease; ``pid.json`` the leader that owns it;
 ``status`` what happened, one JSON object per line; ``stop.json`` how to stop; ``exit.json`` the end; ``progress/``.
 Where an attempt has several parts: ``part-N.json`` the process that owns part N, ``part-N.up.json`` its ranks run,
-``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the failure that was told first,
+``part-N.end.json`` how they ended, ``part-N.beat`` that it goes on; ``halt.json`` the failure reported first,
 which ends all parts; ``port.json`` where the ranks meet."""
 
 # pathlib takes 5 ms to load, and every job pays for it.

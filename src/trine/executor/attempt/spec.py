@@ -49,7 +49,7 @@ class Site:
     part_per_node: bool = False
     """Every node has a part of its own; else one part runs all ranks."""
     look_s: float | None = None
-    """Seconds between two looks at wishes to stop; ``None``: a signal says when to look."""
+    """Seconds between two looks for requests to stop; ``None``: a signal says when to look."""
     ends_with_parent: bool = False
     """A part stops when the process that started it is gone: the engine has given up its machine. Needs ``look_s``."""
 

@@ -73,7 +73,11 @@ class StateDir:
                 raise LaunchRefused(f"its {what} {path} is inside the daemon's state directory")
 
     def prepare(self, lease: JobLease, spec: Mapping[str, Any]) -> None:
-        """Make the directory of an attempt, unless another executor was faster. OSError leaves nothing behind."""
+        """Make the directory of an attempt, unless another executor was faster. OSError leaves nothing behind.
+
+        The marker comes first: a crash between the two leaves a marker without an attempt, which the next start of the
+        executor clears, and never an attempt that no executor knows of. The directory appears by one rename, complete.
+        """
         final, marker = self.run_dir(lease.handle), self.marker(lease.handle)
         self.make()
         marker.touch(mode=0o600)

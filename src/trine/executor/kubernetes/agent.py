@@ -1,7 +1,7 @@
 """The first process of a pod: asks the daemon what to run, runs the part of its node in a directory of its own, and
 takes news both ways. Standard library only, so that images need trine's files and no package besides.
 
-The part itself ends its ranks when the lease is over, whether or not anybody is reached. How it ended is left as the
+The part itself ends its ranks when the lease is over, whether or not the daemon is reached. How it ended is left as the
 termination message of the container, which Kubernetes keeps; so the daemon may be away at that time."""
 
 # ruff: noqa: PTH118, PTH123 - light, as all that runs beside a job
@@ -137,7 +137,7 @@ class Agent:
         held = spec.get("held", {}).get(nodes[0], [])
         variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(held))))} if held else os.environ
         command = [sys.executable, "-m", "trine.executor.attempt.part", self._run_dir, nodes[0]]
-        # Signals wait until the part is ready for them: it may be told to stop from its first moment on.
+        # Signals wait until the part is ready for them: a request to stop may come from its first moment on.
         return os.posix_spawn(sys.executable, command, variables, setsigmask=_SIGNALS)
 
     # -- while it runs -------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class KubernetesApi:
         with self._lock:
             self._ended, watches = True, list(self._watches)
         for response in watches:
-            # One that has just ended has no connection left; before urllib3 2.3 none can be told.
+            # One that has just ended has no connection left; before urllib3 2.3 responses cannot be shut down.
             with suppress(AttributeError, RuntimeError, ValueError, OSError):
                 response.shutdown()
 

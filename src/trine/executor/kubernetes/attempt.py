@@ -25,7 +25,7 @@ class KubernetesAttempt(RemoteAttempt):
     """Times are seconds of this process's monotonic clock."""
 
     pods: dict[int, PodState] = field(default_factory=dict)
-    """By part. One that was seen once and is missing now is gone, whoever removed it."""
+    """By part. One that was seen once and is missing now is gone, whatever removed it."""
     seen: set[int] = field(default_factory=set)
     """Parts whose pods the watch has shown."""
     submitted_s: float = -math.inf
@@ -68,7 +68,7 @@ class KubernetesAttempt(RemoteAttempt):
         return all(self.is_over(part, pod) for part, pod in self.pods.items())
 
     def is_over(self, part: int, pod: PodState) -> bool:
-        """Nothing of a pod runs: the kubelet saw that, or it was let go before an agent of it came. One that comes
+        """Nothing of a pod runs: the kubelet saw that, or it was released before an agent of it came. One that comes
         later finds its part taken."""
         return pod.over or (pod.released and not pod.ran and not self._begun(part))
 
@@ -76,7 +76,7 @@ class KubernetesAttempt(RemoteAttempt):
         return bool((self.read(rundir.part_file(part)) or {}).get("instance"))
 
     def claimed(self, part: int) -> bool:
-        """An agent took the part up, or nobody ever will."""
+        """An agent took the part up, or none ever will."""
         return self.read(rundir.part_file(part)) is not None
 
     def note_pods(self, found: Mapping[int, PodState], seen_s: float) -> None:

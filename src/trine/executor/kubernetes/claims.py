@@ -92,7 +92,7 @@ def _attribute(device: Mapping[str, Any], name: str) -> str:
 
 
 def allocated(claims: Iterable[Mapping[str, Any]], driver: str) -> set[Device]:
-    """Devices that some claim has, whosever it is."""
+    """Devices that are allocated to any claim, ours or others'."""
     results = (((one.get("status") or {}).get("allocation") or {}).get("devices") or {} for one in claims)
     found = (result for devices in results for result in devices.get("results") or () if not result.get("adminAccess"))
     return {Device(each["driver"], each["pool"], each["device"]) for each in found if each["driver"] == driver}

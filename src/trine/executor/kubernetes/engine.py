@@ -129,7 +129,7 @@ class KubernetesEngine:
             self.times,
             node_selector=self.node_selector,
             may_cordon=self.cordon,
-            # Pods of others count GPUs, which nobody counts where claims are used.
+            # Pods of others request a number of GPUs; with claims, the nodes have no such resource.
             foreign=self.foreign if self.other_pods and not self.device_class else None,
         )
 

@@ -95,7 +95,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             "pods": self._informer(pods.path, **ours),
             "nodes": self._informer("/api/v1/nodes", **selected),
             "leases": self._informer(_LEASES),
-            # All of them: anybody may put our label on a pod of a namespace of theirs.
+            # All of them: any user may put our label on a pod of a namespace of their own.
             "alive": self._informer("/api/v1/pods", **alive),
         }
         self._claims: Claims | None = None
@@ -222,23 +222,16 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         spec["checkpoints"] = str(checkpoint_dir(self.storage.job_dir(lease.job_id)))
         return spec
 
-    def _submit_now(self, attempt: KubernetesAttempt) -> None:
-        refused = ""
-        try:
-            if self._foreign is not None and attempt.external:
-                self._foreign.bind(attempt, self._check_node)
-            else:
-                self._make_and_bind(attempt)
-        except (ApiRefused, LaunchRefused) as error:
-            refused = str(error)
-        except EngineUnreachable:
-            with self._lock:
-                attempt.submitting, attempt.ask_first_s = False, time.monotonic()
-            raise
-        with self._lock:
-            attempt.submitting, attempt.submitted_s = False, time.monotonic()
-            if refused:
-                attempt.withdrawn = f"Kubernetes refused it: {refused}"
+    def _hand_in(self, attempt: KubernetesAttempt) -> None:
+        if self._foreign is not None and attempt.external:
+            self._foreign.bind(attempt, self._check_node)
+        else:
+            self._make_and_bind(attempt)
+
+    def _handed_in(self, attempt: KubernetesAttempt, refused: str) -> None:
+        attempt.submitted_s = time.monotonic()
+        if refused:
+            attempt.withdrawn = f"Kubernetes refused it: {refused}"
         self._look.set()
 
     def _make_and_bind(self, attempt: KubernetesAttempt) -> None:
@@ -293,7 +286,7 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
         self._request_stop(attempt, {"grace_s": 0.0, "kill": True}, _KILL_GRACE_S)
 
     def _request_stop(self, attempt: KubernetesAttempt, stop: dict[str, object], grace_s: int) -> None:
-        """Agents are told by the relay, and at once by the TERM of their kubelet."""
+        """The request reaches agents through the relay, and at once as the TERM of their kubelet."""
         with suppress(OSError):
             rundir.write_json(str(attempt.run_dir / rundir.STOP), stop)
             rundir.request_stop(str(attempt.run_dir))
@@ -449,8 +442,8 @@ class KubernetesExecutor(RemoteExecutor[KubernetesAttempt, Answer]):
             self._follow_running(attempt, now_s)
 
     def _follow_gone(self, attempt: KubernetesAttempt) -> None:
-        """A pod was removed, by whoever could; nothing proves that its processes are. The other parts end; it is lost
-        when its lease and grace are over, or when nobody can ever take up what is missing."""
+        """A pod was removed from the API server; nothing proves that its processes ended. The other parts end; it is
+        lost when its lease and grace are over, or when no agent can ever take up the missing parts."""
         self._halt(attempt)
         begun = [part for part in attempt.gone if attempt.claimed(part)] if attempt.pods or attempt.gone else [0]
         if not begun and attempt.all_over:

@@ -169,7 +169,7 @@ class ForeignPods:
         return all(pod is None or pod["spec"].get("nodeName") for pod in pods)
 
     def _end(self, attempt: KubernetesAttempt, number: int) -> dict[str, Any] | None:
-        """How a pod of an attempt ended. On record as soon as it is seen: ended pods are removed by whoever likes."""
+        """How a pod of an attempt ended. On record as soon as it is seen: any user may remove ended pods."""
         name = rundir.part_file(number, "end")
         if (known := attempt.read(name)) is not None:
             return known

@@ -45,8 +45,8 @@ def uid_of(pod: Pod) -> str:
 
 
 def user_of(namespace: str) -> str:
-    """The user of a namespace that nobody was named for. The dot, which no namespace has, keeps it apart from people:
-    a namespace called like one is not that person's."""
+    """The user of a namespace for which none was configured. The dot, which no namespace has, keeps it apart from
+    people: a namespace called like one is not that person's."""
     user = f"kube.{namespace}"
     if len(user) <= _LONGEST_USER:
         return user

@@ -78,7 +78,7 @@ class Informer:
             except (EngineUnreachable, EngineRefused) as error:
                 self._note_trouble(str(error))
                 self._version = ""
-            except Exception:  # of ours: it must not go blind
+            except Exception:  # of ours: the thread must go on, or nothing would be seen any more
                 _log.exception("while watching %s", self._path)
                 self._version = ""
             if not self._version:

@@ -32,8 +32,8 @@ class PodReports:
         self._api, self._scheduler, self._order = api, scheduler, order
         self._monotonic = monotonic
         self._reasons: Mapping[str, str] = {}
-        self._told: dict[str, dict[str, float]] = {}
-        """What was said of a pod lately, by uid, and when: the watch shows it a little later than it is."""
+        self._reported: dict[str, dict[str, float]] = {}
+        """Reasons patched into each pod lately, by uid, and when: the watch shows a patch only a little later."""
 
     def note(self, reasons: Mapping[str, str]) -> None:
         """The present reasons, by the keys of workloads."""
@@ -46,11 +46,11 @@ class PodReports:
         for workload in waiting:
             reason = self._reasons.get(workload.job.key) or workload.job.refused
             for pod in workload.pods:
-                before = self._told.get(uid_of(pod), {}).items()
-                lately[uid_of(pod)] = told = {text: at_s for text, at_s in before if now_s - at_s < _WITHIN_S}
-                if reason and reason not in told and said_of(pod) != _short(reason) and len(told) < _PER_POD:
+                before = self._reported.get(uid_of(pod), {}).items()
+                lately[uid_of(pod)] = recent = {text: at_s for text, at_s in before if now_s - at_s < _WITHIN_S}
+                if reason and reason not in recent and said_of(pod) != _short(reason) and len(recent) < _PER_POD:
                     due.append((pod, reason))
-        self._told = lately
+        self._reported = lately
         for pod, reason in due[:_AT_ONCE]:
             lately[uid_of(pod)][reason] = now_s
             self._order(lambda pod=pod, reason=reason: self._tell(pod, reason))  # type: ignore[misc]
@@ -68,7 +68,7 @@ class PodReports:
         self._say(pod["metadata"], "Warning", "FailedScheduling", reason)
 
     def placed(self, member: Mapping[str, str]) -> None:
-        """An event that says where a pod goes; what cannot be told is not worth a failure."""
+        """An event that says where a pod goes; one that is refused is not worth a failure."""
         message = f"Successfully assigned {member['namespace']}/{member['name']} to {member['node']}"
         with suppress(ApiRefused):
             self._say(member, "Normal", "Scheduled", message)

@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MARGIN_S = 15
 """Seconds that the kubelet leaves a pod beyond the grace of its ranks, so that the agent can say how they ended."""
 _NEVER_RAN = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Preempting", "NodePorts", "InvalidNodeInfo")
-"""Reasons with which a kubelet turns a pod away before anything of it has started."""
+"""Reasons with which a kubelet rejects a pod before anything of it has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +164,11 @@ class PodState:
     ran: bool
     """Its container ran to its end, as the kubelet saw it."""
     released: bool = False
-    """Its kubelet, or somebody with force, told the API server that it may go."""
+    """Its kubelet, or a forced deletion, let the API server remove it."""
 
     @property
     def over(self) -> bool:
-        """Nothing of it runs: the kubelet saw its end, turned it away, or never heard of it."""
+        """Nothing of it runs: the kubelet saw its end, rejected it, or never got it."""
         if not self.node:
             return self.deleting
         return self.phase in ("Succeeded", "Failed") and (self.ran or self.reason.startswith(_NEVER_RAN))

@@ -65,8 +65,8 @@ class Relay:
         self._agreements: dict[Handle, _Agreement] = {}
 
     def exchange(self, token: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """From an agent: what its part wrote; to it: lease, wishes to stop, what other parts wrote. ``None``: the token
-        is of no attempt that is on record."""
+        """From an agent: what its part wrote; to it: lease, requests to stop, what other parts wrote. ``None``: the
+        token is of no attempt that is on record."""
         handle = self._running(token)
         part = request.get("part")
         if handle is None or not isinstance(part, int):
@@ -150,7 +150,7 @@ class Relay:
             when = {"t": at_s} if isinstance(at_s, int | float) else {}
             rundir.claim(run_dir, {"rank": rank, "rc": code, **when}, rundir.HALT)
 
-    # -- what it is told ---------------------------------------------------------------------------------------------
+    # -- answers to agents -------------------------------------------------------------------------------------------
 
     def _answer(self, run_dir: str, spec: dict[str, Any], part: int, request: Mapping[str, Any]) -> dict[str, Any]:
         often_s = max(self._every_s, len(self._agents) / EXCHANGES_PER_S)

@@ -199,7 +199,7 @@ class LocalExecutor(AttemptExecutor[Attempt]):
     def _fence(self, attempt: Attempt) -> None:
         """The lease and the grace are over, and the supervisor has not ended the ranks: something keeps it from it.
 
-        Killed, it takes its ranks along; the loss is told when nothing of the attempt is left."""
+        Killed, it takes its ranks along; the loss is reported when nothing of the attempt is left."""
         attempt.fenced = True
         _log.warning("%s is not ended by its supervisor", attempt.handle)
         send_signal(attempt.pidfd, signal.SIGKILL)

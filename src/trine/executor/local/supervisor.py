@@ -1,7 +1,7 @@
 """Watches over one attempt on this machine from start to end, detached from its launcher: leader and only part of it in
 one process, since all nodes are this machine and share its fate. How ranks run is in ``attempt.part``.
 
-Runs as ``supervisor RUN_DIR`` with its signals blocked from birth: TERM means look at the wish to stop, USR1 kill."""
+Runs as ``supervisor RUN_DIR`` with its signals blocked from the start: TERM: read the request to stop; USR1: kill."""
 
 # pathlib takes 5 ms to load, and every job pays for it.
 # ruff: noqa: PTH100, PTH118, PTH208

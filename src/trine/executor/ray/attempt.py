@@ -30,7 +30,7 @@ class RayAttempt(SharedAttempt):
     """Times are seconds of this process's monotonic clock."""
 
     starting: bool = False
-    """Ray was told to start it and has not answered yet."""
+    """Ray was asked to start it and has not answered yet."""
     submitted: bool = False
     """Ray said that all parts were started, or all of them are seen to have begun."""
     state: str = ""

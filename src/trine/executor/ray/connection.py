@@ -92,7 +92,7 @@ class _Child:
         return answer
 
     def end(self, why: str) -> None:
-        """End it; what waits for it is told why."""
+        """End it; the requests that wait for an answer fail with ``why``."""
         self.why = self.why or why
         self.process.kill()
 
@@ -132,10 +132,10 @@ class _Child:
             answer.set_exception(failure)
 
     def _end(self) -> Exception:
-        """What is told to those who wait, when it has ended."""
+        """With what the waiting requests fail, when it has ended."""
         said = self._last_words()
         if _NO_TOKEN in said and not isinstance(self.failure, RayRefused):
-            # Ray tries again and again, says that nobody answers, and tells the reason to its log only.
+            # Ray tries again and again, reports that it got no answer, and writes the reason to its log only.
             self.failure = RayRefused("the token of the cluster is missing or wrong")
         if self.failure is None:
             lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(" ")]

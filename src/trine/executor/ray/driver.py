@@ -2,7 +2,7 @@
 line on standard input is a request, one on standard output its answer; the first line says where the cluster is.
 
 Needs Ray and the standard library, nothing of trine: it runs in whatever Python has the Ray of the cluster. It holds no
-state but what is under way: whoever started it starts another, and asks again."""
+state but what is under way: when it ends, its parent starts another and repeats its requests."""
 
 # Runs as a script by its path; the class of the actors must be of ``__main__`` to travel to nodes without trine.
 # ruff: noqa: PTH112
@@ -104,7 +104,7 @@ class Driver:
         ray.get(starts)
 
     def do_kill(self, actors: list[str]) -> None:
-        """End actors without a word to what they started, which notices."""
+        """End actors. What they started gets no signal and ends itself when it sees that they are gone."""
         import ray
 
         for name in actors:
@@ -171,7 +171,7 @@ def _model(node: dict[str, Any]) -> str:
 
 
 def _held(name: str, parts: list[dict[str, Any]]) -> Any:
-    """The placement group of this name: Ray makes it once, whoever asks, on the very nodes that are named."""
+    """The placement group of this name: Ray makes it once, however often it is asked for, on exactly these nodes."""
     from ray.exceptions import RaySystemError
     from ray.util.placement_group import get_placement_group, placement_group
 
@@ -202,14 +202,14 @@ def described(error: BaseException) -> dict[str, str]:
 
 
 def check_listening(address: str) -> None:
-    """``ConnectionError`` where nobody listens at HOST:PORT: Ray itself would try for two minutes."""
+    """``ConnectionError`` where no process listens at HOST:PORT: Ray itself would try for two minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
     except OSError as error:
-        raise ConnectionError(f"nobody answers at {address}: {error.strerror or error}") from None
+        raise ConnectionError(f"no answer from {address}: {error.strerror or error}") from None
 
 
 def main() -> int:
@@ -229,7 +229,7 @@ def main() -> int:
         return 1
     for line in sys.stdin:
         threading.Thread(target=driver.handle, args=(json.loads(line),), daemon=True).start()
-    os._exit(0)  # without a farewell to Ray, which may take long; what is detached stays
+    os._exit(0)  # without a shutdown of Ray, which may take long; what is detached stays
 
 
 if __name__ == "__main__":

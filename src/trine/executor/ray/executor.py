@@ -29,7 +29,7 @@ from trine.executor.ray.inventory import Naming, Occupancy, RayNode, described_n
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How nodes are told apart, and what jobs need there besides GPUs."""
+    """How nodes are identified, and what jobs need there besides GPUs."""
 
     naming: Naming
     described: Cluster | None = None
@@ -91,7 +91,7 @@ class RayExecutor(SharedDirExecutor[RayAttempt, Answer]):
         if attempt.known and not self._away:
             self._start(attempt)
 
-    # -- what Ray is told ---------------------------------------------------------------------------------------------
+    # -- requests to Ray ----------------------------------------------------------------------------------------------
 
     def _start(self, attempt: RayAttempt) -> None:
         attempt.starting = True

@@ -55,8 +55,8 @@ class RayNode:
 def parse_nodes(
     said: Sequence[Mapping[str, Any]], naming: Naming, known: Mapping[str, RayNode] | None = None
 ) -> list[RayNode]:
-    """Nodes with GPUs, by name: those that are alive, and those of ``known`` that are not there any more and were not
-    told to leave. A node that is restarted is another one in Ray."""
+    """Nodes with GPUs, by name: those that are alive, and those of ``known`` that left without being asked to. A node
+    that is restarted is another one in Ray."""
     found: dict[str, RayNode] = {}
     for each in said:
         if not each["alive"] or not each["gpus"]:
@@ -73,7 +73,7 @@ def parse_nodes(
 
 
 def _why_gone(node: RayNode, said: Sequence[Mapping[str, Any]]) -> str:
-    """Why a node is not there any more; empty if it was told to leave. Of a dead one Ray keeps little but its id."""
+    """Why a node left; empty if it was asked to. Of a dead one Ray keeps little but its id."""
     for each in said:
         if each["id"] == node.id:
             return "" if each["expected"] else f"Ray says that it died: {each['death'] or 'no reason given'}"[:200]

@@ -1,5 +1,5 @@
-"""Slurm by its command line: every call has a timeout, and an engine that does not answer is told from one that says
-no. Calls block: nothing here is called from an event loop. What the answers mean is read in ``inventory``."""
+"""Slurm by its command line: every call has a timeout, and an engine that does not answer is distinguished from one
+that refuses. Calls block: nothing here is called from an event loop. What the answers mean is read in ``inventory``."""
 
 from __future__ import annotations
 

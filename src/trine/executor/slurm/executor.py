@@ -19,9 +19,7 @@ from trine.executor.attempt.spec import LaunchRefused
 from trine.executor.base import Handle, NodeInfo
 from trine.executor.slurm.attempt import SlurmAttempt
 from trine.executor.slurm.carriers import Answer, Carrier
-from trine.executor.slurm.commands import SlurmRefused, SlurmUnreachable
-from trine.executor.slurm.inventory import SlurmNode
-from trine.executor.slurm.nodes import Occupancy
+from trine.executor.slurm.inventory import Occupancy, SlurmNode
 
 
 class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
@@ -58,22 +56,18 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
     def _new_attempt(self, handle: Handle) -> SlurmAttempt:
         return SlurmAttempt(handle, self._state.run_dir(handle), ask_first_s=time.monotonic())
 
-    # -- what Slurm is told and says ----------------------------------------------------------------------------------
+    # -- requests to Slurm and its answers ----------------------------------------------------------------------------
 
-    def _submit_now(self, attempt: SlurmAttempt) -> None:
-        refused = ""
+    def _hand_in(self, attempt: SlurmAttempt) -> None:
         try:
             self._carrier.submit(attempt)
-        except (SlurmRefused, LaunchRefused, OSError) as error:
-            refused = str(error)
-        except SlurmUnreachable:
-            with self._lock:
-                attempt.submitting, attempt.ask_first_s = False, time.monotonic()
-            raise
-        with self._lock:
-            attempt.submitting, attempt.submitted_s = False, time.monotonic()
-            if refused:
-                self._unlaunched(attempt, f"Slurm refused it: {refused}")
+        except OSError as error:  # the fault is on this side, and the job is refused as by Slurm
+            raise LaunchRefused(str(error)) from error
+
+    def _handed_in(self, attempt: SlurmAttempt, refused: str) -> None:
+        attempt.submitted_s = time.monotonic()
+        if refused:
+            self._unlaunched(attempt, f"Slurm refused it: {refused}")
 
     def _question(self, running: Sequence[SlurmAttempt]) -> Answer:
         return self._carrier.ask(running)
@@ -155,7 +149,7 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
 
     def _follow_over(self, attempt: SlurmAttempt, now_s: float) -> None:
         """Slurm has no running job for it. Its record may be under way from another node; if none comes, it is lost,
-        which is told when its end is proven or its lease and grace are over."""
+        which is reported when its end is proven or its lease and grace are over."""
         if attempt.over_from_s is None:
             attempt.over_from_s = now_s
         if not attempt.claimed:
@@ -188,12 +182,12 @@ class SlurmExecutor(SharedDirExecutor[SlurmAttempt, Answer]):
             super()._stopped_before_start(attempt)
 
     def _unlaunched(self, attempt: SlurmAttempt, reason: str) -> None:
-        """Whatever Slurm has against it, the job is not to blame: it may be started again, elsewhere or later."""
+        """Whatever Slurm's reason, it is no fault of the job: it may be started again, elsewhere or later."""
         if attempt.withdraw():
             self._end(attempt, attempt.record_unlaunched(self._clock(), reason))
 
     def _explain_unlaunched(self, attempt: SlurmAttempt) -> None:
-        """Slurm ended it before it began: ask why, then tell."""
+        """Slurm ended it before it began: ask why, then report it."""
         attempt.submitting = True  # nothing else is done about it meanwhile
 
         def ask_and_tell() -> None:

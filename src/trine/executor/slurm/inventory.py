@@ -1,5 +1,5 @@
-"""The nodes of a Slurm partition as ``scontrol`` shows them: GPUs and their GRES types, racks, state, which are in use.
-Reads texts only; what is asked when is decided in ``executor``."""
+"""The nodes of a Slurm partition as ``scontrol`` shows them: GPUs and their GRES types, racks, state, which are in use,
+and which of those in use are others'. Reads texts only; what is asked when is decided in ``executor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from itertools import product
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError, unknown_name
-from trine.executor.base import NodeGpu, NodeInfo
+from trine.executor.attempt.files import Place
+from trine.executor.base import Handle, NodeGpu, NodeInfo
 from trine.executor.slurm.commands import Slurm, SlurmRefused
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z]\w*)=")
@@ -19,6 +20,7 @@ _DOWN = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "P
 _CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINT", "FAILING", "REBOOT", "REBOOT_REQUESTED", "UNKNOWN"})
 _NO_MODEL = frozenset({"", "g", "gpu", "idx", "i"})
 HELD_BY_OTHERS = "held by a job of Slurm that is not trine's"
+_WHOLE_NODE = "the rest of a node that Slurm gave to one job as a whole"
 _MEBIBYTE = 1 << 20
 
 
@@ -40,7 +42,7 @@ class SlurmNode:
     """New jobs may start."""
     reason: str
     used: frozenset[int]
-    """GPUs that jobs of Slurm hold, whosever they are; where only whole nodes are given, all of them or none."""
+    """GPUs that jobs of Slurm hold, ours and others'; where only whole nodes are given, all of them or none."""
     rack: str = ""
     indices: tuple[int, ...] = ()
     """Those of its GPUs that may be used; empty: all."""
@@ -218,3 +220,44 @@ def fields(line: str) -> dict[str, str]:
     starts = list(_FIELD.finditer(line))
     ends = [match.start() for match in starts[1:]] + [len(line)]
     return {match[1]: line[match.end() : end].strip() for match, end in zip(starts, ends, strict=True)}
+
+
+# -- which GPUs others hold ------------------------------------------------------------------------------------------
+
+
+class Occupancy:
+    """Which GPUs jobs of others hold: they are withheld, those of our own jobs never. Remembers which GPUs our attempts
+    were given, and what others held when Slurm was asked before."""
+
+    def __init__(self) -> None:
+        self._places: dict[Handle, frozenset[Place]] = {}
+        self._before: dict[str, frozenset[int]] = {}
+
+    def note(self, handle: Handle, gpus: Sequence[Place]) -> None:
+        """These are an attempt's own from now on, until Slurm has released all of it."""
+        self._places[handle] = frozenset(gpus)
+
+    def infos(self, nodes: Sequence[SlurmNode], held: Collection[Handle]) -> list[NodeInfo]:
+        """The nodes with what others hold there; ``held``: our attempts that run, or that Slurm still has a job for."""
+        self._places = {handle: places for handle, places in self._places.items() if handle in held}
+        ours: dict[str, set[int]] = {}
+        for places in self._places.values():
+            for node, gpu in places:
+                ours.setdefault(node, set()).add(gpu)
+        now = {node.name: _others(node, ours.get(node.name, set())) for node in nodes}
+        # Withheld only when seen twice: nodes and jobs are two questions, and what changes between them is no news.
+        infos = [
+            node.info(now[node.name] & self._before.get(node.name, frozenset()), _why_withheld(node)) for node in nodes
+        ]
+        self._before = now
+        return infos
+
+
+def _others(node: SlurmNode, ours: set[int]) -> frozenset[int]:
+    if node.gres or not ours:
+        return node.used - ours
+    return frozenset(range(node.gpus)) - ours
+
+
+def _why_withheld(node: SlurmNode) -> str:
+    return HELD_BY_OTHERS if node.gres else f"{HELD_BY_OTHERS}, or {_WHOLE_NODE}"

@@ -1,4 +1,4 @@
-"""From a placement to what Slurm is told: one batch job per lease, a heterogeneous one where nodes differ in what the
+"""From a placement to a request to Slurm: one batch job per lease, a heterogeneous one where nodes differ in what the
 job takes there, and the step that starts one part per node. Pure: nothing is run here."""
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Calibration:
     Inside a node it is the speed of the model on the type. For gangs that no node holds it is what the model sends,
     which is the same on all types; were it counted as the speed of one type, they would look for another without end.
     Gangs that are spread although a node could hold them show both at once, and teach nothing. Chips are judged by
-    single GPUs: which one slows a gang cannot be told from its speed.
+    single GPUs: the speed of a gang does not say which of its chips slows it.
     """
 
     def __init__(self) -> None:
@@ -81,6 +81,8 @@ class Calibration:
             known = self._types.known.get(on_type, 1.0)
             self._types.add(on_type, known * ratio)
             if size == 1:
+                # Predicted speed = base x factor of the type / factor of the chip. With the new average as the share of
+                # the type, what is left of the measured speed is the chip's.
                 chip = (run.app_class, run.gpus[0])
                 self._chips.add(chip, self._chips.known.get(chip, 1.0) * self._types.now[on_type] / known / ratio)
         elif not run.fits_a_node:

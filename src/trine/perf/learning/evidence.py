@@ -75,7 +75,10 @@ class Window:
         return len(self.flat) // _WIDTH
 
     def put(self, sample: SampleId, value: float, most: int) -> bool:
-        """Keep ``value``, as one of ``most``; false if it replaces an earlier value of the same sample."""
+        """Keep ``value``, as one of ``most``; false if it replaces an earlier value of the same sample.
+
+        Only the latest can be replaced: serials grow, and a run adds to its last segment only.
+        """
         flat = self.flat
         if known := bool(flat) and abs(flat[-2]) == sample.serial:
             del flat[-_WIDTH:]

@@ -93,7 +93,10 @@ class RunSegment:
 
 
 class RunSegments:
-    """The latest segment by first GPU of its gang; GPUs are ascending."""
+    """The latest segment by first GPU of its gang; GPUs are ascending.
+
+    One GPU is key enough for jobs that do not share theirs: whatever ran there before is over.
+    """
 
     def __init__(self, settings: LearningSettings, serial: int = 0, latest: Iterable[RunSegment] = ()) -> None:
         self.settings, self.serial = settings, serial

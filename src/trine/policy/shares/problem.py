@@ -177,7 +177,7 @@ class Problem:
         return len(self.ids)
 
     def with_known(self, values: dict[str, Any]) -> Problem:
-        """The same with other values by name, unchecked, for callers in a hurry: a tenth of what ``replace`` takes.
+        """The same with other values by name, unchecked, for calls in every round: a tenth of what ``replace`` takes.
 
         What is derived from them, as ``rates``, may be given as well.
         """
@@ -212,11 +212,6 @@ class Problem:
         """(jobs, types): steps per second where the gang fits, placed as fast as possible; else 0."""
         best = self.throughput if self.plain else np.take_along_axis(self.throughput, self.best_column, axis=1)
         return np.where(self.fits, best, 0.0)
-
-    @cached_property
-    def proportional_rate(self) -> Floats:
-        """Steps per second with the same share of every GPU: what max-min fairness is relative to."""
-        return proportional(self.rates, self.capacity)
 
     @cached_property
     def isolated_share(self) -> Floats:
@@ -279,7 +274,9 @@ _FIELDS = tuple(f.name for f in fields(Problem))
 
 
 def proportional(rates: Floats, capacity: Floats) -> Floats:
-    """Throughput with the same share of every GPU. Equal rows give equal bits, so that equal jobs stay equal."""
+    """Throughput with the same share of every GPU: what max-min fairness is relative to. Equal rows give equal bits, so
+    that equal jobs stay equal.
+    """
     found: Floats = np.add.reduce(rates * (capacity / np.add.reduce(capacity)), axis=1)
     return found
 

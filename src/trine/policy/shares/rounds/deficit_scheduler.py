@@ -41,7 +41,7 @@ from trine.policy.view import Floats, Ints, View
 SLACK = 0.5
 """Changes within this part of ``stay_s`` are made together, at the end of it."""
 ASSIGNED = "seat/"
-"""What is on record of the GPUs a job has."""
+"""Key of the record of the GPUs a job has. Journals hold it, so it stays."""
 AT_LEAST = 0.1
 """Rounds between two changes where decisions are not bound to rounds."""
 NOISE = 1e-6
@@ -184,7 +184,10 @@ class DeficitScheduler:
             self._arrays, self._part_time = UnitArrays(self._part_time, self._rank), []
 
     def _dissolve(self, unit: Unit) -> None:
-        """A job whose co-runner left takes over the account and the GPUs of the pair."""
+        """A job whose co-runner left takes over the account and the GPUs of the pair.
+
+        Its share is all of its time at most; what the pair was owed is owed to it alone from now on.
+        """
         pair = self._pairs.pop(unit)
         for job_index in unit:
             own = self._accounts.get((job_index, -1))
@@ -254,7 +257,7 @@ class DeficitScheduler:
             self._pairs[one, other] = account
         for one, other in before:  # pairs without a share from now on
             if self.assignment.co_runners.get(one) == other:
-                self.assignment.release(other)
+                self.assignment.release(other)  # the first stays on the GPUs until the choice that follows
 
     # -- the choice ----------------------------------------------------------------------------------------------
 

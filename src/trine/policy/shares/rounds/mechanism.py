@@ -141,6 +141,8 @@ class ShareRounds(Policy):
             return DeficitScheduler(
                 self._rates, self._type_order, stay_s, self.round_s, upgrades=not self.shares.uses_prices
             )
+        # Half a round that counts as received, as published: without it, the first round a unit gets would put it
+        # behind every unit that got none.
         ledger = self.conventions.ledger(len(self._type_order), self.round_s / 2, self._sharing)
         queueing = Queueing(self.params.one_queue, self.shares.strict)
         return PriorityRounds(
@@ -148,7 +150,8 @@ class ShareRounds(Policy):
         )
 
     def _by_deficit(self) -> bool:
-        """Under policies without speeds the ratio serves better: it lets small gangs go first after a reset."""
+        """Whether shares are realised by deficits. Under policies without speeds the ratio serves better: it lets small
+        gangs go first after a reset."""
         if not self.conventions.uses_deficits or self.params.rule == "ratio":
             return False
         return self.params.rule == "lag" or (self.shares.aware and not self.shares.prefers_ratio)

@@ -169,6 +169,7 @@ class PriorityRounds:
     def reset(self, view: View, last_s: float, shares: Callable[[], Shares]) -> None:
         """New shares, ``last_s`` being when they were new last. What units are owed is carried over."""
         found = shares()
+        # Settled by the old shares, which are those that were promised for the time since.
         self.ledger.settle(view.now, last_s)
         self.ledger.grant(*found)
         share = self.ledger.share

@@ -99,6 +99,7 @@ def _by_priority(units: Candidates, may: Flags, order: Sequence[int], one_queue:
         by_age = np.lexsort((age[rows], rank))
         rank, rows, type_indices = rank[by_age], rows[by_age], type_indices[by_age]
     at = rows * may.shape[1] + type_indices
+    # ``lexsort`` goes by its last key first, and leaves equal rows as they came: in order of arrival.
     keys: list[Floats | Ints] = [-units.share.take(at), -units.owed_s.take(at), -units.priority.take(at)]
     if not one_queue:
         keys.append(rank)

@@ -135,7 +135,10 @@ class ShareLedger:
         self.given_s += np.bincount(type_indices, seconds, self.types)
 
     def settle(self, now: float, since_s: float) -> None:
-        """A reset: carry over what is owed since ``since_s``, and count from the head start again."""
+        """A reset: carry over what is owed since ``since_s``, and count from the head start again.
+
+        Gavel (OSDI'20, section 5) orders units of equal priority by these deficits; the priority itself forgets.
+        """
         self.owed_s += self.share * (now - since_s) - (self.received_s - self.head_start_s)
         self.received_s[:] = self.head_start_s
         self.given_s[:] = len(self) * self.head_start_s
@@ -157,7 +160,11 @@ class ShareLedger:
         self.fresh = np.zeros(len(self.members), np.bool_)
 
     def priority(self, runs: Flags) -> Floats:
-        """Share over the part of the type's time received; 0 without share or where a unit cannot run."""
+        """Share over the part of the type's time received; 0 without share or where a unit cannot run.
+
+        At its share every unit of a type would come out at the same value, so that the largest is furthest behind in
+        proportion, not in seconds (which is what ``deficit_scheduler`` counts).
+        """
         if self.head_start_s > 0 and self.given_s.all():  # then every unit has received something
             return np.where(runs, self.share / (self.received_s / self.given_s), 0.0)
         part = np.divide(self.received_s, self.given_s, out=np.zeros_like(self.received_s), where=self.given_s > 0)

@@ -39,7 +39,7 @@ LEVEL_WEIGHT = 100.0
 PROVEN = 1e-7
 """The level of that program must be this close to its bound."""
 NAMES = 1 << 20
-"""So many names of classes are told apart; then the next program starts from scratch."""
+"""So many names of classes are kept; then the next program starts from scratch."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,10 @@ class PairSolver:
         self._columns_by_name, self._rows_by_name = self._numbered(range(len(classes.gang)) if names is None else names)
 
     def _numbered(self, names: Sequence[Hashable]) -> tuple[Index, Index]:
-        """A number for each column and row that tells what it stands for; rows and columns have none in common."""
+        """A number for each column and row by which the next program knows it again.
+
+        Columns count up from 0 and rows down from -1, so that one sorted array holds the basis of both.
+        """
         number, layout, types = self._names.numbers(names), self._layout, self._layout.n_types
         one, other = number[self._members[0]], number[self._members[1]]
         lower, upper = np.minimum(one, other) + 1, np.maximum(one, other) + 1
@@ -252,7 +255,8 @@ class PairSolver:
         return np.concatenate(((worth * size[:, None]).ravel(), together))
 
     def _unit(self, size: Array) -> Array:
-        """Pair columns count time per job of the larger class, so that entries stay near 1 whatever the sizes."""
+        """By how much the time of a pair column is divided: it counts per job of the larger class, so that entries stay
+        near 1 whatever the sizes."""
         first, second = self._members
         return np.maximum(np.maximum(size[first], size[second]), 1.0)
 

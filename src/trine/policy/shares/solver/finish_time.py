@@ -114,7 +114,7 @@ def _search(jobs: _Jobs, capacity: Array, warm: Warm) -> Solution:
         gap = (best.value - bound) / best.value
         if gap <= GAP:
             break
-        # Far from the optimum a cut is too low and the shares are too poor: the truth lies between.
+        # Far from the optimum a cut is too low and the shares are too poor: the optimum lies between.
         rho = bound if gap < _NEAR else bound + _BETWEEN * (best.value - bound)
     assert best is not None
     return replace(best, bound=bound, gap=gap, iterations=iterations)
@@ -185,7 +185,7 @@ def solve_finish_time_pairs(polytope: Polytope, finish: Finish, session: HighsSe
         gap = (value - bound) / value
         if gap <= PAIR_GAP:
             break
-        # Far off, the bound is too low and the shares are too poor: the truth lies between.
+        # Far from it, the bound is too low and the shares are too poor: the optimum lies between.
         rho = bound if gap < _NEAR and bound > least else (bound + value) / 2
     assert best is not None
     return replace(best, value=value, bound=bound, gap=max(gap, 0.0))

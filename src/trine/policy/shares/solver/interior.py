@@ -46,7 +46,11 @@ class Interior:
 
 
 class Residuals:
-    """How far the rows are from holding, the complementarity gap, and one score for both. Time rows hold throughout."""
+    """How far the rows are from holding, the complementarity gap, and one score for both.
+
+    Time rows and dual equations hold from the start (``_complete``), and a linear equation that holds is kept by every
+    Newton step: only rates and capacities, which a start may miss, have residuals.
+    """
 
     __slots__ = ("capacity", "gap", "missed", "products", "rate", "score")
 
@@ -76,6 +80,7 @@ def run(
     with np.errstate(all="ignore"):  # an empty interior ends in overflow: seen by the score, refuted by the certificate
         for iteration in range(MAX_ITERATIONS):
             off = Residuals(shape, point)
+            # Late iterates can be worse than earlier ones: at the floor of rounding residuals grow again.
             if not np.isfinite(off.score) or (off.score > 5.0 * best.score and off.gap < 1e-5 * point.t):
                 break
             if off.gap > EARLY * point.t or iteration == 0:
@@ -92,7 +97,11 @@ def run(
 
 
 def _iterate(shape: ScaledProblem, point: InteriorPoint, off: Residuals, near_boundary: float) -> InteriorPoint:
-    """Predictor, centring by how far it gets, corrector, step."""
+    """Predictor, centring by how far it gets, corrector, step (Mehrotra 1992).
+
+    With ``move`` p the slacks move by -(aim + p), so that a product z s becomes z s (1 + p)(1 - aim - p). It shall be
+    ``target``: to second order aim = 1 - p - p^2 - target / (z s), with the p of the predictor, whose aim was 1.
+    """
     blocks = Blocks(shape, point)
     border = Border(border_matrix(shape, blocks, point))
     move = newton_step(shape, blocks, border, point, off, None)
@@ -163,7 +172,8 @@ def _border_reply(shape: ScaledProblem, blocks: Blocks, solved: Array, reply: Ar
 
 
 def _affine_gap(off: Residuals, move: Array) -> float:
-    """The gap that the longest feasible predictor step would leave."""
+    """The gap that the longest feasible predictor step would leave: products times (1 + a p)(1 - b (1 + p)) summed, a
+    and b being the steps of the values and of the slacks."""
     primal = 1.0 / max(1.0, -float(np.minimum.reduce(move)))
     dual = 1.0 / max(1.0, 1.0 + float(np.maximum.reduce(move)))
     moved = off.products * move
@@ -279,7 +289,7 @@ class Warm:
         return np.where(self._keys[place] == keys, place, -1)
 
     def _fitted(self, shape: ScaledProblem, x: Array, duals: Array, unit: float) -> InteriorPoint:
-        """Shrunk to the capacities, duals normal, everything positive."""
+        """Shrunk to the capacities, duals normal, everything positive: an interior start whatever jobs came or left."""
         used = np.einsum("kn,n->k", x, shape.gang)
         x = x * np.minimum(1.0, 0.999 * shape.capacity / used)[:, None]
         duals = np.maximum(duals, 1e-12)

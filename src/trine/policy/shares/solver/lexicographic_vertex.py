@@ -106,6 +106,7 @@ class LexicographicVertex:
         self._empty = list(range(blocks))[::-1]
 
     def _close(self, block: int) -> None:
+        """Shares of the block are held at 0 and its row is free, so that its coefficients do not matter."""
         highs, types = self._highs, len(self._capacity)
         first, row = 1 + block * types, types + 2 * block
         for column in range(first, first + types):

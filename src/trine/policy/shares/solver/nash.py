@@ -111,6 +111,7 @@ def _iterate(shape: ScaledProblem, point: InteriorPoint, off: Residuals, weights
     held = np.s_[(n + 1) * jobs : (n + 2) * jobs]
     blocks = Blocks(shape, point)
     border = Border(border_matrix(shape, blocks, point))
+    # Products of rates with their duals go to the weights (an optimum has rate x dual = weight), all others to zero.
     aim = np.ones_like(off.products)
     aim[held] -= weights / off.products[held]
     aim[-1] = 0.0  # t is not part of this problem and stays where it is
@@ -121,6 +122,7 @@ def _iterate(shape: ScaledProblem, point: InteriorPoint, off: Residuals, weights
     count = off.products.size - jobs - 1
     mu = free / count
     target = mu * min(1.0, abs(float(left.sum() - left[held].sum() - left[-1])) / free) ** 3
+    # As in ``interior``: a step leaves 1 - aim - move x fall of a product, the last term as the predictor found it.
     second = 1.0 - move * fall - np.where(aim == 1.0, target / off.products, 0.0)
     second[held] = aim[held] - (move * fall)[held]
     second[-1] = 0.0

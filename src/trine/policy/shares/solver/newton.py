@@ -5,8 +5,9 @@ time and its rate), solved for all jobs at once; what is left is a dense system 
 step so costs time linear in the jobs, where a general solver factors a sparse matrix of twice as many rows.
 
 Arrays hold jobs in their last axis. Rows 0..J-1 are the shares x, row J the idle time u, row J+1 the surplus rate e.
-A share of the idle "type" has rate 0, so x and u are treated alike. Every block is solved around the weighted mean of
-its columns, centred twice: plain 2x2 inverses lose all digits when no two jobs are alike.
+A share of the idle "type" has rate 0, so x and u are treated alike. The 2x2 system of a job is a weighted straight-line
+fit of values over the rates of its columns: ``fit`` gives weighted mean and slope, the weights being value / slack.
+Rates are centred on their weighted mean, twice: plain 2x2 inverses lose all digits when no two jobs are alike.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ class Blocks:
 def border_matrix(shape: ScaledProblem, blocks: Blocks, point: InteriorPoint) -> Array:
     """The (J+1) x (J+1) system in the prices and t, as sums without cancellation.
 
-    Row sums over the types and idle time are zero in exact arithmetic, so that the diagonal follows from the rest.
+    Row sums over the types and idle time are zero in exact arithmetic, so that the diagonal follows from the rest. The
+    rest is a sum over pairs of columns (Cauchy-Binet) of terms of which almost all are positive, where forming it by
+    subtraction would leave rounding only.
     """
     n = shape.n_types
     full = rows_times(shape.pairs.laplace, _pair_weights(shape, blocks)).reshape(n + 1, n + 1)

@@ -66,7 +66,7 @@ class Polytope:
 
     @classmethod
     def alone(cls, rates: Array, gang: Array, capacity: Array) -> Polytope:
-        """Without pairs, for callers in a hurry."""
+        """Without pairs and without the checks and conversions of a constructor, for calls in every round."""
         made, (pairs, pair_rates) = object.__new__(Polytope), _no_pairs(len(capacity))
         made.__dict__.update(rates=rates, gang=gang, capacity=capacity, pairs=pairs, pair_rates=pair_rates)
         return made
@@ -118,7 +118,7 @@ class LevelProblem(Polytope):
 
     @classmethod
     def unchecked(cls, rates: Array, demand: Array, gang: Array, capacity: Array) -> LevelProblem:
-        """From arrays known to be good, without floors and pairs, for callers in a hurry."""
+        """From arrays known to be good, without floors and pairs, for calls in every round."""
         made, (pairs, pair_rates) = object.__new__(cls), _no_pairs(len(capacity))
         floor = np.zeros(len(demand))
         made.__dict__.update(rates=rates, demand=demand, gang=gang, capacity=capacity, floor=floor)
@@ -236,7 +236,11 @@ def level(problem: LevelProblem, x: Array) -> float:
 
 
 def dual_bound(problem: LevelProblem, duals: Array, prices: Array) -> float:
-    """Weak duality: no t is above this, for any ``duals >= 0`` with ``duals @ demand == 1`` and ``prices >= 0``."""
+    """Weak duality: no t is above this, for any ``duals >= 0`` with ``duals @ demand == 1`` and ``prices >= 0``.
+
+    The sum over rows of duals x (rate - floor) is at least t. A row's time is worth no more than its best type after
+    the price of its GPUs, or nothing, and all GPUs together cost no more than capacity x prices.
+    """
     profit = duals[:, None] * problem.rates
     profit -= problem.gang[:, None] * prices
     best = profit.max(axis=1, initial=0.0)

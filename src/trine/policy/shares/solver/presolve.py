@@ -89,7 +89,7 @@ def _representatives(table: Array, rows: Index, factor: np.uint64, limit: int) -
     bits = min(max(len(rows).bit_length() + 2, 4), _MAX_BUCKET_BITS)
     bucket = _hash(table.view(np.uint64), factor) >> np.uint64(64 - bits)
     head = np.empty(1 << bits, dtype=np.intp)
-    head[bucket[::-1]] = np.arange(len(bucket) - 1, -1, -1)
+    head[bucket[::-1]] = np.arange(len(bucket) - 1, -1, -1)  # last to first: the first row of a bucket is what stays
     position = head[bucket]
     if np.count_nonzero(position == np.arange(len(position))) > limit:
         raise _TooManyError
@@ -219,7 +219,8 @@ def _leaders(rates: Array, kept: Index) -> Index:
 
 
 def expand(problem: LevelProblem, reduced: Reduced, answer: Solution) -> Solution:
-    """Put back what was taken out; the certificate is computed anew on the original problem."""
+    """Put back what was taken out; the certificate is computed anew on the original problem, so that a fault of the
+    reduction would show as a gap."""
     if reduced.problem is problem:
         return answer
     duals, prices = reduced.expand_duals(answer.duals), answer.prices[reduced.column_of]
@@ -269,7 +270,10 @@ def _slowest(problem: LevelProblem, rate: Array) -> Array:
 
 
 def _one_type(problem: LevelProblem) -> Solution:
-    """The level sets the time of every job: it rises until a job runs all the time or the GPUs are used up."""
+    """The level sets the time of every job: it rises until a job runs all the time or the GPUs are used up.
+
+    The proof: in the first case all weight is on that job, in the second a price makes every job cost what it brings.
+    """
     rate, gang, gpus = problem.rates[:, 0], problem.gang, float(problem.capacity[0])
     per_level, at_zero = gang * problem.demand / rate, gang * problem.floor / rate
     by_time = _slowest(problem, rate)

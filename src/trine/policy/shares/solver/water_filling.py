@@ -32,6 +32,7 @@ from trine.policy.shares.solver.polytope import (
 from trine.policy.shares.solver.weights import JobWeights, WeightRule
 
 _TOLERANCE = 1e-10
+"""Of the programs: bottlenecks and near ties differ in how small duals and slacks are."""
 _RATIO = 1000.0
 """A dual must exceed its slack this many times; near ties are left to the next pass, which costs time, not truth."""
 _SLACK = 1e-3
@@ -198,7 +199,11 @@ def _solve_pass(state: _State, demand: Array, warm: Warm) -> Solution | None:
 
 
 def _bottlenecks(state: _State, answer: Solution, demand: Array) -> Mask:
-    """Active jobs whose dual is large against their slack; if none is clear, the one with the largest dual."""
+    """Active jobs whose dual is large against their slack; if none is clear, the one with the largest dual.
+
+    The centre of the optimal face is strictly complementary: a bottleneck has a dual and no slack, any other job the
+    reverse. A vertex (HiGHS) has duals for some of the bottlenecks only; the others are found in later passes.
+    """
     active = demand > 0
     share = np.where(active, answer.duals * demand, 0.0)
     if answer.solver.endswith("highs"):
