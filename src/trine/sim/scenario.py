@@ -317,9 +317,8 @@ def _priced(cluster: Cluster, spec: str) -> Cluster:
 def _load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
     """The jobs of a trace file or of a generated workload, and what a reader should know about them."""
     if bool(scenario.trace) == bool(scenario.workload):
-        raise InputError(
-            "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
-        )
+        found = "both --trace and --workload" if scenario.trace else "no jobs"
+        raise InputError("--trace", found, "either --trace or --workload")
     if scenario.loaded is not None:
         return _jobs_of(scenario.loaded, scenario.values, settings.trace.scale_load)
     if scenario.trace:
