@@ -209,7 +209,7 @@ def test_what_a_trace_has_been_read_with_cannot_be_said_later() -> None:
         trine.simulate(trace, cluster="10x4", since=3600)
     with pytest.raises(trine.TrineError, match=r"since: .*not before until"):
         trine.load_trace(SAMPLE, since=7200, until=3600)
-    with pytest.raises(trine.TrineError, match="^scale_load: -1; expected a positive"):
+    with pytest.raises(trine.TrineError, match=r"^scale_load: -1; expected a positive"):
         trine.load_trace(SAMPLE, scale_load=-1)
 
 

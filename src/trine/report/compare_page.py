@@ -156,7 +156,8 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     direction = "more is better" if metric.more_is_better else "less is better"
     title = "Difference" if reference else metric.title
     line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _reach(found, unit.scale)
-    words = ", ".join(word for word in (unit.plural, "log scale" if line.get("type") == "log" else "", direction) if word)
+    scale = "log scale" if line.get("type") == "log" else ""
+    words = ", ".join(word for word in (unit.plural, scale, direction) if word)
     layout = {
         "height": max(_TITLE_OF_AXIS_PX, 96 + 26 * len(found)),
         "xaxis": figures.axis(_with_remark(title, words), **line),

@@ -219,7 +219,8 @@ def _load_map(result: RunResult, built: maps.LoadMap) -> tuple[Figure, str]:
     for gpu, node in enumerate(cluster.node_of):
         gpus[row_of_node[node]].append(gpu)
     strips, axes, from_ = _strips(cluster, gpus)
-    layout = _layout(result, gpus, built.nodes_per_row, "Nodes" if built.nodes_per_row == 1 else f"Nodes ({per_row} per row)", from_) | axes
+    y_title = "Nodes" if built.nodes_per_row == 1 else f"Nodes ({per_row} per row)"
+    layout = _layout(result, gpus, built.nodes_per_row, y_title, from_) | axes
     layout["shapes"] = _rack_lines(cluster, row_of_node)
     x, _, _ = _clock(result, built.edges_s)
     heat = {

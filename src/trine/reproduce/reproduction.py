@@ -194,7 +194,8 @@ class Reproduction:
 
     def expected(self) -> str:
         """The directions and times beside the bands, if there are any, and how many figures are only shown."""
-        left = f" {count(len(self.shown), 'further figure')} {'is' if len(self.shown) == 1 else 'are'} shown only." if self.shown else ""
+        are = "is" if len(self.shown) == 1 else "are"
+        left = f" {count(len(self.shown), 'further figure')} {are} shown only." if self.shown else ""
         if not self.uncounted:
             return left
         other = [f"{c.experiment}: {c.what}, {c.ours} ({c.band})" for c in self.uncounted if not c.held]
