@@ -174,6 +174,8 @@ def test_results_of_other_jobs_or_another_cluster_are_not_replaced(
     for other in (("--trace", crowd, "--cluster", "2x2"), ("--trace", trace, "--cluster", "4x2")):
         with pytest.raises(InputError, match=r"results of another run \(.* on 2x2\).*--overwrite"):
             sim(verb, *other, "--out", out, *more)
+    with pytest.raises(InputError, match=r"results of another run \(.* on 2x2\).*--overwrite"):
+        sim(verb, "--trace", trace, "--cluster", "2x2", "--scale-load", "2", "--out", out, *more)
     assert (out / "report.html").read_bytes() == before
     assert "are replaced" in sim(verb, "--trace", crowd, "--cluster", "2x2", "--out", out, "--overwrite", *more).stderr
 

@@ -507,6 +507,14 @@ def _without_traffic(perf: PerfModel) -> list[str]:
     return [f"Nothing is known of the communication of {len(unknown)} models ({named}): they are taken as ResNet-50."]
 
 
+def record_of(scenario: Scenario) -> dict[str, Any]:
+    """The record that a run of it will have, before anything is read; settings that a world brings are not in it."""
+    resolved = resolve(
+        scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others, scenario.seed
+    )
+    return _record(scenario, resolved)
+
+
 def _record(scenario: Scenario, settings: Settings) -> dict[str, Any]:
     """The settings as they took effect, for the report."""
     named = {"policy": label_of(scenario.policy), "placement": label_of(scenario.placement)}
