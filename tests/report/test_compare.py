@@ -172,6 +172,16 @@ def test_dots_at_zero_stand_off_the_names_and_axes_say_no_more_than_they_must() 
     assert worst.startswith("Worst finish-time fairness (rho; ") and worst.count("(") == 1
 
 
+def test_rows_are_named_for_what_tells_them_apart() -> None:
+    def rows_of(policies: tuple[tuple[str, str, float], ...]) -> str:
+        found = figures_of(compare_page(comparison_of(policies=policies)))
+        return str(found["dots-jct_mean_s"]["layout"]["yaxis"]["title"]["text"])
+
+    assert rows_of(POLICIES[:2]) == "Policy"
+    assert rows_of(POLICIES) == "Policy, placement"
+    assert rows_of((("fifo", "packed", 1.0), ("fifo", "pal", 1.1))) == "Placement"
+
+
 def test_equal_medians_are_one_figure() -> None:
     alike = (("fifo", "packed", 1.0), ("las", "packed", 1.0))
     page = own_part(compare_page(comparison_of(policies=alike))).replace("&nbsp;", " ")

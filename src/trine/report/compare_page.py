@@ -124,7 +124,7 @@ def _dots(comparison: Comparison) -> str:
     sections = []
     for metric in DOT_METRICS:
         found = [(names[c], metric_estimate(comparison, c, metric)) for c in comparison.contenders]
-        spec = dot_figure(found, metric)
+        spec = dot_figure(found, metric, of=_rows_are(comparison))
         sections.append(page.section(_dot_title(found, metric), page.figure(f"dots-{metric.key}", spec)))
     return page.pair(*sections)
 
@@ -139,10 +139,22 @@ def _dot_title(found: list[tuple[str, Estimate]], metric: Metric) -> str:
     return f"{metric.title}: {side} with {found[winner][0]}, {unit.after(unit.write(estimates[winner]))}"
 
 
-def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False) -> dict[str, Any]:
+def _rows_are(comparison: Comparison) -> str:
+    """What tells the rows apart: names leave out what all have in common (``names_of``)."""
+    names, contenders = set(names_of(comparison).values()), comparison.contenders
+    for part, what in ((0, "Policy"), (1, "Placement")):
+        if names == {label(contender[part]) for contender in contenders}:
+            return what
+    return "Policy, placement"
+
+
+def dot_figure(
+    found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False, of: str = "Policy, placement"
+) -> dict[str, Any]:
     """A dot per contender with its interval, and its single runs as small dots.
 
-    ``reference`` is for differences to a baseline: zero is marked, and the baseline's colour is left out.
+    ``reference`` is for differences to a baseline: zero is marked, and the baseline's colour is left out. ``of`` says
+    what the rows are.
     """
     unit = column_unit([e for _, e in found], metric)
     data = []
@@ -161,7 +173,7 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     layout = {
         "height": max(_TITLE_OF_AXIS_PX, 96 + 26 * len(found)),
         "xaxis": figures.axis(_with_remark(title, words), **line),
-        "yaxis": figures.axis("Policy, placement", autorange="reversed", type="category", showgrid=False),
+        "yaxis": figures.axis(of, autorange="reversed", type="category", showgrid=False),
         "showlegend": False,
         "hovermode": "closest",
     }
@@ -215,7 +227,7 @@ def _differences(comparison: Comparison) -> str:
         return page.section(f"Differences to {base}", page.empty("The seeds do not agree, so runs cannot be paired."))
     sections = []
     for metric, differences in paired.items():
-        spec = dot_figure(differences, metric, reference=True)
+        spec = dot_figure(differences, metric, reference=True, of=_rows_are(comparison))
         title = _difference_title(differences, metric, base)
         caption = f"Same seeds, paired; left of zero is better than {base}."
         left_out = len(others) - len(differences)
@@ -302,8 +314,8 @@ def _breakdown(comparison: Comparison) -> str:
     caption = f"{breakdown.MEANING} One run each (seed {_seeds(runs)}).{_limit_sentence(comparison, MAX_VIEWS)}"
     return page.section(
         "Where job time went",
-        page.figure("job-time", breakdown.figure(known, "Policy, placement")),
-        breakdown.table(known, "policy, placement"),
+        page.figure("job-time", breakdown.figure(known, _rows_are(comparison))),
+        breakdown.table(known, _rows_are(comparison).lower()),
         caption=caption,
     )
 
@@ -315,7 +327,7 @@ def _types(comparison: Comparison) -> str:
     if not runs:
         return ""
     found = [(names[c], series.use_by_type(r)) for c, r in runs]
-    header = [Cell("policy, placement", False), *(Cell(f"{t} (%)") for t in found[0][1])]
+    header = [Cell(_rows_are(comparison).lower(), False), *(Cell(f"{t} (%)") for t in found[0][1])]
     rows = [[Cell(name, False), *(Cell(f"{100 * u.share:.1f}") for u in use.values())] for name, use in found]
     caption = f"GPU time held over that of the cluster. One run each.{_limit_sentence(comparison, MAX_VIEWS)}"
     return page.section("Utilization by GPU type", page.table(header, rows), caption=caption)

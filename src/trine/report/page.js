@@ -91,9 +91,13 @@
     if (slash > 0) return `${name.slice(0, slash + 1)}<br>${name.slice(slash + 1)}`;
     return name.includes("&") ? name : `${name.slice(0, LONG_NAME / 2)}…${name.slice(-LONG_NAME / 2)}`;
   };
+  const rowsFolded = (a, data, width) => {
+    const names = a && a.type === "category" && width < 420 ? [...new Set(data.flatMap((d) => d.y || []))] : [];
+    return names.some((name) => name.length > LONG_NAME) ? names : [];
+  };
   const narrowed = (a, data, width) => {
-    const names = a.type === "category" && width < 420 ? [...new Set(data.flatMap((d) => d.y || []))] : [];
-    if (!names.some((name) => name.length > LONG_NAME)) return a;
+    const names = rowsFolded(a, data, width);
+    if (!names.length) return a;
     return { ...a, tickvals: names, ticktext: names.map(folded), tickfont: { size: 10.5 } };
   };
   // What is left of the width beside the names of rows, or the numbers of a vertical axis.
@@ -106,14 +110,16 @@
   const SCALE_PX = 56;
   const narrowScale = (d, width) => (width >= 640 || !d.colorbar ? d : { ...d, colorbar: { ...d.colorbar, orientation: "h", len: 1,
     x: 0.5, xanchor: "center", y: 1, yanchor: "bottom", ypad: 4, thickness: 9, title: { ...d.colorbar.title, side: "top", font: { size: 12.5 } } } });
-  const withScale = (layout, data, width) => (width >= 640 || !data.some((d) => d.colorbar) ? layout :
+  const FOLDED_PX = 9;
+  const heightened = (layout, data, width) => (width >= 640 || !data.some((d) => d.colorbar) ?
+    { ...layout, height: layout.height + FOLDED_PX * rowsFolded(layout.yaxis, data, width).length } :
     { ...layout, height: layout.height + SCALE_PX, margin: { ...layout.margin, t: layout.margin.t + SCALE_PX - 20 } });
   const dress = (layout, data, width) => {
     const room = roomBeside(layout, data, width);
     // Names over the strips of a Gantt chart would touch each other on a phone; its caption says what they are.
     const strips = width < 640 ? { showticklabels: false } : {};
     const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(wrapped(thinned(v, room), room)) : /^yaxis/.test(k) ? titled(narrowed(v, data, width)) : v);
-    const own = Object.fromEntries(Object.entries(withScale(layout, data, width)).map(([k, v]) => [k, look(k, v)]));
+    const own = Object.fromEntries(Object.entries(heightened(layout, data, width)).map(([k, v]) => [k, look(k, v)]));
     return paint({
       font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },
       paper_bgcolor: "@paper", plot_bgcolor: "@paper", margin: { l: 56, r: 12, t: 26, b: 52 },
