@@ -60,7 +60,7 @@ def test_no_winner_is_named_where_gpus_were_never_short(trace: Path, tmp_path: P
     done = sim("compare", "--trace", trace, "--cluster", "4x4", "--policies", "fifo,las,srtf", "--out", out)
     said = "No difference: GPUs were never short (4 % of their time was used); the 3 combinations give the same results"
     assert said in done.stdout
-    assert f"<h1>{said}</h1>" in (out / "report.html").read_text()
+    assert f"<h1>{said}</h1>" in (out / "report.html").read_text().replace("&nbsp;", " ")
     assert json.loads((out / "compare.json").read_text())["headline"] == said
 
 
@@ -174,6 +174,8 @@ def test_results_of_other_jobs_or_another_cluster_are_not_replaced(
     for other in (("--trace", crowd, "--cluster", "2x2"), ("--trace", trace, "--cluster", "4x2")):
         with pytest.raises(InputError, match=r"results of another run \(.* on 2x2\).*--overwrite"):
             sim(verb, *other, "--out", out, *more)
+    with pytest.raises(InputError, match=r"results of another run \(.* on 2x2\).*--overwrite"):
+        sim(verb, "--trace", trace, "--cluster", "2x2", "--scale-load", "2", "--out", out, *more)
     assert (out / "report.html").read_bytes() == before
     assert "are replaced" in sim(verb, "--trace", crowd, "--cluster", "2x2", "--out", out, "--overwrite", *more).stderr
 

@@ -113,6 +113,8 @@ def test_a_comparison_has_the_jobs_of_every_run() -> None:
     assert compared.runs.num_rows == 2 * 2 * 3
     assert compared.jobs.num_rows == 2 * 2 * 3 * 40
     only = compared.at(load=0.9).run("srtf", seed=2)
+    with pytest.raises(trine.TrineError, match=r"^at: load=3; expected one of load=0\.[0-9]+; load="):
+        compared.at(load=3)
     mine = [row["jct_s"] for row in compared.jobs.to_pylist()
             if (row["load"], row["policy"], row["seed"]) == (0.9, "srtf", 2)]  # fmt: skip
     assert only.jobs["jct_s"].to_pylist() == mine
@@ -145,10 +147,10 @@ def test_lines_of_several_loads_are_in_one_unit() -> None:
         ({"policy": "srft"}, r"policy: unknown policy 'srft' \(did you mean 'srtf'\?\)"),
         ({"placement": "paked"}, "placement: unknown placement 'paked'"),
         ({"policy": dict}, "policy: the class dict; expected a name, a Python file, or a class"),
-        ({"policy": 3}, "policy: a int; expected a name"),
+        ({"policy": 3}, "policy: an object of type int; expected a name"),
         ({"cluster": ""}, "cluster: nothing; expected nodes x GPUs such as 16x4"),
-        ({"cluster": 64}, "cluster: a int; expected a text or a path"),
-        ({"trace": "missing.csv"}, "both trace and workload"),
+        ({"cluster": 64}, "cluster: an int; expected a text or a path"),
+        ({"trace": "missing.csv"}, "^trace: both trace and workload"),
         ({"workload": ""}, "trace: nothing; expected a job trace, or workload=NAME"),
         ({"settings": {"round": 3}}, "settings: unknown key 'round' .did you mean 'round_s'"),
         ({"settings": {"workload.jobs": "many"}}, r"settings\['workload.jobs'\]: 'many'; expected whole number"),
@@ -156,7 +158,10 @@ def test_lines_of_several_loads_are_in_one_unit() -> None:
         ({"settings": {"window": "3"}}, r"settings\['window'\]: '3'; expected FROM:TO"),
         ({"settings": {"watts": ["v100"]}}, r"settings\['watts'\]: 'v100'; expected TYPE=WATTS"),
         ({"polcy": "fifo"}, "unknown argument 'polcy' .did you mean 'policy'"),
-        ({"seed": "first"}, "seeds: .*expected different whole numbers"),
+        ({"seed": "first"}, "seed: 'first'; expected a whole number of at least 0"),
+        ({"seed": -1}, "seed: -1; expected a whole number of at least 0"),
+        ({"workload": "phily"}, r"^workload: unknown workload 'phily' \(did you mean 'philly'\?\)"),
+        ({"workload": "", "trace": SAMPLE, "scale_load": -1}, "^scale_load: -1; expected at least"),
         ({"prices": "v100=2"}, "prices: no price for gpu"),
         ({"since": 3}, "workload: trace.since: a part or a scale of a trace, beside workload"),
         ({"world": "somewhere"}, "world: cluster: cluster beside it; expected one of the two"),
@@ -179,6 +184,15 @@ def test_errors_speak_of_arguments(given: dict[str, Any], said: str) -> None:
         ({"policies": ["fifo", "fifo"]}, "policies: 'fifo' twice"),
         ({"sweep": {"round_s": 60}}, r"sweep\['round_s'\]: 60; expected a list"),
         ({"sweep": {"round_s": []}}, "sweep: a setting without values"),
+        ({"sweep": {"round_s": [-1]}}, r"^sweep\['round_s'\]: -1; expected at least"),
+        ({"sweep": {"roun_s": [60]}}, r"^sweep\['roun_s'\]: unknown key 'roun_s' \(did you mean 'round_s'\?\)"),
+        ({"sweep": ["round_s"]}, "^sweep: a list; expected a mapping"),
+        ({"loads": [-1]}, "^loads: -1; expected at least"),
+        ({"policies": ["fifo", "srft"]}, "^policies: unknown policy 'srft'"),
+        ({"placements": ["paked"]}, "^placements: unknown placement 'paked'"),
+        ({"workers": -1}, "^workers: -1; expected a whole number of at least 0"),
+        ({"workers": "two"}, "^workers: 'two'; expected a whole number"),
+        ({"polcies": ["fifo"]}, "unknown argument 'polcies' .did you mean 'policies'.*expected one of (?!.*policy,)"),
         ({"loads": [0.5], "settings": {"workload.load": 0.5}}, "workload.load beside several values of it"),
     ],
 )
@@ -195,6 +209,8 @@ def test_what_a_trace_has_been_read_with_cannot_be_said_later() -> None:
         trine.simulate(trace, cluster="10x4", since=3600)
     with pytest.raises(trine.TrineError, match=r"since: .*not before until"):
         trine.load_trace(SAMPLE, since=7200, until=3600)
+    with pytest.raises(trine.TrineError, match=r"^scale_load: -1; expected a positive"):
+        trine.load_trace(SAMPLE, scale_load=-1)
 
 
 def test_any_table_is_a_trace_by_its_columns(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_bars_are_the_parts_in_one_unit() -> None:
 def test_the_title_names_what_took_most() -> None:
     mean = breakdown.mean_time(JOBS)
     assert mean is not None
-    assert breakdown.title(mean) == "44 % of job time is ideal run time; most of the rest is waiting, 45 %"
+    assert breakdown.title(mean) == "44 % of job time is ideal run time; the largest part of the rest: waiting, 45 %"
     assert "nothing was added" in breakdown.title(JobTime(0.0, 10.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 

@@ -157,6 +157,38 @@ def test_one_seed_is_said_to_have_no_interval() -> None:
     assert "95 %" not in own_part(page).split("Results")[1].split("</section>")[0]
 
 
+def test_one_trace_is_not_said_to_need_more_seeds() -> None:
+    page = own_part(compare_page(replace(comparison_of(seeds=1), settings={"trace": "jobs.csv"})))
+    assert "on one trace: there is no interval" in page
+    assert "one seed only" not in page
+
+
+def test_dots_at_zero_stand_off_the_names_and_axes_say_no_more_than_they_must() -> None:
+    found = figures_of(compare_page(comparison_of()))
+    wait = found["dots-wait_mean_s"]["layout"]["xaxis"]
+    assert wait["range"][0] < 0 < wait["range"][1]
+    assert found["dots-preemptions"]["layout"]["xaxis"]["title"]["text"] == "Preemptions (less is better)"
+    worst = found["dots-rho_max"]["layout"]["xaxis"]["title"]["text"]
+    assert worst.startswith("Worst finish-time fairness (rho; ") and worst.count("(") == 1
+
+
+def test_rows_are_named_for_what_tells_them_apart() -> None:
+    def rows_of(policies: tuple[tuple[str, str, float], ...]) -> str:
+        found = figures_of(compare_page(comparison_of(policies=policies)))
+        return str(found["dots-jct_mean_s"]["layout"]["yaxis"]["title"]["text"])
+
+    assert rows_of(POLICIES[:2]) == "Policy"
+    assert rows_of(POLICIES) == "Policy, placement"
+    assert rows_of((("fifo", "packed", 1.0), ("fifo", "pal", 1.1))) == "Placement"
+
+
+def test_equal_medians_are_one_figure() -> None:
+    alike = (("fifo", "packed", 1.0), ("las", "packed", 1.0))
+    page = own_part(compare_page(comparison_of(policies=alike))).replace("&nbsp;", " ")
+    titles = re.findall(r"<h2>(Job completion time: .*?)</h2>", page)
+    assert len(titles) == 1 and titles[0].endswith(" at the median of each")
+
+
 def test_without_whole_runs_there_are_still_the_numbers() -> None:
     figures = figures_of(compare_page(replace(comparison_of(), runs={})))
     assert "dots-jct_mean_s" in figures

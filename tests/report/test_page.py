@@ -13,6 +13,7 @@ import pytest
 
 from tests.report.plausible import plausible_run
 from trine.core.result import RunResult
+from trine.report.page import section
 from trine.report.run_page import run_page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -35,6 +36,23 @@ def test_every_plot_of_the_contract_is_there_with_axis_titles() -> None:
         axes = [v for k, v in figure["layout"].items() if k[1:].startswith("axis")]
         assert len(axes) >= 2
         assert all(axis["title"]["text"] for axis in axes)
+
+
+def test_columns_of_the_worst_jobs_have_one_unit_and_say_something() -> None:
+    result = plausible_run()
+    nameless = replace(result, jobs=[replace(job, user="") for job in result.jobs])
+    table = own_part(run_page(nameless)).split("The worst job, ")[1].split("</table>")[0]
+    titles = re.findall("<th.*?>(.*?)</th>", table)
+    assert "user" not in titles and "model" in titles
+    column = titles.index("completion (h)")
+    cells = [re.findall("<td.*?>(.*?)</td>", row)[column] for row in table.split("<tr>")[2:]]
+    assert len(cells) == 20 and all(float(cell.replace(",", "")) > 0 for cell in cells)
+
+
+def test_no_line_begins_with_the_unit_of_a_number() -> None:
+    assert section("6.1 h: 5 % below, 13.0 [3.9, 43.0] d, 2 jobs") == (
+        "<section><h2>6.1&nbsp;h: 5&nbsp;% below, 13.0 [3.9, 43.0]&nbsp;d, 2 jobs</h2></section>"
+    )
 
 
 def test_nothing_is_fetched_and_nothing_can_be_sent() -> None:

@@ -17,6 +17,7 @@ import pytest
 from trine.core.errors import InputError
 from trine.core.result import RunResult
 from trine.inputs.yaml_reader import read_mapping
+from trine.report.provenance import InputFile
 from trine.reproduce import experiment
 from trine.reproduce.checks import Check
 from trine.reproduce.experiment import Outcome, attempt, run_all
@@ -175,6 +176,14 @@ def test_directions_are_shown_and_not_counted() -> None:
     )
 
 
+def test_figures_that_nothing_is_held_against_are_counted_apart() -> None:
+    judged, told = Check("A", "this", "1", held=True), Check("A", "more", "3")
+    apart = replace(drawn(), parts=[Part([judged, told])])
+    assert apart.sentence().endswith("none is out of it. 1 further figure is shown only.")
+    together = replace(apart, parts=[Part([judged, told, told])], grouped=False)
+    assert together.sentence().endswith("are within tolerance. 2 further figures are shown only.")
+
+
 def test_only_figures_that_can_miss_on_both_sides_count(data: GavelData) -> None:
     checks = TINY.judge(data, outcomes_of(TINY, data)).checks
     assert {c.what: c.counted for c in checks if c.what.startswith("isolated")} == {
@@ -194,10 +203,14 @@ def test_plots_are_what_plotly_understands() -> None:
 
 
 def test_the_page_holds_tables_plots_and_notes(tmp_path: Path) -> None:
-    write_page(drawn(), tmp_path / "page")
+    file = InputFile("data/jobs.csv", 7, "5e88")
+    write_page(replace(drawn(), files=[file]), tmp_path / "page", "trine reproduce paper --quick")
     text = (tmp_path / "page/report.html").read_text()
     for word in ("OUT OF TOLERANCE", "A note.", "Bars", "Lines", "1 of 2 figures"):
         assert word in text
+    for word in ("How this reproduction was made", "trine reproduce paper --quick", "data/jobs.csv", "5e88"):
+        assert word in text
+    assert "Read with care" not in text, "what a paper says and what was drawn is no caution"
     assert "<them>" not in text
 
 
@@ -220,6 +233,7 @@ def test_it_counts_its_runs_and_serialises(data: GavelData) -> None:
         return lambda: done.append(1)
 
     found = PAPER.reproduce(str(data.root), quick=True, workers=1, progress=progress, experiments=(small,))
+    assert {Path(file.path).parent for file in found.files} <= {data.root, *data.root.rglob("*")} and found.files
     assert counts == [2]
     assert len(done) == 2
     assert json.loads(json.dumps(found.as_dict()))["paper"] == "Gavel (OSDI'20)"

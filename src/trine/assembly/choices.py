@@ -23,7 +23,7 @@ def class_of(choice: Choice, bases: tuple[type, ...], what: str) -> type[Any]:
     where = f"--{what}"
     chosen = choice if isinstance(choice, type) else type(choice)
     if not issubclass(chosen, bases):
-        kind = f"the class {chosen.__name__}" if chosen is choice else f"a {chosen.__name__}"
+        kind = f"the class {chosen.__name__}" if chosen is choice else f"an object of type {chosen.__name__}"
         names = " or ".join(base.__name__ for base in bases)
         raise InputError(where, kind, f"a name, a Python file, or a class (or an object) derived from {names}")
     check_complete(where, chosen, what)

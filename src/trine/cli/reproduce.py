@@ -110,11 +110,19 @@ def _reproduce(
             progress=lambda runs: stack.enter_context(ProgressBar(runs, "simulating")).advance,
         )
     if out:
-        write_page(found, out)
+        write_page(found, out, _command(name, data, quick))
         typer.echo(f"report: {out / 'report.html'}", err=True)
     _print(found, as_json)
     if not found.held:
         raise typer.Exit(1)
+
+
+def _command(name: str, data: str, quick: bool) -> str:
+    """The command without the options that change nothing in the figures."""
+    import shlex
+
+    given = [*(["--data", data] if data else []), *(["--quick"] if quick else [])]
+    return shlex.join(["trine", "reproduce", name, *given])
 
 
 def _print(found: Reproduction, as_json: bool) -> None:

@@ -136,6 +136,7 @@ def run_one(
     from trine.experiment.run import run_simulation
     from trine.experiment.scenarios import make_scenario
     from trine.report.files import check_out, require_files, run_title
+    from trine.sim.scenario import record_of
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
@@ -144,7 +145,7 @@ def run_one(
     if out:
         scenario = make_scenario(inputs, policy, placement, seed)
         require_files()
-        replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed, vars(scenario)), overwrite)
+        replaced = check_out(out, run_title(scenario.policy, scenario.placement, seed, record_of(scenario)), overwrite)
     with recorded(out) as record:
         with ProgressBar(0, "simulating") as bar, decision_log(decisions) as log:
             done = run_simulation(
@@ -216,6 +217,7 @@ def compare(
     from trine.experiment.scenarios import make_sweep, parse_seeds
     from trine.report.files import check_out, comparison_title
     from trine.report.page import require_page
+    from trine.sim.scenario import record_of
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
@@ -227,7 +229,7 @@ def compare(
     if out:
         sweep = make_sweep(inputs, *swept)
         placed = list(dict.fromkeys(placement for _, placement in sweep.pairs))
-        title = comparison_title(sweep.policies, placed, sweep.seeds, vars(sweep.base))
+        title = comparison_title(sweep.policies, placed, sweep.seeds, record_of(sweep.scenarios()[0]))
         replaced = check_out(out, title, overwrite)
         require_page()
     with ExitStack() as stack:

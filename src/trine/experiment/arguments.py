@@ -42,23 +42,10 @@ class MoreInputs(TypedDict, total=False):
 
 
 _TRACE_SETTINGS = ("columns", "since", "until", "scale_load")
-_COMMON = (
-    "trace",
-    "cluster",
-    "policy",
-    "policies",
-    "placement",
-    "placements",
-    "seed",
-    "seeds",
-    "loads",
-    "sweep",
-    "workers",
-    "workload",
-    "world",
-    "preset",
-    "settings",
-)
+_COMMON = ("trace", "cluster", "workload", "world", "preset", "settings")
+ONE_RUN = (*_COMMON, "policy", "placement", "seed")
+SEVERAL_RUNS = (*_COMMON, "policies", "placements", "seeds", "loads", "sweep", "workers")
+"""Arguments of ``simulate`` and of ``compare``, without those that both take as ``MoreInputs``."""
 _FILES = ("variability", "throughputs", "prices")
 _OTHER_NAMES = {"set": "settings", "from": "since", "to": "until", "round": "settings['round_s']"}
 """Arguments whose flag has another name; the others have that of the flag, with underscores."""
@@ -72,12 +59,14 @@ def make_inputs(
     preset: PathText,
     settings: Mapping[str, Any] | None,
     more: MoreInputs,
+    *,
+    known: Iterable[str],
 ) -> Inputs:
-    """Arguments of the API, checked for their types, as inputs."""
+    """Arguments of the API, checked for their types, as inputs; ``known`` are the other arguments of the function."""
     given: dict[str, Any] = dict(more)
     for name in given:
         if name not in MoreInputs.__annotations__:
-            raise unknown_name("arguments", "argument", name, [*_COMMON, *MoreInputs.__annotations__])
+            raise unknown_name("arguments", "argument", name, [*known, *MoreInputs.__annotations__])
     if isinstance(trace, Trace) and given.get("format"):
         raise InputError("--format", f"{given['format']!r} beside a trace that has been read", "it in load_trace")
     return Inputs(
@@ -104,12 +93,17 @@ def trace_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return {f"trace.{name}": value for name, value in values.items()}
 
 
-def setting_values(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def trace_arguments(given: Mapping[str, Any]) -> dict[str, str]:
+    """By setting, the argument of the same name that it was given by."""
+    return {f"trace.{name}": name for name in _TRACE_SETTINGS if name in given}
+
+
+def setting_values(settings: Mapping[str, Any] | None, argument: str = "settings") -> dict[str, Any]:
     """Settings by dotted name, from a mapping that may be nested."""
     if settings is None:
         return {}
     if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
-        raise InputError("settings", f"a {type(settings).__name__}", "a mapping of names to values")
+        raise InputError(argument, a_type(settings), "a mapping of names to values")
     return dotted(dict(settings))
 
 
@@ -117,7 +111,13 @@ def as_text(name: str, value: Any) -> str:
     """A name or a path as text."""
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
-    raise InputError(name, f"a {type(value).__name__}", "a text or a path")
+    raise InputError(name, a_type(value), "a text or a path")
+
+
+def a_type(value: Any) -> str:
+    """What a value is, with its article: ``a list``, ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def as_list(name: str, values: Any) -> list[Any]:
@@ -130,25 +130,45 @@ def as_list(name: str, values: Any) -> list[Any]:
 def as_seeds(values: Any) -> list[int]:
     """Different whole numbers."""
     seeds = as_list("seeds", values)
-    if any(not hasattr(seed, "__index__") or isinstance(seed, bool) for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise InputError("seeds", f"{seeds!r}", "different whole numbers, such as range(5)")
+    if not all(map(_is_count, seeds)) or len(set(seeds)) < len(seeds):
+        raise InputError("seeds", f"{seeds!r}", "different whole numbers of at least 0, such as range(5)")
     return [int(seed) for seed in seeds]
 
 
+def as_count(name: str, value: Any) -> int:
+    """A whole number of at least 0."""
+    if not _is_count(value):
+        raise InputError(name, f"{value!r}", "a whole number of at least 0")
+    return int(value)
+
+
+def _is_count(value: Any) -> bool:
+    """Numbers of numpy are whole numbers too; ``True`` is none."""
+    return hasattr(value, "__index__") and not isinstance(value, bool) and int(value) >= 0
+
+
 @contextmanager
-def errors_of_arguments() -> Iterator[None]:
-    """Whatever is wrong with the input is said in terms of arguments."""
+def errors_of_arguments(given_by: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Whatever is wrong with the input is said in terms of arguments.
+
+    ``given_by`` names the argument by which a setting was given, where that was not ``settings``.
+    """
     try:
         yield
     except InputError as error:
-        raise in_arguments(error) from None
+        raise in_arguments(error, given_by or {}) from None
 
 
-def in_arguments(error: InputError) -> InputError:
+def in_arguments(error: InputError, given_by: Mapping[str, str]) -> InputError:
     """The same error, with arguments where it names flags."""
     where, field = error.where, error.field
     if where == "--set":
-        where, field = (f"settings[{field!r}]", "") if field else ("settings", "")
+        unknown = re.match(r"unknown key '([^']*)'", error.found)
+        name = field or (unknown[1] if unknown else "")
+        if name in given_by:
+            where, field = given_by[name], ""
+        else:
+            where, field = (f"settings[{field!r}]", "") if field else ("settings", "")
     elif where.startswith("--"):
         where = _translated(where)
     return InputError(where, _translated(error.found), _translated(error.expected), field)

@@ -178,7 +178,9 @@ class Comparison:
         """The part with this load and these settings: ``comparison.at(load=0.9)``; dots in names are underscores."""
         found = [point for point in self.points if all(_has(point, name, value) for name, value in where.items())]
         if not found:
-            raise InputError("at", f"{where}", f"one of {[point.where for point in self.points]}")
+            known = [", ".join(f"{name}={value}" for name, value in point.where.items()) for point in self.points]
+            expected = f"one of {'; '.join(known)}" if any(known) else "nothing: one load, and no settings swept"
+            raise InputError("at", ", ".join(f"{name}={value}" for name, value in where.items()), expected)
         return Comparison(found)
 
     def run(self, policy: str, placement: str = "", seed: int | None = None) -> Simulation:

@@ -14,14 +14,18 @@ from trine.assembly.choices import Choice
 from trine.core.errors import InputError
 from trine.core.result import RunResult
 from trine.experiment.arguments import (
+    ONE_RUN,
+    SEVERAL_RUNS,
     MoreInputs,
     PathText,
+    as_count,
     as_list,
     as_seeds,
     as_text,
     errors_of_arguments,
     make_inputs,
     setting_values,
+    trace_arguments,
     trace_settings,
 )
 from trine.experiment.results import Comparison, Point, Simulation
@@ -33,6 +37,8 @@ from trine.trace import load as read_trace
 
 LOAD = "load"
 """The column that tells the loads of a comparison apart."""
+LOAD_SETTINGS = ("workload.load", "trace.scale_load")
+"""What a load is of generated jobs, and of those of a trace."""
 
 
 def simulate(
@@ -54,9 +60,9 @@ def simulate(
     ``world`` a directory that holds jobs and cluster. ``policy`` and ``placement`` are names, Python files, classes or
     objects. ``settings`` are those of ``--set``: ``{"round_s": 60, "workload.jobs": 200}``.
     """
-    with errors_of_arguments():
-        inputs = make_inputs(trace, cluster, workload, world, preset, settings, more)
-        return run_simulation(inputs, policy, placement, as_seeds([seed])[0])
+    with errors_of_arguments(trace_arguments(more)):
+        inputs = make_inputs(trace, cluster, workload, world, preset, settings, more, known=ONE_RUN)
+        return run_simulation(inputs, policy, placement, as_count("seed", seed))
 
 
 def compare(
@@ -82,16 +88,20 @@ def compare(
     values of settings: ``{"round_s": [60, 300]}``. ``workers`` are processes, 0 for as many as there are cores.
     """
     with errors_of_arguments():
-        inputs = make_inputs(trace, cluster, workload, world, preset, settings, more)
-        swept = {name: as_list(f"sweep[{name!r}]", values) for name, values in setting_values(sweep).items()}
+        choices, several_loads = setting_values(sweep, "sweep"), as_list("loads", loads)
+    by_load = dict.fromkeys(LOAD_SETTINGS, "loads") if several_loads else {}
+    by_sweep = {name: f"sweep[{name!r}]" for name in choices}
+    with errors_of_arguments(trace_arguments(more) | by_load | by_sweep):
+        inputs = make_inputs(trace, cluster, workload, world, preset, settings, more, known=SEVERAL_RUNS)
+        swept = {name: as_list(by_sweep[name], values) for name, values in choices.items()}
         return run_comparison(
             inputs,
             as_list("policies", policies),
             as_list("placements", placements),
             as_seeds(seeds),
-            loads=as_list("loads", loads),
+            loads=several_loads,
             swept=swept,
-            workers=workers,
+            workers=as_count("workers", workers),
         )
 
 
@@ -110,8 +120,8 @@ def load_trace(
     ``since`` and ``until`` keep jobs submitted in between (seconds of the trace, or dates), ``scale_load`` divides the
     gaps between submissions. ``settings`` are those of ``trine trace``: ``{"group": "vc1", "jobs_per_h": 20}``.
     """
-    with errors_of_arguments():
-        given = {"columns": columns, "since": since, "until": until, "scale_load": scale_load}
+    given = {"columns": columns, "since": since, "until": until, "scale_load": scale_load}
+    with errors_of_arguments({name: name for name, value in given.items() if value not in (None, "")}):
         values = setting_values(settings) | trace_settings(given)
         options = ImportOptions.parse({name: _import_text(value) for name, value in values.items()})
         return read_trace(as_text("path", path), format or None, options)
@@ -186,7 +196,7 @@ def _load_setting(inputs: Inputs) -> str:
     if inputs.world:
         raise InputError("loads", "loads beside a world", "a trace or a workload: the jobs of a world are as they are")
     generated = inputs.workload or (not inputs.trace and inputs.chosen_preset().workload)
-    return "workload.load" if generated else "trace.scale_load"
+    return LOAD_SETTINGS[0 if generated else 1]
 
 
 def _compared(sweep: Sweep, results: list[RunResult]) -> ComparisonOfRuns:

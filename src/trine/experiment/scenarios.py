@@ -6,12 +6,12 @@ The command line comes here with its flags and the Python API with its arguments
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trine.assembly.choices import Choice, label_of
-from trine.assembly.registry import DEFAULT_POLICY, placement_for
+from trine.assembly.registry import DEFAULT_POLICY, find_placement, find_policy, placement_for
 from trine.core.errors import InputError
 from trine.inputs.preset import Preset, load_preset
 from trine.sim.scenario import Scenario, Sweep
@@ -47,6 +47,8 @@ class Inputs:
 
 def make_scenario(inputs: Inputs, policy: Choice = "", placement: Choice = "", seed: int = 0) -> Scenario:
     """One run; ``trine`` and the placement that goes with a policy where neither caller nor preset names another."""
+    if seed < 0:
+        raise InputError("--seed", f"{seed}", "a whole number of at least 0")
     preset = inputs.chosen_preset()
     chosen = policy or preset.policy or DEFAULT_POLICY
     where = placement or preset.placement or placement_for(chosen)
@@ -59,8 +61,12 @@ def make_sweep(inputs: Inputs, policies: Sequence[Choice], placements: Sequence[
     Where neither names placements, each policy runs with the one that goes with it.
     """
     preset = inputs.chosen_preset()
-    for option, choices in (("--policies", policies), ("--placements", placements)):
+    for option, choices, find in (
+        ("--policies", policies, find_policy),
+        ("--placements", placements, find_placement),
+    ):
         _check_different(option, choices)
+        _check_known(option, choices, find)
     return Sweep(
         _base(inputs, preset),
         tuple(policies) or preset.policies or (preset.policy or DEFAULT_POLICY,),
@@ -77,7 +83,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         seeds = tuple(range(int(first), int(last) + 1)) if dots else tuple(int(word) for word in words)
     except ValueError:
         seeds = ()
-    if not seeds or len(set(seeds)) != len(seeds):
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
         raise InputError(
             "--seeds", f"{text!r}", "a range such as 0..9 or a list of different whole numbers such as 0,1,2"
         )
@@ -90,6 +96,17 @@ def _check_different(option: str, choices: Sequence[Choice]) -> None:
     twice = [label for i, label in enumerate(labels) if label in labels[:i]]
     if twice:
         raise InputError(option, f"{twice[0]!r} twice", "each name once")
+
+
+def _check_known(option: str, choices: Sequence[Choice], find: Callable[[Choice], Any]) -> None:
+    """What is wrong with one of several is said of the option that lists them."""
+    for choice in choices:
+        try:
+            find(choice)
+        except InputError as error:
+            if error.where not in ("--policy", "--placement"):
+                raise
+            raise InputError(option, error.found, error.expected, error.field) from None
 
 
 def _base(inputs: Inputs, preset: Preset) -> Scenario:

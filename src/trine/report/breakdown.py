@@ -123,4 +123,4 @@ def title(mean: JobTime) -> str:
     if added[largest] <= _NOTHING_S:
         return "Job time is ideal run time: nothing was added to it"
     ideal, most = share(mean.ideal_s / total), share(added[largest] / total)
-    return f"{ideal} of job time is ideal run time; most of the rest is {PARTS[largest][0]}, {most}"
+    return f"{ideal} of job time is ideal run time; the largest part of the rest: {PARTS[largest][0]}, {most}"

@@ -200,7 +200,7 @@ def column_unit(estimates: Sequence[Estimate], metric: Metric) -> ColumnUnit:
     if metric.kind == "duration":
         unit = time_unit(median(abs(e.mean) for e in estimates))
         return ColumnUnit(unit.seconds, unit.symbol, unit.plural)
-    return ColumnUnit(0.01, "%", "%") if metric.kind == "share" else ColumnUnit(1.0, "", "number")
+    return ColumnUnit(0.01, "%", "%") if metric.kind == "share" else ColumnUnit(1.0, "", "")
 
 
 def column_title(title: str, unit: ColumnUnit) -> str:

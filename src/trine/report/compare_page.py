@@ -35,6 +35,8 @@ MAX_VIEWS = 16
 MAX_CURVES = 12
 FAR_APART = 15.0
 """Means that differ by more than this factor stand on a logarithmic axis."""
+_ROOM = 0.02
+"""A dot at zero would touch the name of its row: so much of the width is left beside it."""
 _TITLE_OF_AXIS_PX = 148
 """A plot of one row would be lower than the title beside it is long."""
 
@@ -72,6 +74,8 @@ def _warnings(comparison: Comparison) -> list[str]:
 def _single_seed(comparison: Comparison) -> str:
     counts = {c: len(comparison.rows_of(c)) for c in comparison.contenders}
     if all(n == 1 for n in counts.values()):
+        if comparison.settings.get("trace"):
+            return "One run of each combination on one trace: there is no interval, and others may rank them otherwise."
         return "Every combination ran with one seed only: there is no interval, and differences may be chance."
     single = [name_of(c) for c, n in counts.items() if n == 1]
     return f"One seed only, hence no interval: {', '.join(single)}." if single else ""
@@ -120,7 +124,7 @@ def _dots(comparison: Comparison) -> str:
     sections = []
     for metric in DOT_METRICS:
         found = [(names[c], metric_estimate(comparison, c, metric)) for c in comparison.contenders]
-        spec = dot_figure(found, metric)
+        spec = dot_figure(found, metric, of=_rows_are(comparison))
         sections.append(page.section(_dot_title(found, metric), page.figure(f"dots-{metric.key}", spec)))
     return page.pair(*sections)
 
@@ -135,10 +139,22 @@ def _dot_title(found: list[tuple[str, Estimate]], metric: Metric) -> str:
     return f"{metric.title}: {side} with {found[winner][0]}, {unit.after(unit.write(estimates[winner]))}"
 
 
-def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False) -> dict[str, Any]:
+def _rows_are(comparison: Comparison) -> str:
+    """What tells the rows apart: names leave out what all have in common (``names_of``)."""
+    names, contenders = set(names_of(comparison).values()), comparison.contenders
+    for part, what in ((0, "Policy"), (1, "Placement")):
+        if names == {label(contender[part]) for contender in contenders}:
+            return what
+    return "Policy, placement"
+
+
+def dot_figure(
+    found: list[tuple[str, Estimate]], metric: Metric, reference: bool = False, of: str = "Policy, placement"
+) -> dict[str, Any]:
     """A dot per contender with its interval, and its single runs as small dots.
 
-    ``reference`` is for differences to a baseline: zero is marked, and the baseline's colour is left out.
+    ``reference`` is for differences to a baseline: zero is marked, and the baseline's colour is left out. ``of`` says
+    what the rows are.
     """
     unit = column_unit([e for _, e in found], metric)
     data = []
@@ -152,15 +168,21 @@ def dot_figure(found: list[tuple[str, Estimate]], metric: Metric, reference: boo
     direction = "more is better" if metric.more_is_better else "less is better"
     title = "Difference" if reference else metric.title
     line = {"zerolinecolor": "@muted", "rangemode": "tozero"} if reference else _reach(found, unit.scale)
-    words = [word for word in (unit.plural, "log scale" if line.get("type") == "log" else "", direction) if word]
+    scale = "log scale" if line.get("type") == "log" else ""
+    words = ", ".join(word for word in (unit.plural, scale, direction) if word)
     layout = {
         "height": max(_TITLE_OF_AXIS_PX, 96 + 26 * len(found)),
-        "xaxis": figures.axis(f"{title} ({', '.join(words)})", **line),
-        "yaxis": figures.axis("Policy, placement", autorange="reversed", type="category", showgrid=False),
+        "xaxis": figures.axis(_with_remark(title, words), **line),
+        "yaxis": figures.axis(of, autorange="reversed", type="category", showgrid=False),
         "showlegend": False,
         "hovermode": "closest",
     }
     return {"data": data, "layout": layout}
+
+
+def _with_remark(title: str, remark: str) -> str:
+    """A remark in brackets; in those that a title ends with, if it does."""
+    return f"{title[:-1]}; {remark})" if title.endswith(")") else f"{title} ({remark})"
 
 
 def _reach(found: list[tuple[str, Estimate]], scale: float) -> dict[str, Any]:
@@ -173,7 +195,7 @@ def _reach(found: list[tuple[str, Estimate]], scale: float) -> dict[str, Any]:
     highest = max([max(values), *(min(end, 2 * max(values)) for end in ends)])
     means = [e.mean / scale for _, e in found if math.isfinite(e.mean)]
     if min(values) <= 0 or max(means) < FAR_APART * min(means):
-        return {"range": [0, 1.04 * highest]}
+        return {"range": [-_ROOM * highest, (1 + 2 * _ROOM) * highest], "zeroline": True}
     lowest = min([min(values), *(max(end, min(values) / 2) for end in ends)])
     return figures.log_axis(lowest, highest)
 
@@ -205,7 +227,7 @@ def _differences(comparison: Comparison) -> str:
         return page.section(f"Differences to {base}", page.empty("The seeds do not agree, so runs cannot be paired."))
     sections = []
     for metric, differences in paired.items():
-        spec = dot_figure(differences, metric, reference=True)
+        spec = dot_figure(differences, metric, reference=True, of=_rows_are(comparison))
         title = _difference_title(differences, metric, base)
         caption = f"Same seeds, paired; left of zero is better than {base}."
         left_out = len(others) - len(differences)
@@ -254,9 +276,16 @@ def _cdf_section(figure_id: str, title: str, curves: list[tuple[str, series.Floa
         return ""
     medians = [(series.quantile(v, 0.5), n) for n, v in curves if len(v)]
     low, high = min(medians), max(medians)
-    said = f"{title}: medians from {duration(low[0])} ({low[1]}) to {duration(high[0])} ({high[1]})"
     spec = figures.cdf_figure(curves, title)
-    return page.section(title if low[0] == high[0] else said, page.figure(figure_id, spec), caption=caption)
+    return page.section(_medians(title, low, high, duration), page.figure(figure_id, spec), caption=caption)
+
+
+def _medians(title: str, low: tuple[float, str], high: tuple[float, str], write: Callable[[float], str]) -> str:
+    """A title with the smallest and the largest median, each with the name of its curve."""
+    first, last = write(low[0]), write(high[0])
+    if first == last:
+        return f"{title}: {first} at the median" + (" of each" if low[1] != high[1] else "")
+    return f"{title}: medians from {first} ({low[1]}) to {last} ({high[1]})"
 
 
 def _fairness(comparison: Comparison) -> str:
@@ -269,8 +298,7 @@ def _fairness(comparison: Comparison) -> str:
         if curves:
             medians = [(series.quantile(v, 0.5), name) for name, v in curves]
             low, high = min(medians), max(medians)
-            said = f"{ratio.title}: medians from {times(low[0])} ({low[1]}) to {times(high[0])} ({high[1]})"
-            title = ratio.title if low[0] == high[0] else said
+            title = _medians(ratio.title, low, high, times)
             spec = figures.ratio_cdf_figure(curves, ratio.title)
             parts.append(page.section(title, page.figure(f"{ratio.key}-cdf", spec), caption=ratio.meaning))
     return page.pair(*parts) if parts else ""
@@ -286,8 +314,8 @@ def _breakdown(comparison: Comparison) -> str:
     caption = f"{breakdown.MEANING} One run each (seed {_seeds(runs)}).{_limit_sentence(comparison, MAX_VIEWS)}"
     return page.section(
         "Where job time went",
-        page.figure("job-time", breakdown.figure(known, "Policy, placement")),
-        breakdown.table(known, "policy, placement"),
+        page.figure("job-time", breakdown.figure(known, _rows_are(comparison))),
+        breakdown.table(known, _rows_are(comparison).lower()),
         caption=caption,
     )
 
@@ -299,7 +327,7 @@ def _types(comparison: Comparison) -> str:
     if not runs:
         return ""
     found = [(names[c], series.use_by_type(r)) for c, r in runs]
-    header = [Cell("policy, placement", False), *(Cell(f"{t} (%)") for t in found[0][1])]
+    header = [Cell(_rows_are(comparison).lower(), False), *(Cell(f"{t} (%)") for t in found[0][1])]
     rows = [[Cell(name, False), *(Cell(f"{100 * u.share:.1f}") for u in use.values())] for name, use in found]
     caption = f"GPU time held over that of the cluster. One run each.{_limit_sentence(comparison, MAX_VIEWS)}"
     return page.section("Utilization by GPU type", page.table(header, rows), caption=caption)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from trine.assembly.settings import TraceSettings, WorkloadSettings
 from trine.core.errors import InputError, require_extra
 from trine.core.result import JobRecord, RunResult
 from trine.report.compare import Comparison, ComparisonRow, as_dict
@@ -18,6 +19,7 @@ from trine.report.compare_page import compare_page
 from trine.report.data_files import (
     check_target,
     number_cell,
+    plain,
     timeline_settings,
     write_all,
     write_csv,
@@ -29,6 +31,13 @@ from trine.report.run_page import run_page
 NOT_WRITTEN = {"comm_gpu_s", "time", "blocked_s"}
 """Of a job's record: the columns of ``jobs.csv`` are a contract."""
 JOB_COLUMNS = tuple(f.name for f in fields(JobRecord) if f.name not in NOT_WRITTEN)
+
+
+_USUAL: dict[str, dict[str, Any]] = {
+    "trace": plain(asdict(TraceSettings())),
+    "workload": plain(asdict(WorkloadSettings())),
+}
+"""Settings of jobs where none are given."""
 
 
 def require_files() -> None:
@@ -51,8 +60,22 @@ def comparison_title(
 
 def _jobs_title(given: Mapping[str, Any]) -> str:
     """Which jobs, and where they run."""
-    jobs = next((given[name] for name in ("world", "trace", "workload") if given.get(name)), "no jobs")
-    return f"{jobs} on {given['cluster']}" if given.get("cluster") else str(jobs)
+    kind = next((name for name in ("world", "trace", "workload") if given.get(name)), "")
+    jobs = " ".join([str(given[kind]) if kind else "no jobs", *_changed(kind, given.get("settings", {}))])
+    return f"{jobs} on {given['cluster']}" if given.get("cluster") else jobs
+
+
+def _changed(kind: str, settings: Mapping[str, Any]) -> list[str]:
+    """The settings that make other jobs of the same trace or workload: ``scale_load=2``."""
+    usual = _USUAL.get(kind)
+    if usual is None:
+        return []
+    given = plain(settings.get(kind, {}))
+    return [f"{name}={_short(value)}" for name, value in given.items() if value != usual.get(name)]
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def earlier_results(out_dir: Path | str) -> str:

@@ -57,7 +57,7 @@ def _cluster_sentence(cluster: Cluster) -> str:
             f"median of its type, {count(slow, 'GPU')} at least {SLOW_CHIP:g} times."
         )
     if len(cluster.racks) > 1:
-        said.append("Thick lines part racks.")
+        said.append("Thick lines separate racks.")
     return " ".join(said)
 
 
@@ -213,13 +213,14 @@ def _job_map_sentence(built: maps.JobMap) -> str:
 
 def _load_map(result: RunResult, built: maps.LoadMap) -> tuple[Figure, str]:
     cluster, rows = result.cluster, len(built.share)
-    per_row = "node" if built.nodes_per_row == 1 else f"{built.nodes_per_row} nodes"
+    per_row = "one node" if built.nodes_per_row == 1 else f"{built.nodes_per_row} nodes"
     row_of_node = [i // built.nodes_per_row for i in range(len(cluster.nodes))]
     gpus: list[list[int]] = [[] for _ in range(rows)]
     for gpu, node in enumerate(cluster.node_of):
         gpus[row_of_node[node]].append(gpu)
     strips, axes, from_ = _strips(cluster, gpus)
-    layout = _layout(result, gpus, built.nodes_per_row, f"Nodes ({per_row} per row)", from_) | axes
+    y_title = "Nodes" if built.nodes_per_row == 1 else f"Nodes ({per_row} per row)"
+    layout = _layout(result, gpus, built.nodes_per_row, y_title, from_) | axes
     layout["shapes"] = _rack_lines(cluster, row_of_node)
     x, _, _ = _clock(result, built.edges_s)
     heat = {
@@ -235,8 +236,8 @@ def _load_map(result: RunResult, built: maps.LoadMap) -> tuple[Figure, str]:
     }
     step = duration(float(built.edges_s[1] - built.edges_s[0]))
     sentence = (
-        f"The cluster has {count(cluster.gpu_count, 'GPU')}, too many for a row each: a row is {per_row}, "
-        f"a column {step}, the colour the share of GPU time in use."
+        f"The cluster has {count(cluster.gpu_count, 'GPU')}, too many for a row each. A row stands for {per_row}, "
+        f"a column for {step}; the stronger its colour, the more of its GPU time was used."
     )
     names = [plotly_text(n) for n in maps.row_names(cluster, built.nodes_per_row)]
     return {"data": [heat, *strips], "layout": layout, "rows": names}, sentence

@@ -68,37 +68,58 @@
   const axisLook = { gridcolor: "@grid", linecolor: "@grid", zerolinecolor: "@grid", tickcolor: "@grid", automargin: true };
   const titled = (a) => ({ ...axisLook, ...a, title: { standoff: 10, ...a.title, font: { size: 12.5, color: "@muted" } } });
   // Marks of a logarithmic axis that would touch the one before them are left out.
-  const thinned = (a, width) => {
+  const thinned = (a, room) => {
     if (a.type !== "log" || !a.tickvals || !a.range) return a;
-    const perDecade = (width - 80) / (a.range[1] - a.range[0]), kept = [];
+    const perDecade = room / (a.range[1] - a.range[0]), kept = [];
     a.tickvals.forEach((v, i) => {
       const text = a.ticktext ? a.ticktext[i] : String(v), at = (Math.log10(v) - a.range[0]) * perDecade, half = 3.6 * text.length;
-      if (at >= 0 && at <= width - 80 && (!kept.length || at - half > kept[kept.length - 1].end + 10)) kept.push({ v, text, end: at + half });
+      if (at >= 0 && at <= room && (!kept.length || at - half > kept[kept.length - 1].end + 10)) kept.push({ v, text, end: at + half });
     });
     return { ...a, tickvals: kept.map((k) => k.v), ticktext: kept.map((k) => k.text) };
   };
-  // The title of an axis that is wider than a phone goes on below, from its last bracket on.
-  const wrapped = (a, width) => {
+  // The title of an axis that is wider than the axis goes on below, from its last bracket on.
+  const wrapped = (a, room) => {
     const text = a.title && a.title.text;
-    return width < 420 && text && text.length > 24 ? { ...a, title: { ...a.title, text: text.replace(/ \((?!.* \()/, "<br>(") } } : a;
+    return text && text.length * 7 > room ? { ...a, title: { ...a.title, text: text.replace(/ \((?!.* \()/, "<br>(") } } : a;
   };
   // Long names of rows would leave no room for the bars on a phone: they go on below too, or lose their middle.
   const folded = (name) => {
     if (name.length <= LONG_NAME) return name;
     const bracket = name.lastIndexOf(" (");
     if (bracket > 0) return `${name.slice(0, bracket)}<br>${name.slice(bracket + 1)}`;
+    const slash = name.indexOf("/");  // policy/placement
+    if (slash > 0) return `${name.slice(0, slash + 1)}<br>${name.slice(slash + 1)}`;
     return name.includes("&") ? name : `${name.slice(0, LONG_NAME / 2)}…${name.slice(-LONG_NAME / 2)}`;
   };
+  const rowsFolded = (a, data, width) => {
+    const names = a && a.type === "category" && width < 420 ? [...new Set(data.flatMap((d) => d.y || []))] : [];
+    return names.some((name) => name.length > LONG_NAME) ? names : [];
+  };
   const narrowed = (a, data, width) => {
-    const names = a.type === "category" && width < 420 ? [...new Set(data.flatMap((d) => d.y || []))] : [];
-    if (!names.some((name) => name.length > LONG_NAME)) return a;
+    const names = rowsFolded(a, data, width);
+    if (!names.length) return a;
     return { ...a, tickvals: names, ticktext: names.map(folded), tickfont: { size: 10.5 } };
   };
+  // What is left of the width beside the names of rows, or the numbers of a vertical axis.
+  const roomBeside = (layout, data, width) => {
+    const rows = layout.yaxis && layout.yaxis.type === "category" ? data.flatMap((d) => d.y || []) : [];
+    const longest = rows.reduce((most, name) => Math.max(most, name.length), 0);
+    return width - 80 - (longest ? Math.min(longest, width < 420 ? LONG_NAME : longest) * 6.5 - 20 : 0);
+  };
+  // On a phone the scale of a map stands above it: beside it, it would take a third of the width.
+  const SCALE_PX = 56;
+  const narrowScale = (d, width) => (width >= 640 || !d.colorbar ? d : { ...d, colorbar: { ...d.colorbar, orientation: "h", len: 1,
+    x: 0.5, xanchor: "center", y: 1, yanchor: "bottom", ypad: 4, thickness: 9, title: { ...d.colorbar.title, side: "top", font: { size: 12.5 } } } });
+  const FOLDED_PX = 9;
+  const heightened = (layout, data, width) => (width >= 640 || !data.some((d) => d.colorbar) ?
+    { ...layout, height: layout.height + FOLDED_PX * rowsFolded(layout.yaxis, data, width).length } :
+    { ...layout, height: layout.height + SCALE_PX, margin: { ...layout.margin, t: layout.margin.t + SCALE_PX - 20 } });
   const dress = (layout, data, width) => {
+    const room = roomBeside(layout, data, width);
     // Names over the strips of a Gantt chart would touch each other on a phone; its caption says what they are.
     const strips = width < 640 ? { showticklabels: false } : {};
-    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(wrapped(thinned(v, width), width)) : /^yaxis/.test(k) ? titled(narrowed(v, data, width)) : v);
-    const own = Object.fromEntries(Object.entries(layout).map(([k, v]) => [k, look(k, v)]));
+    const look = (k, v) => (/^xaxis[23]$/.test(k) ? titled({ ...v, ...strips }) : k.startsWith("xaxis") ? titled(wrapped(thinned(v, room), room)) : /^yaxis/.test(k) ? titled(narrowed(v, data, width)) : v);
+    const own = Object.fromEntries(Object.entries(heightened(layout, data, width)).map(([k, v]) => [k, look(k, v)]));
     return paint({
       font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", size: 12.5, color: "@ink" },
       paper_bgcolor: "@paper", plot_bgcolor: "@paper", margin: { l: 56, r: 12, t: 26, b: 52 },
@@ -135,7 +156,7 @@
     const { data, layout } = spec(div);
     const first = !drawn.has(div);
     drawn.add(div);
-    Plotly.react(div, data.map((d) => paint(d, false)), dress(layout, data, div.clientWidth), config).then(() => first && link(div));
+    Plotly.react(div, data.map((d) => paint(narrowScale(d, div.clientWidth), false)), dress(layout, data, div.clientWidth), config).then(() => first && link(div));
   };
   const drawVisible = () => document.querySelectorAll(".plot").forEach((d) => d.offsetParent && !drawn.has(d) && draw(d));
 

@@ -61,7 +61,7 @@ def figures_of(document: str) -> dict[str, tuple[str, Figure]]:
     title = ""
     for match in _FIGURE.finditer(document):
         if match["id"] is None:
-            title = unescape(match["title"])
+            title = unescape(match["title"]).replace("\xa0", " ")
         else:
             found[match["id"]] = title, json.loads(match["spec"])
     return found
@@ -79,9 +79,12 @@ def caption_of(sentence: str) -> str:
     return f'<p class="caption">{_kept_together(sentence)}</p>' if sentence else ""
 
 
+_BEFORE_UNIT = re.compile(r"(?<=[0-9\]]) (?=(%|s|min|h|d)(?![A-Za-z]))")
+
+
 def _kept_together(sentence: str) -> str:
-    """Escaped, and so that no line begins with a per cent sign."""
-    return escape(sentence).replace(" %", "&nbsp;%")
+    """Escaped, and so that no line begins with the unit of the number before it."""
+    return _BEFORE_UNIT.sub("&nbsp;", escape(sentence))
 
 
 def pair(*sections: str) -> str:
@@ -161,7 +164,8 @@ def page(title: str, lead: str, body: Iterable[str]) -> str:
     return Template(template).substitute(
         content_policy=CONTENT_POLICY,
         title=escape(title),
-        lead=escape(lead),
+        heading=_kept_together(title),
+        lead=_kept_together(lead),
         body="\n".join(part for part in body if part),
         style=style,
         plotly=get_plotlyjs(),

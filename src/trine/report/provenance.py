@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,13 @@ def _is_open(value: Any) -> bool:
 
 def section(what: str, settings: Mapping[str, Any], command: str = "") -> str:
     """The last section of a page about ``what``: a run, a comparison."""
+    return made_with(what, used_settings(settings), input_files(settings), command)
+
+
+def made_with(what: str, settings: Mapping[str, Any], files: Sequence[InputFile], command: str = "") -> str:
+    """The same from settings and files that are known to have been used."""
     made = {"trine": __version__} | ({"command": command} if command else {})
-    files = input_files(settings)
-    parts = [page.settings_table(made | used_settings(settings)), *([_file_table(files)] if files else [])]
+    parts = [page.settings_table(made | dict(settings)), *([_file_table(files)] if files else [])]
     return page.section(f"How this {what} was made", *parts)
 
 

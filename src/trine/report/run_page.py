@@ -16,11 +16,9 @@ from trine.report import breakdown, figures, gantt, page, provenance, series
 from trine.report.compare import label
 from trine.report.figures import LINE_COLOURS, Figure, axis, clock_axis, line_colour, step_line
 from trine.report.page import Cell
-from trine.report.text import MISSING, count, duration, share, time_unit, times, written
+from trine.report.text import MISSING, count, duration, median, number, share, time_unit, times, written
 
 WORST_JOBS = 20
-WORST_COLUMNS = ("job", "user", "model", "GPUs", "slowdown", "completion", "wait", "preemptions", "migrations", "tier")
-TEXT_COLUMNS = frozenset({"job", "user", "model", "tier"})
 TIER_NAMES = {Tier.GPU: "one GPU", Tier.NODE: "one node", Tier.RACK: "one rack", Tier.NETWORK: "several racks"}
 
 
@@ -199,18 +197,33 @@ def _worst(jobs: list[JobRecord]) -> str:
     worst = sorted(known, key=lambda j: (-j.slowdown, j.job_id))[:WORST_JOBS]
     if not worst:
         return ""
-    header = [Cell(c, number=c not in TEXT_COLUMNS) for c in WORST_COLUMNS]
-    title = f"The worst case, {worst[0].job_id}, took {times(worst[0].slowdown)} its ideal run time"
+    columns = [(title, texts, is_number) for title, texts, is_number in _worst_columns(worst) if any(texts)]
+    header = [Cell(title, number=is_number) for title, _, is_number in columns]
+    rows = [[Cell(texts[i], number=is_number) for _, texts, is_number in columns] for i in range(len(worst))]
+    title = f"The worst job, {worst[0].job_id}, took {times(worst[0].slowdown)} its ideal run time"
     caption = f"The {count(len(worst), 'job')} with the largest slowdown." if len(worst) > 1 else ""
-    return page.section(title, page.table(header, [_worst_row(j) for j in worst]), caption=caption)
+    return page.section(title, page.table(header, rows), caption=caption)
 
 
-def _worst_row(j: JobRecord) -> list[Cell]:
-    texts = (
-        *(j.job_id, j.user, j.model, f"{j.gpus:,}", times(j.slowdown), duration(j.jct_s), duration(j.wait_s)),
-        *(f"{j.preemptions:,}", f"{j.migrations:,}", j.tier),
-    )
-    return [Cell(t, number=c not in TEXT_COLUMNS) for c, t in zip(WORST_COLUMNS, texts, strict=True)]
+def _worst_columns(jobs: list[JobRecord]) -> list[tuple[str, list[str], bool]]:
+    """Title, texts and whether they are numbers; each duration in one unit. A column without texts says nothing."""
+    return [
+        ("job", [j.job_id for j in jobs], False),
+        ("user", [j.user for j in jobs], False),
+        ("model", [j.model for j in jobs], False),
+        ("GPUs", [f"{j.gpus:,}" for j in jobs], True),
+        ("slowdown", [times(j.slowdown) for j in jobs], True),
+        _in_one_unit("completion", [j.jct_s for j in jobs]),
+        _in_one_unit("wait", [j.wait_s for j in jobs]),
+        ("preemptions", [f"{j.preemptions:,}" for j in jobs], True),
+        ("migrations", [f"{j.migrations:,}" for j in jobs], True),
+        ("tier", [j.tier for j in jobs], False),
+    ]
+
+
+def _in_one_unit(title: str, seconds: list[float]) -> tuple[str, list[str], bool]:
+    unit = time_unit(median(seconds))
+    return f"{title} ({unit.symbol})", [number(s / unit.seconds) for s in seconds], True
 
 
 # -- what the network did to a run -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from trine.core.reason import Why
 from trine.core.result import JobRecord, Segment, Summary
 from trine.inputs.preset import load_preset
 from trine.inputs.yaml_reader import read_mapping
+from trine.report.provenance import FILE_KEYS, InputFile, input_files
 from trine.reproduce.checks import Check, RunFailed
 from trine.reproduce.reproduction import Part, Reproduction
 from trine.sim.scenario import Scenario, run
@@ -344,7 +345,15 @@ class Paper(Generic[Given]):
             kept = [key for experiment in chosen for key in experiment.with_segments()]
             outcomes = run_all(runs, kept, workers, progress)
             parts = [_judged(experiment, inputs, outcomes) for experiment in chosen]
-            return Reproduction(self.title, parts, self.notes(inputs), self.grouped)
+            files = _files_read(runs, inputs.scratch)
+            return Reproduction(self.title, parts, self.notes(inputs), self.grouped, files)
+
+
+def _files_read(runs: Runs, scratch: Path) -> list[InputFile]:
+    """The files that the runs name, each once, without those made for them."""
+    named = {(key, getattr(s, key)) for s in runs.values() for key in FILE_KEYS if isinstance(getattr(s, key), str)}
+    found = {file.path: file for key, value in sorted(named) for file in input_files({key: value})}
+    return [found[path] for path in sorted(found) if not Path(path).is_relative_to(scratch)]
 
 
 def chosen_by_name(experiments: Sequence[Experiment[Given]], only: Sequence[str]) -> Sequence[Experiment[Given]]:

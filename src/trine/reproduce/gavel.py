@@ -38,7 +38,7 @@ NOTES = (
     "average JCT lies within tolerance.",
     "The published makespan of fifo (182.3 h) came neither from the public version of the authors' code, which gives "
     "660.8 h, nor from fifo that knows speeds.",
-    "Ideal carries out the shares as a fluid: a job is spread over all types it has a share of, and nobody takes what "
-    "is left, so at low load rounds, which leave no GPU idle that somebody can use, are faster.",
+    "Ideal carries out the shares as a fluid: a job is spread over all types it has a share of, and what is left stays "
+    "idle, so at low load rounds, which leave no GPU idle that a job can use, are faster.",
 )
 PAPER = Paper("Gavel (OSDI'20)", FIGURES, GavelData.find, lambda _: EXPERIMENTS, lambda _: NOTES)

@@ -9,8 +9,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from trine.report import figures, page
+from trine.report import figures, page, provenance
 from trine.report.data_files import write_all
+from trine.report.provenance import InputFile
+from trine.report.text import count
 from trine.reproduce.checks import Check
 
 NAMED_MISSES, NAMED_MISSES_UNGROUPED = 8, 3
@@ -142,6 +144,8 @@ class Reproduction:
     parts: list[Part]
     notes: Sequence[str]
     grouped: bool = True
+    files: Sequence[InputFile] = ()
+    """What the runs read of the public data, for the page."""
 
     @property
     def checks(self) -> list[Check]:
@@ -169,6 +173,11 @@ class Reproduction:
         return [check for check in self.checks if check.held is not None and not check.counted]
 
     @property
+    def shown(self) -> list[Check]:
+        """Figures that there is nothing to hold against."""
+        return [check for check in self.checks if check.held is None]
+
+    @property
     def held(self) -> bool:
         return not self.missed
 
@@ -184,13 +193,15 @@ class Reproduction:
         return f"{bands}{self.expected()}"
 
     def expected(self) -> str:
-        """The directions and times beside the bands, if there are any."""
+        """The directions and times beside the bands, if there are any, and how many figures are only shown."""
+        are = "is" if len(self.shown) == 1 else "are"
+        left = f" {count(len(self.shown), 'further figure')} {are} shown only." if self.shown else ""
         if not self.uncounted:
-            return ""
+            return left
         other = [f"{c.experiment}: {c.what}, {c.ours} ({c.band})" for c in self.uncounted if not c.held]
         named = f"; not: {'; '.join(other[:NAMED_MISSES])}" if other else ""
-        count = f"{len(self.uncounted) - len(other)} of {len(self.uncounted)}"
-        return f" Not counted: {count} directions and times are as expected{named}."
+        as_expected = f"{len(self.uncounted) - len(other)} of {len(self.uncounted)}"
+        return f" Not counted: {as_expected} directions and times are as expected{named}.{left}"
 
     def held_where(self) -> str:
         """How many figures are within tolerance, and in which experiments all."""
@@ -203,9 +214,10 @@ class Reproduction:
 
     def _ungrouped(self) -> str:
         if self.held:
-            return f"All {len(self.judged)} figures that can be held against a reference are within tolerance."
+            judged = f"All {len(self.judged)} figures that can be held against a reference are within tolerance."
+            return judged + self.expected()
         named = [f"{c.experiment} {c.what}: {_expected(c)}" for c in self.missed[:NAMED_MISSES_UNGROUPED]]
-        return f"{self._count()}; outside: {'; '.join(named)}."
+        return f"{self._count()}; outside: {'; '.join(named)}.{self.expected()}"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the look of the plots, as plain values."""
@@ -228,20 +240,21 @@ def _expected(check: Check) -> str:
 # -- the page ------------------------------------------------------------------------------------------------------
 
 
-def write_page(found: Reproduction, out_dir: Path) -> None:
-    """Write ``report.html`` into ``out_dir``, or nothing."""
+def write_page(found: Reproduction, out_dir: Path, command: str = "") -> None:
+    """Write ``report.html`` into ``out_dir``, or nothing; ``command`` is what made it."""
 
     def fill(folder: Path) -> None:
-        (folder / "report.html").write_text(_page(found), encoding="utf-8")
+        (folder / "report.html").write_text(_page(found, command), encoding="utf-8")
 
     write_all(out_dir, fill)
 
 
-def _page(found: Reproduction) -> str:
+def _page(found: Reproduction, command: str) -> str:
     outside = [page.section("Out of tolerance", _table(found.missed, named=True))] if found.missed else []
     parts = [section for number, part in enumerate(found.parts) for section in _sections(number, part)]
     lead = f"{found.held_where()}.{found.expected()}"
-    return page.page(f"{found.paper}, run again", lead, [*outside, page.notes(found.notes), *parts])
+    made = provenance.made_with("reproduction", {}, found.files, command)
+    return page.page(f"{found.paper}, run again", lead, [*outside, page.notes((), found.notes), *parts, made])
 
 
 def _sections(number: int, part: Part) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -20,7 +21,7 @@ from trine.perf.model import PerfModel
 from trine.placement.base import Placement
 from trine.trace import ImportOptions, load
 from trine.trace.formats import companions
-from trine.trace.generate import generate, goes_on
+from trine.trace.generate import GENERATE, generate, goes_on
 from trine.trace.models import drawn_sentence
 
 MOST_ARRIVALS = 8
@@ -36,22 +37,37 @@ def generate_jobs(
     workload: str, settings: WorkloadSettings, cluster: Cluster, seed: int
 ) -> tuple[list[Job], list[str]]:
     """The jobs of a generated workload, and what a reader should know about them."""
-    jobs = generate(
-        workload,
-        jobs=settings.jobs,
-        seed=seed,
-        gpus=cluster.gpu_count,
-        load=settings.load,
-        jobs_per_h=settings.jobs_per_h,
-        arrivals=settings.arrivals,  # type: ignore[arg-type]  # checked against the choices
-        max_gpus=settings.max_gpus or max(cluster.gpus_by_type.values()),
-        models=settings.models,
-        sensitive_share=settings.sensitive_share,
-    )
+    with _errors_of_options():
+        jobs = generate(
+            workload,
+            jobs=settings.jobs,
+            seed=seed,
+            gpus=cluster.gpu_count,
+            load=settings.load,
+            jobs_per_h=settings.jobs_per_h,
+            arrivals=settings.arrivals,  # type: ignore[arg-type]  # checked against the choices
+            max_gpus=settings.max_gpus or max(cluster.gpus_by_type.values()),
+            models=settings.models,
+            sensitive_share=settings.sensitive_share,
+        )
     notes = [f"{len(jobs)} jobs drawn from the {workload} workload."]
     if settings.models or settings.sensitive_share is not None:
         notes.append(drawn_sentence(jobs, len(jobs), settings.models or workload))
     return jobs, notes
+
+
+@contextmanager
+def _errors_of_options() -> Iterator[None]:
+    """The generator speaks of its own command, ``trine trace generate``; here its options are those of a simulation."""
+    try:
+        yield
+    except InputError as error:
+        if error.where != GENERATE:
+            raise
+        where, field = ("--set", f"workload.{error.field}") if error.field else ("--workload", "")
+        if error.field == "seed":
+            where, field = "--seed", ""
+        raise InputError(where, error.found, error.expected, field) from None
 
 
 def later_jobs(workload: str, settings: WorkloadSettings, cluster: Cluster, seed: int) -> Iterator[Job]:

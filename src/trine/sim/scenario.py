@@ -317,9 +317,8 @@ def _priced(cluster: Cluster, spec: str) -> Cluster:
 def _load_jobs(scenario: Scenario, settings: Settings, cluster: Cluster) -> tuple[list[Job], list[str]]:
     """The jobs of a trace file or of a generated workload, and what a reader should know about them."""
     if bool(scenario.trace) == bool(scenario.workload):
-        raise InputError(
-            "sim", "both --trace and --workload" if scenario.trace else "no jobs", "either --trace or --workload"
-        )
+        found = "both --trace and --workload" if scenario.trace else "no jobs"
+        raise InputError("--trace", found, "either --trace or --workload")
     if scenario.loaded is not None:
         return _jobs_of(scenario.loaded, scenario.values, settings.trace.scale_load)
     if scenario.trace:
@@ -506,6 +505,14 @@ def _without_traffic(perf: PerfModel) -> list[str]:
         return []
     named = ", ".join(name or "jobs without a model" for name in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
     return [f"Nothing is known of the communication of {len(unknown)} models ({named}): they are taken as ResNet-50."]
+
+
+def record_of(scenario: Scenario) -> dict[str, Any]:
+    """The record that a run of it will have, before anything is read; settings that a world brings are not in it."""
+    resolved = resolve(
+        scenario.policy, scenario.placement, scenario.values, scenario.authors, scenario.others, scenario.seed
+    )
+    return _record(scenario, resolved)
 
 
 def _record(scenario: Scenario, settings: Settings) -> dict[str, Any]:

@@ -30,7 +30,8 @@ DEFAULT_LOAD = 0.8
 MOST_JOBS = 10_000_000
 HOUR_S = 3600.0
 DAY_S = HOURS * HOUR_S
-_WHERE = "trace generate"
+GENERATE = "trace generate"
+"""Where errors of the generator are said to be: the command that draws jobs into a file."""
 # The position is part of the seed: append, never reorder.
 _STREAMS = ("sizes", "durations", "arrivals", "models", "users")
 
@@ -68,7 +69,7 @@ def generate(
         drawn = _from_table(table, kind, jobs, seed, gpus, load, jobs_per_h, max_gpus, start_hour)
     if not models and sensitive_share is None:
         return drawn
-    mix = find_mix(models, _WHERE, "models") if models else own_mix(table)
+    mix = find_mix(models, GENERATE, "models") if models else own_mix(table)
     return draw_models(drawn, mix, seed, sensitive_share)
 
 
@@ -101,7 +102,7 @@ def find_workload(name: str) -> Workload | GavelWorkload:
         return gavel_workloads()[name]
     if name.endswith((".yaml", ".yml")) or name in workload_names():
         return load_workload(name)
-    raise unknown_name(_WHERE, "workload", name, [*workload_names(), *gavel_workloads()])
+    raise unknown_name(GENERATE, "workload", name, [*workload_names(), *gavel_workloads()])
 
 
 def goes_on(workload: str, arrivals: str) -> bool:
@@ -124,9 +125,9 @@ def _rate(jobs_per_h: float | None, gap_s: float | None) -> float | None:
     if gap_s is None:
         return jobs_per_h
     if jobs_per_h is not None:
-        raise InputError(_WHERE, "both jobs_per_h and gap_s are given", "one of them")
+        raise InputError(GENERATE, "both jobs_per_h and gap_s are given", "one of them")
     if not 0 < gap_s < math.inf:
-        raise InputError(_WHERE, f"found {gap_s:g}", "a number of seconds above 0", "gap_s")
+        raise InputError(GENERATE, f"found {gap_s:g}", "a number of seconds above 0", "gap_s")
     return HOUR_S / gap_s
 
 
@@ -141,12 +142,12 @@ def _gavel(
 ) -> list[Job]:
     """The paper's own streams: its arrivals are Poisson or all at 0, and its load is set by their rate."""
     if load is not None:
-        raise InputError(_WHERE, f"a load for {workload.name}", "jobs_per_h or gap_s", "load")
+        raise InputError(GENERATE, f"a load for {workload.name}", "jobs_per_h or gap_s", "load")
     if kind == "diurnal":
-        raise InputError(_WHERE, f"diurnal arrivals for {workload.name}", "poisson or batch", "arrivals")
+        raise InputError(GENERATE, f"diurnal arrivals for {workload.name}", "poisson or batch", "arrivals")
     at_once = kind == "batch" or workload.gap_s == 0
     if at_once and jobs_per_h is not None:
-        raise InputError(_WHERE, f"a rate for {workload.name}, whose jobs all arrive at 0", "no rate", "jobs_per_h")
+        raise InputError(GENERATE, f"a rate for {workload.name}, whose jobs all arrive at 0", "no rate", "jobs_per_h")
     gap_s = 0.0 if at_once else None if jobs_per_h is None else HOUR_S / jobs_per_h
     return draw(workload, jobs=jobs, seed=seed, gap_s=gap_s, max_gpus=max_gpus)
 
@@ -182,22 +183,22 @@ def _check(
 ) -> Arrivals:
     """Refuse arguments that make no sense; return the kind of arrivals."""
     if jobs > MOST_JOBS:
-        raise InputError(_WHERE, f"found {jobs}", f"at most {MOST_JOBS:,}", "jobs")
+        raise InputError(GENERATE, f"found {jobs}", f"at most {MOST_JOBS:,}", "jobs")
     for field, whole, least in (("jobs", jobs, 1), ("seed", seed, 0), ("gpus", gpus, 1)):
         if whole < least:
-            raise InputError(_WHERE, f"found {whole}", f"a whole number of at least {least}", field)
+            raise InputError(GENERATE, f"found {whole}", f"a whole number of at least {least}", field)
     for field, rate in (("load", load), ("jobs_per_h", jobs_per_h)):
         if rate is not None and not 0 < rate < math.inf:
-            raise InputError(_WHERE, f"found {rate:g}", "a number above 0", field)
+            raise InputError(GENERATE, f"found {rate:g}", "a number above 0", field)
     if not 0 <= start_hour < HOURS:
-        raise InputError(_WHERE, f"found {start_hour:g}", f"an hour from 0 to below {HOURS}", "start_hour")
+        raise InputError(GENERATE, f"found {start_hour:g}", f"an hour from 0 to below {HOURS}", "start_hour")
     kind = next((known for known in ARRIVALS if known == (arrivals or "poisson")), None)
     if kind is None:
-        raise unknown_name(_WHERE, "kind", str(arrivals), ARRIVALS, "arrivals")
+        raise unknown_name(GENERATE, "kind", str(arrivals), ARRIVALS, "arrivals")
     if load is not None and jobs_per_h is not None:
-        raise InputError(_WHERE, "both load and jobs_per_h are given", "one of them")
+        raise InputError(GENERATE, "both load and jobs_per_h are given", "one of them")
     if kind == "batch" and (load is not None or jobs_per_h is not None):
-        raise InputError(_WHERE, "a rate for jobs that all arrive at 0", "no load and no jobs_per_h", "arrivals")
+        raise InputError(GENERATE, "a rate for jobs that all arrive at 0", "no load and no jobs_per_h", "arrivals")
     return kind
 
 
@@ -229,7 +230,7 @@ def _sizes(table: Workload, uniform: Floats, max_gpus: int) -> Ints:
     if not fitting:
         smallest = int(table.sizes.x[0])
         raise InputError(
-            _WHERE, f"found {max_gpus}", f"at least {smallest}, the smallest job of {table.name}", "max_gpus"
+            GENERATE, f"found {max_gpus}", f"at least {smallest}, the smallest job of {table.name}", "max_gpus"
         )
     sizes, masses = zip(*fitting, strict=True)
     chosen: Ints = np.array(sizes, dtype=np.int64)[_choices(masses, uniform)]

@@ -91,8 +91,10 @@ def selection_sentences(options: ImportOptions) -> tuple[str, ...]:
     """What a reader should know about the window and the scale."""
     sentences: list[str] = []
     if options.since or options.until:
-        window = " ".join(f"{word} {text}" for word, text in (("from", options.since), ("to", options.until)) if text)
-        sentences.append(f"Only jobs submitted {window}; times count from the beginning of that window.")
+        ends = ((options.since, "at {} or later"), (options.until, "before {}"))
+        window = " and ".join(words.format(text) for text, words in ends if text)
+        origin = "; times count from the beginning of that window" if options.since else ""
+        sentences.append(f"Only jobs submitted {window}{origin}.")
     if options.scale_load != 1.0:
         sentences.append(f"Arrivals scaled: the gaps between submissions are divided by {options.scale_load:g}.")
     return tuple(sentences)
