@@ -72,6 +72,9 @@ class ForecastRequest:
     seed: int = 0
     changes: tuple[str, ...] = ()
     """What to change first, for a comparison with what is; none: predictions only."""
+    user: str = "what-if"
+    """Whose the jobs are that the changes submit, and in which queue."""
+    queue: str = "default"
 
 
 @dataclass
@@ -243,10 +246,10 @@ class Predictions:
     def _nothing(self) -> dict[str, Any]:
         return {"made_at_s": self._now(), "draws": 0, "calibrated": False, "jobs": {}}
 
-    async def compare(self, changes: Sequence[str]) -> dict[str, Any]:
-        """What the changes would do, before anything happens."""
+    async def compare(self, changes: Sequence[str], user: str, queue: str) -> dict[str, Any]:
+        """What the changes would do, before anything happens; jobs that they submit are of this user and queue."""
         async with self._one:
-            return await self._ask(tuple(changes))
+            return await self._ask(changes=tuple(changes), user=user, queue=queue)
 
     def of_job(self, job_id: str) -> dict[str, Any] | None:
         """What was last predicted of a job, if anything was; an end that is over and did not come is left out."""
@@ -267,16 +270,18 @@ class Predictions:
                 found[f"trine_forecast_{kind}_error_seconds"] = score.median_error_s
         return found
 
-    def _request(self, changes: tuple[str, ...] = ()) -> Callable[[], ForecastRequest]:
+    def _request(self, **asked: Any) -> Callable[[], ForecastRequest]:
         """Captures the state of now; what it returns takes long with many jobs, and is called beside the event loop."""
         state = self._state()
         taken, model, now_s = capture(state), self._model(), self._now()
         ended = [_ended(job) for job in list(state.jobs.values())[-_ENDED_USED - len(state.live) :] if not job.live]
-        return lambda: ForecastRequest(taken.text(), ended, model, now_s, changes=changes)
+        return lambda: ForecastRequest(taken.text(), ended, model, now_s, **asked)
 
-    async def _ask(self, changes: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal."""
-        request = self._request(changes)
+    async def _ask(self, **more: Any) -> dict[str, Any]:
+        """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal.
+
+        ``more``: what the request says besides the state, such as changes."""
+        request = self._request(**more)
         asked = await asyncio.to_thread(lambda: pickle.dumps(request()))
         pipe = asyncio.subprocess.PIPE
         try:
