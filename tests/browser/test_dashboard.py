@@ -421,3 +421,19 @@ def test_gpus_that_are_drained_and_still_held_are_not_counted_twice(cluster: Dae
     says(page, ".cards", re.compile(r"2GPUs free2GPUs out of service"))
     page.goto(f"{url_of(cluster)}#/hardware")
     says(page, "main", "drained")
+
+
+def test_predictions_show_both_sides_of_their_interval_and_elements_of_arrays_their_index(
+    cluster: Daemon, open_page: Open
+) -> None:
+    for name in ("first", "second"):
+        submit(cluster, "sleep 300", gpus=4, name=name, max_runtime="2h")
+    submit(cluster, "sleep 300", gpus=4, name="sweep", array="0-1", max_runtime="2h")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/queue")
+    says(page, ".space", "sweep[1]")
+    says(page, ".space .row[aria-rowindex='3']", re.compile(r"starts \S+ −\d\w+ \+\d\w+"))
+    shown = page.locator(".space .row[aria-rowindex='3'] .cell").nth(9)
+    assert shown.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth"), "nothing of it is cut"
+    page.locator(".space .row", has_text="sweep[1]").click()
+    says(page, "h1", "sweep[1]: waiting")

@@ -71,7 +71,7 @@ function drawLines(canvas, times, series, { format, time, height, from, least, a
     c.fillText(format(value), LEFT - 6, y(value) + 4);
   }
   c.textAlign = "left"; c.fillText(time(begin), LEFT, height - 5);
-  c.textAlign = "right"; c.fillText(time(end), width - 6, height - 5);
+  if (end > begin) { c.textAlign = "right"; c.fillText(time(end), width - 6, height - 5); }
   series.forEach(({ values }, i) => {
     c.strokeStyle = SET[i % SET.length]; c.lineWidth = 1.75; c.setLineDash(DASHES[i % DASHES.length]);
     c.fillStyle = c.strokeStyle;

@@ -1,5 +1,6 @@
 // One job: where it is and why, its attempts on a timeline, speed against prediction, what it writes, and what to do.
 
+import { ranges } from "../board.js";
 import { stateColour } from "../colours.js";
 import { Stretches } from "../chart.js";
 import { confirmed, el, facts, fill, setText } from "../elements.js";
@@ -84,7 +85,8 @@ export class JobPage {
   }
 
   show({ job, sentences, story }, speed, predicted) {
-    setText(this.title, `Job ${job.id} ${visible(job.name)}: ${job.state}`);
+    const element = job.array_index === null || job.array_index === undefined ? "" : `[${job.array_index}]`;
+    setText(this.title, `Job ${job.id} ${visible(job.name)}${element}: ${job.state}`);
     const told = sentences.join("\n");
     if (told !== this.told) fill(this.why, sentences.map((text) => el("p", {}, visible(text))));
     this.told = told;
@@ -102,7 +104,7 @@ export class JobPage {
 
   pairs(job, speed, predicted) {
     const board = this.board, row = board.jobs.get(job.id) ?? job, progress = job.progress;
-    const where = (job.placement ?? []).map(({ node, gpus }) => `${node}:${gpus.join(",")}`).join("; ");
+    const where = (job.placement ?? []).map(({ node, gpus }) => `${node}:${ranges(gpus)}`).join("; ");
     const against = speed.expected_steps_per_s && progress?.steps_per_s ? ` (${percent(progress.steps_per_s / speed.expected_steps_per_s)} of the ${number(speed.expected_steps_per_s)} expected there)` : "";
     return [
       ["user, queue", `${visible(job.user)}, ${visible(job.queue)}`],
