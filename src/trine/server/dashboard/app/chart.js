@@ -65,7 +65,7 @@ function drawLines(canvas, times, series, { format, time, height, from, least, a
   const y = (value) => TOP + (1 - (value - from) / (top - from)) * (height - TOP - BOTTOM);
   c.strokeStyle = themeColour("line");
   c.fillStyle = themeColour("muted");
-  for (const value of [from, (from + top) / 2, top]) {
+  for (const value of [from, top > 10 ? top / 2 : (from + top) / 2, top]) {
     c.beginPath(); c.moveTo(LEFT, y(value)); c.lineTo(width - 6, y(value)); c.stroke();
     c.textAlign = "right";
     c.fillText(format(value), LEFT - 6, y(value) + 4);
@@ -91,7 +91,8 @@ function drawLines(canvas, times, series, { format, time, height, from, least, a
 
 function niceTop(most, from) {
   const step = 10 ** Math.floor(Math.log10(Math.max(most - from, 1e-9)));
-  return from + [1, 1.5, 2, 3, 4, 5, 8, 10].map((factor) => factor * step).find((top) => top >= most - from - 1e-12);
+  const rise = [1, 1.5, 2, 3, 4, 5, 8, 10].map((factor) => factor * step).find((top) => top >= most - from - 1e-12);
+  return rise > 10 && rise >= most ? rise : from + rise; // 30, not 31
 }
 
 /** Stretches of time in one row: {begin_s, end_s, colour, text}. */

@@ -86,7 +86,7 @@ export class JobPage {
 
   show({ job, sentences, story }, speed, predicted) {
     const element = job.array_index === null || job.array_index === undefined ? "" : `[${job.array_index}]`;
-    setText(this.title, `Job ${job.id} ${visible(job.name)}${element}: ${job.state}`);
+    setText(this.title, `Job ${job.id}${job.name ? ` ${visible(job.name)}${element}` : ""}: ${job.state}`);
     const told = sentences.join("\n");
     if (told !== this.told) fill(this.why, sentences.map((text) => el("p", {}, visible(text))));
     this.told = told;
@@ -107,7 +107,7 @@ export class JobPage {
     const where = (job.placement ?? []).map(({ node, gpus }) => `${node}:${ranges(gpus)}`).join("; ");
     const against = speed.expected_steps_per_s && progress?.steps_per_s ? ` (${percent(progress.steps_per_s / speed.expected_steps_per_s)} of the ${number(speed.expected_steps_per_s)} expected there)` : "";
     return [
-      ["user, queue", `${visible(job.user)}, ${visible(job.queue)}`],
+      ["user, queue", [job.user, job.queue].filter(Boolean).map(visible).join(", ")],
       ["GPUs", `${job.gpus}${job.model ? `, model ${visible(job.model)}` : ""}${job.app_class ? `, class ${visible(job.app_class)}` : ""}`],
       ["where", where],
       ["rank", job.position],
