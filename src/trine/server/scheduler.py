@@ -349,7 +349,7 @@ class Scheduler(Execution):
         self._wake_in_time()
 
     def _refine(self, now: float) -> None:
-        """Before the round decides, with what earlier rounds heard: a new engine has no reasons until it has decided."""
+        """Before the round decides, with what earlier rounds heard: a new engine knows no reasons until it decides."""
         refined = self.controller.refine(now)
         if refined is not None:
             flags = views.drift_flags(self.controller)
