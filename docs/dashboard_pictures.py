@@ -69,6 +69,9 @@ def large(browser: Any) -> None:
         time.sleep(15)  # so that there are shares to see
         for name in ("cluster", "queue", "users"):
             page.goto(f"{found.url}/ui#/{name}")
+            if name == "queue":
+                page.get_by_label("Filter").fill("state:waiting")
+                page.locator(".space .row", has_text="starts").first.wait_for(timeout=180_000)  # the first forecast
             settled(page)
             page.screenshot(path=IMAGES / f"dashboard-{name}.png")
         phone = opened(browser, f"{found.url}/ui", PHONE, found.token, color_scheme="dark")

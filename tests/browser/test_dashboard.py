@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.server.api.fake import ANNA_TOKEN, BEN_TOKEN, FakeAuth, FakeService
 from trine.client import Client, RefusedError
 from trine.server.api.limits import Limits
 from trine.server.auth import add_user_token, read_token, revoke_user_tokens
+from trine.server.interface import Caller
 
 PAGES = ["cluster", "queue", "users", "hardware", "history", "whatif"]
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
@@ -151,6 +154,32 @@ def test_users_see_their_own_jobs_only(open_page: Open, tmp_path: Path) -> None:
         says(ben, "#why", "There is no job 1.")
         anna.goto(f"{server.url}/ui#/job/1")
         says(anna, "h1", "annas-secret")
+
+
+class Pondering(FakeService):
+    """Its first forecast takes as long as it is let."""
+
+    def __init__(self, logs: Path) -> None:
+        super().__init__(logs)
+        self.let = threading.Event()
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        await asyncio.to_thread(self.let.wait, 60)
+        return await super().predictions(caller)
+
+
+def test_a_job_is_shown_while_its_first_prediction_is_made(open_page: Open, tmp_path: Path) -> None:
+    service = Pondering(tmp_path)
+    with running(service, Limits(), FakeAuth()) as server:
+        try:
+            assert server.client(ANNA_TOKEN).post("/v1/jobs", json={"run": "train", "name": "train"}).status_code == 201
+            page = open_page(f"{server.url}/ui#/job/1", allow_failures=True)
+            log_in(page, ANNA_TOKEN)
+            says(page, "h1", "Job 1 train:")
+            assert "predicted start" not in page.content()
+        finally:
+            service.let.set()
+        says(page, ".facts", "predicted start")
 
 
 def test_what_jobs_and_operators_write_shows_as_text(cluster: Daemon, open_page: Open) -> None:

@@ -121,6 +121,21 @@ def test_a_host_that_can_start_no_process_is_a_refusal_and_not_the_end_of_predic
     _with_site(tmp_path, check)
 
 
+def test_a_daemon_that_ends_refuses_those_who_wait_for_a_forecast(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        asked = asyncio.create_task(daemon.predictions(ROOT))
+        while daemon.forecasts._process is None:
+            await asyncio.sleep(0.001)
+        daemon.forecasts.close()
+        with pytest.raises(Refused, match="the daemon is shutting down"):
+            await asked
+        with pytest.raises(Refused, match="the daemon is shutting down"):
+            await daemon.whatif(["policy las"], ROOT)
+
+    _with_site(tmp_path, check)
+
+
 def test_nobody_learns_of_jobs_of_others_by_predictions(tmp_path: Path) -> None:
     async def check(site: Site, daemon: Any) -> None:
         await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)

@@ -211,8 +211,13 @@ class _Daemon:
             scheduler.now,
             (scheduler.journal, self.store),
         )
-        running = (pruner.run(), scheduler.forecasts.run(), scheduler.past.run(scheduler.sample))
+        running = (pruner.run(), scheduler.forecasts.run(), scheduler.past.run(scheduler.sample), self._end_forecasts())
         self.aside = [asyncio.create_task(each) for each in running]
+
+    async def _end_forecasts(self) -> None:
+        """At the end neither a request nor the daemon waits for one."""
+        await self.stop.wait()
+        self.scheduler.forecasts.close()
 
     async def answer(
         self,

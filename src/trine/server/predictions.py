@@ -40,6 +40,7 @@ _OUTDATED_S = 300.0
 _SOON_S = 5.0
 """Who asks waits at most so long for a forecast that has jobs which the last one has not."""
 _PATIENCE_S = 120.0
+_ENDING = "the daemon is shutting down"
 _ENDED_USED = 5_000
 
 
@@ -179,6 +180,9 @@ class Predictions:
         self.cpu_s = 0.0
         """Processor time of the last forecast."""
         self._one = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        """The forecaster, while it computes."""
+        self._closed = False
         self._making: asyncio.Task[dict[str, Any]] | None = None
         """For jobs that came since the last forecast."""
 
@@ -210,6 +214,12 @@ class Predictions:
             await asyncio.to_thread(self.scores.keep)
             self.last = made
             return made
+
+    def close(self) -> None:
+        """The daemon ends: those who wait for a forecast are refused, and no other is begun."""
+        self._closed = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
     def _outdated(self, now: float) -> bool:
         """They are old, or some job that should have ended by now has not."""
@@ -281,6 +291,8 @@ class Predictions:
         """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal.
 
         ``more``: what the request says besides the state, such as changes."""
+        if self._closed:
+            raise Refused("unavailable", _ENDING)
         request = self._request(**more)
         asked = await asyncio.to_thread(lambda: pickle.dumps(request()))
         pipe = asyncio.subprocess.PIPE
@@ -290,6 +302,9 @@ class Predictions:
             )
         except OSError as error:  # no memory or no descriptors: later, perhaps
             raise self._failed(f"no forecast: {error.strerror}") from None
+        self._process = process
+        if self._closed:  # while it was started
+            process.kill()
         try:
             out, err = await asyncio.wait_for(process.communicate(asked), _PATIENCE_S)
         except TimeoutError:
@@ -298,6 +313,8 @@ class Predictions:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        if process.returncode and self._closed:
+            raise Refused("unavailable", _ENDING)
         if process.returncode:
             lines = err.decode("utf-8", "replace").strip().splitlines()
             raise self._failed(f"the forecaster failed: {lines[-1] if lines else process.returncode}")

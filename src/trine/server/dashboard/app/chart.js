@@ -4,7 +4,7 @@ import { SET, themeColour } from "./colours.js";
 import { el } from "./elements.js";
 import { number } from "./format.js";
 
-const LEFT = 66, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
+const STRETCHES_PX = 54, LEFT = 66, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 /** Lines over time: `series` are {name, values}, all along `times`; `format` makes texts of values. */
 export function lineChart(title, times, series, { format = number, time = number, height = 170, from = 0, least = 1 } = {}) {
@@ -99,6 +99,7 @@ function niceTop(most, from) {
 export class Stretches {
   constructor(label) {
     this.canvas = el("canvas", { class: "chart", role: "img", "aria-label": label });
+    this.canvas.style.height = `${STRETCHES_PX}px`; // also before there is anything to draw
     this.element = el("div", {}, this.canvas);
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
@@ -111,7 +112,7 @@ export class Stretches {
 
   draw() {
     if (!this.parts) return;
-    const [c, width] = prepare(this.canvas, 54);
+    const [c, width] = prepare(this.canvas, STRETCHES_PX);
     const x = (t) => ((t - this.begin_s) / Math.max(1e-9, this.end_s - this.begin_s)) * (width - 2) + 1;
     c.fillStyle = themeColour("panel");
     c.fillRect(0, 6, width, 26);

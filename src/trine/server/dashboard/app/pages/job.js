@@ -76,9 +76,9 @@ export class JobPage {
   async look() {
     const path = `jobs/${encodeURIComponent(this.id)}`, at = this.board.live ? "" : `?at=${this.board.now_s}`;
     try {
-      const [explained, speed, predicted] = await Promise.all([
-        this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`), this.board.live ? predictions() : null]);
-      if (!this.closed) this.show(explained, speed, predicted?.jobs?.[this.id]);
+      if (this.board.live) predictions().then((found) => { this.predicted = found; }); // the first may take long: nothing waits for it
+      const [explained, speed] = await Promise.all([this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`)]);
+      if (!this.closed) this.show(explained, speed, this.predicted?.jobs?.[this.id]);
     } catch (error) {
       if (error.status === 404) { setText(this.title, `Job ${visible(this.id)}`); fill(this.why, el("p", {}, error.message)); }
     }
