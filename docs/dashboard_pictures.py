@@ -71,7 +71,7 @@ def large(browser: Any) -> None:
             page.goto(f"{found.url}/ui#/{name}")
             if name == "queue":
                 page.get_by_label("Filter").fill("state:waiting")
-                page.locator(".space .row", has_text="starts").first.wait_for(timeout=180_000)  # the first forecast
+                predicted(page, ".space", r"starts \d")
             settled(page)
             page.screenshot(path=IMAGES / f"dashboard-{name}.png")
         phone = opened(browser, f"{found.url}/ui", PHONE, found.token, color_scheme="dark")
@@ -90,6 +90,7 @@ def live(browser: Any, folder: Path) -> None:
         client.release(job)
         time.sleep(8)
         page.goto(f"{client.dashboard_url()}/ui#/job/{job}")
+        predicted(page, ".facts", "predicted end")
         settled(page)
         page.screenshot(path=IMAGES / "dashboard-job.png", full_page=True)
 
@@ -102,6 +103,11 @@ def opened(browser: Any, url: str, viewport: dict[str, int], token: str = "", **
         page.get_by_role("button", name="Log in").click()
     page.locator(".cards b").first.wait_for()
     return page
+
+
+def predicted(page: Any, selector: str, pattern: str) -> None:
+    """The first forecast is there."""
+    page.locator(selector).get_by_text(re.compile(pattern)).first.wait_for(timeout=180_000)
 
 
 def settled(page: Any) -> None:
