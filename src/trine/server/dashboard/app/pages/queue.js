@@ -67,7 +67,7 @@ export class QueuePage {
       text("queue", "queue", "minmax(60px, .7fr)", { from: 960, optional: true }),
       { key: "progress", title: "done", from: 900, width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
       { key: "time", title: "ran / waited", from: 560, width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
-      ...(board.live ? [{ key: "start", title: "expected", from: 840, width: "minmax(210px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) }] : []),
+      ...(board.live ? [{ key: "start", title: "expected", from: 860, width: "minmax(226px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) }] : []),
       { key: "why", title: "why", from: 560, width: "minmax(120px, 3.6fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
     ];
   }
