@@ -308,6 +308,19 @@ def test_the_priority_of_a_job_is_set_on_its_page(cluster: Daemon, open_page: Op
     assert cluster.client is not None and cluster.client.job(job)["priority"] == 3
 
 
+def test_a_priority_cannot_be_typed_before_the_job_is_known(cluster: Daemon, open_page: Open) -> None:
+    job = submit(cluster, "sleep 300", gpus=1, priority=2)
+    page = logged_in(cluster, open_page)
+    page.route("**/explain", lambda route: None)  # no answer
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    page.locator("#priority").wait_for()
+    assert page.locator("#priority").is_disabled()
+    page.unroute("**/explain")
+    page.reload()
+    page.locator("#priority:enabled").wait_for()
+    assert page.locator("#priority").input_value() == "2"
+
+
 def test_how_earlier_predictions_came_out_is_told_in_words(cluster: Daemon, open_page: Open) -> None:
     score = {"starts": {"count": 8, "coverage": 0.75, "median_error_s": 90.0}, "ends": {"count": 0, "coverage": None}}
     page = logged_in(cluster, open_page)

@@ -28,8 +28,9 @@ export class JobPage {
     fill(root, this.title, this.why, board.live ? this.actions : null, this.failure, this.facts, el("h2", {}, "Attempts"), this.stretches.element,
       el("h2", {}, "Story"), this.story);
     if (board.live) {
-      this.priority = el("input", { type: "number", id: "priority", step: "any", min: -1e6, max: 1e6 });
-      this.buttons.priority = el("button", { "data-verb": "priority" }, "Set");
+      // Not before the job is known: its priority would replace what was typed.
+      this.priority = el("input", { type: "number", id: "priority", step: "any", min: -1e6, max: 1e6, disabled: true });
+      this.buttons.priority = el("button", { "data-verb": "priority", disabled: true }, "Set");
       fill(this.actions, Object.values(this.buttons).slice(0, 3), el("form", { class: "controls", onsubmit: (event) => this.prioritise(event) },
         el("label", { for: "priority" }, "Priority"), this.priority, this.buttons.priority));
       this.log = new LogTail(argument);
