@@ -23,6 +23,7 @@ IMAGES = Path(__file__).parent / "images"
 CLUSTER = Path(__file__).parent.parent / "examples" / "clusters" / "type-chip-place.yaml"
 TRINE = [sys.executable, "-m", "trine"]
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+GANGS = (8, 4, 2, 1, 4, 16)
 TRAINING = 'for i in $(seq 1 900); do echo step $i, loss $(awk "BEGIN {print 3 / (1 + $i / 50)}"); sleep 0.3; done'
 
 
@@ -67,7 +68,7 @@ def large(browser: Any) -> None:
     with host(1_024, 600) as found:
         page = opened(browser, f"{found.url}/ui", DESKTOP, found.token)
         time.sleep(15)  # so that there are shares to see
-        for name in ("cluster", "queue", "users"):
+        for name in ("cluster", "users"):
             page.goto(f"{found.url}/ui#/{name}")
             settled(page)
             page.screenshot(path=IMAGES / f"dashboard-{name}.png")
@@ -87,8 +88,16 @@ def live(browser: Any, folder: Path) -> None:
         client.release(job)
         time.sleep(8)
         page.goto(f"{client.dashboard_url()}/ui#/job/{job}")
+        predicted(page, ".facts", "predicted end")
         settled(page)
         page.screenshot(path=IMAGES / "dashboard-job.png", full_page=True)
+        for i in range(24):
+            limit = {"max_runtime": f"{1 + i % 5}h"} if i % 4 else {}
+            client.submit({"run": ["sleep", "600"], "gpus": GANGS[i % len(GANGS)], "name": f"train-{i}", **limit})
+        page.goto(f"{client.dashboard_url()}/ui#/queue")
+        predicted(page, ".space", r"starts \d")
+        settled(page)
+        page.screenshot(path=IMAGES / "dashboard-queue.png")
 
 
 def opened(browser: Any, url: str, viewport: dict[str, int], token: str = "", **options: Any) -> Any:
@@ -99,6 +108,11 @@ def opened(browser: Any, url: str, viewport: dict[str, int], token: str = "", **
         page.get_by_role("button", name="Log in").click()
     page.locator(".cards b").first.wait_for()
     return page
+
+
+def predicted(page: Any, selector: str, pattern: str) -> None:
+    """The first forecast is there."""
+    page.locator(selector).get_by_text(re.compile(pattern)).first.wait_for(timeout=180_000)
 
 
 def settled(page: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.server.api.fake import ANNA_TOKEN, BEN_TOKEN, FakeAuth, FakeService
 from trine.client import Client, RefusedError
 from trine.server.api.limits import Limits
 from trine.server.auth import add_user_token, read_token, revoke_user_tokens
+from trine.server.interface import Caller
 
 PAGES = ["cluster", "queue", "users", "hardware", "history", "whatif"]
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
@@ -153,6 +156,32 @@ def test_users_see_their_own_jobs_only(open_page: Open, tmp_path: Path) -> None:
         says(anna, "h1", "annas-secret")
 
 
+class Pondering(FakeService):
+    """Its first forecast takes as long as it is let."""
+
+    def __init__(self, logs: Path) -> None:
+        super().__init__(logs)
+        self.let = threading.Event()
+
+    async def predictions(self, caller: Caller) -> dict[str, Any]:
+        await asyncio.to_thread(self.let.wait, 60)
+        return await super().predictions(caller)
+
+
+def test_a_job_is_shown_while_its_first_prediction_is_made(open_page: Open, tmp_path: Path) -> None:
+    service = Pondering(tmp_path)
+    with running(service, Limits(), FakeAuth()) as server:
+        try:
+            assert server.client(ANNA_TOKEN).post("/v1/jobs", json={"run": "train", "name": "train"}).status_code == 201
+            page = open_page(f"{server.url}/ui#/job/1", allow_failures=True)
+            log_in(page, ANNA_TOKEN)
+            says(page, "h1", "Job 1 train:")
+            assert "predicted start" not in page.content()
+        finally:
+            service.let.set()
+        says(page, ".facts", "predicted start")
+
+
 def test_what_jobs_and_operators_write_shows_as_text(cluster: Daemon, open_page: Open) -> None:
     assert cluster.client is not None
     page = logged_in(cluster, open_page)
@@ -277,6 +306,19 @@ def test_the_priority_of_a_job_is_set_on_its_page(cluster: Daemon, open_page: Op
     page.get_by_role("button", name="Set").click()
     says(page, ".story", "priority 3 asked by")
     assert cluster.client is not None and cluster.client.job(job)["priority"] == 3
+
+
+def test_a_priority_cannot_be_typed_before_the_job_is_known(cluster: Daemon, open_page: Open) -> None:
+    job = submit(cluster, "sleep 300", gpus=1, priority=2)
+    page = logged_in(cluster, open_page)
+    page.route("**/explain", lambda route: None)  # no answer
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    page.locator("#priority").wait_for()
+    assert page.locator("#priority").is_disabled()
+    page.unroute("**/explain")
+    page.reload()
+    page.locator("#priority:enabled").wait_for()
+    assert page.locator("#priority").input_value() == "2"
 
 
 def test_how_earlier_predictions_came_out_is_told_in_words(cluster: Daemon, open_page: Open) -> None:
@@ -421,3 +463,19 @@ def test_gpus_that_are_drained_and_still_held_are_not_counted_twice(cluster: Dae
     says(page, ".cards", re.compile(r"2GPUs free2GPUs out of service"))
     page.goto(f"{url_of(cluster)}#/hardware")
     says(page, "main", "drained")
+
+
+def test_predictions_show_both_sides_of_their_interval_and_elements_of_arrays_their_index(
+    cluster: Daemon, open_page: Open
+) -> None:
+    for name in ("first", "second"):
+        submit(cluster, "sleep 300", gpus=4, name=name, max_runtime="2h")
+    submit(cluster, "sleep 300", gpus=4, name="sweep", array="0-1", max_runtime="2h")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/queue")
+    says(page, ".space", "sweep[1]")
+    says(page, ".space .row[aria-rowindex='3']", re.compile(r"starts \S+ −\d\w+ \+\d\w+"))
+    shown = page.locator(".space .row[aria-rowindex='3'] .cell").nth(9)
+    assert shown.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth"), "nothing of it is cut"
+    page.locator(".space .row", has_text="sweep[1]").click()
+    says(page, "h1", "sweep[1]: waiting")

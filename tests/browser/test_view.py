@@ -75,6 +75,24 @@ def test_two_runs_side_by_side_at_the_time_of_the_slider(runs: tuple[Path, Path]
         assert page.get_by_role("link", name="What if").count() == 0
 
 
+def test_side_by_side_the_queue_says_why_jobs_wait_and_nothing_is_cut_off(
+    runs: tuple[Path, Path], open_page: Open
+) -> None:
+    with viewing(*runs) as url:
+        page = open_page(url, allow_failures=True)
+        page.locator(".pane").nth(1).wait_for()
+        page.get_by_label("Time").fill("300")
+        page.goto(f"{url.partition('#')[0]}#/queue")
+        tables = page.locator(".long-table")
+        says(page, ".pane:nth-child(2) .space", "GPU")
+        for pane in range(2):
+            header = tables.nth(pane).locator(".head .cell:visible")
+            assert header.last.inner_text() == "why"
+            edge = tables.nth(pane).bounding_box()
+            last = header.last.bounding_box()
+            assert edge and last and last["x"] + last["width"] <= edge["x"] + edge["width"] + 1
+
+
 def test_names_of_a_trace_show_as_text(runs: tuple[Path, Path], open_page: Open) -> None:
     with viewing(runs[0]) as url:
         page = open_page(url, allow_failures=True)

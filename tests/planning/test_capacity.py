@@ -41,6 +41,17 @@ def test_of_equal_types_the_cheaper_is_taken_and_large_jobs_must_fit(trace: str)
     assert search._try((1,)).value_s == float("inf")
 
 
+def test_no_cluster_is_simulated_that_is_smaller_than_the_largest_job(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(TRACE + "60,60,24,600\n")
+    scenario = Scenario(cluster="dear=1x2", policy="fifo", trace=str(tmp_path / "jobs.csv"))
+    types = [NodeType.parse(text, Prices()) for text in ("dear=4", "cheap=2")]
+    search = Search(scenario, Target.parse("jct_mean=2h"), types)
+    best = search.cheapest()
+    assert best is not None
+    assert all(max(nodes[0] * 4, nodes[1] * 2) >= 24 for nodes in search.tried), search.tried
+    assert best.price_per_h == 24
+
+
 @pytest.mark.parametrize("wrong", ["wait_p95", "wait_p59=1h", "wait_p95=soon"])
 def test_a_wrong_target_is_one_sentence(wrong: str) -> None:
     with pytest.raises(InputError, match="--target"):

@@ -90,6 +90,42 @@ def test_the_command_tells_times_from_then_on(folder: Path) -> None:
     assert json.loads(as_json.stdout)["gain"] > 5
 
 
+@pytest.fixture(scope="module")
+def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Jobs of both nodes and jobs of one GPU in turn."""
+    home = tmp_path_factory.mktemp("wide")
+    rows = "".join(f"{i},{i * 60},1800,{8 if i % 2 else 1}\n" for i in range(12))
+    (home / "trace.csv").write_text(f"job_id,submit_s,duration_s,gpus\n{rows}")
+    values = {"event_driven": True}
+    write_run(
+        run(Scenario("2x4", "fifo-backfill", "packed", trace=str(home / "trace.csv"), values=values)), home / "run"
+    )
+    return home / "run"
+
+
+def test_jobs_that_could_not_run_any_more_lose_by_the_change(wide_folder: Path) -> None:
+    found = whatif_of_run(wide_folder, "", ["lose node1"])
+    never = {job_id for job_id, job in found["jobs"].items() if job["never_runs"]}
+    assert never == {job_id for job_id, job in found["jobs"].items() if job["before"] and int(job_id) % 2} != set()
+    assert found["lose"] >= len(never)
+    counted = found["gain"] + found["lose"] + found["same"]
+    assert counted == len(found["jobs"])
+    done = CliRunner().invoke(app, ["whatif", "lose node1", "--run", str(wide_folder)])
+    assert f"{len(never)} of those that lose could not run at all" in done.stdout and "would not run" in done.stdout
+    cancelled = whatif_of_run(wide_folder, "", [f"cancel {min(never)}"])
+    assert not any(job["never_runs"] for job in cancelled["jobs"].values()), "that it ends is what was asked for"
+
+
+@pytest.mark.parametrize("change", ["submit 9 60", "submit 8"])
+def test_a_job_that_can_never_run_is_refused_with_the_reason(change: str, wide_folder: Path) -> None:
+    if change == "submit 8":
+        assert whatif_of_run(wide_folder, "", [change])["draws"] >= 10
+        return
+    with pytest.raises(InputError, match="can never run: it asks for 9 GPUs"):
+        whatif_of_run(wide_folder, "", [change])
+    assert whatif_of_run(wide_folder, "", ["add 1x4", change])["draws"] >= 10, "nodes that come with it count"
+
+
 @pytest.mark.parametrize("kind", sorted(GRAMMAR.keys() - set(APPLICABLE)))
 def test_what_a_daemon_does_not_carry_out_comes_with_what_to_do_instead(kind: str) -> None:
     done = CliRunner().invoke(app, ["whatif", GRAMMAR[kind], "--apply"])

@@ -10,7 +10,7 @@ import pytest
 from tests.server.site import Site
 from trine.core.errors import InputError
 from trine.inputs.job_spec import JobSpec
-from trine.planning.changes import changed
+from trine.planning.changes import Moment, changed
 from trine.planning.live_present import live_present, live_state
 from trine.policy.trine import Trine
 from trine.server.build import engine_job
@@ -81,6 +81,8 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         assert held["jobs"]["2"]["after"] is None and held["jobs"]["3"]["change_s"]["median"] <= 0
         more = await daemon.whatif(["submit 4 300", "priority 3 5"], ROOT)
         assert "4" in more["jobs"] and more["jobs"]["4"]["before"] is None
+        own = await daemon.whatif(["submit 4 300", "quota user:ann=0"], ANN)
+        assert own["jobs"]["4"]["after"]["end_s"] is None, "it is a job of the user who asks, with that user's quota"
         assert daemon.job("2", ANN).state == "waiting" and len(daemon.nodes()) == 1
         with pytest.raises(Refused, match="expected"):
             await daemon.whatif(["policy nosuch"], ROOT)
@@ -98,7 +100,7 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
             "",
         ):
             with pytest.raises(InputError, match="expected"):
-                changed(live_state(request), [wrong], request.now_s)
+                changed(live_state(request), [wrong], Moment(request.now_s))
 
     _with_site(tmp_path, check)
 
@@ -115,6 +117,21 @@ def test_a_host_that_can_start_no_process_is_a_refusal_and_not_the_end_of_predic
             host.setattr(asyncio, "create_subprocess_exec", none)
             await daemon.predictions(ROOT)
         assert (await daemon.predictions(ROOT))["draws"] >= 10
+
+    _with_site(tmp_path, check)
+
+
+def test_a_daemon_that_ends_refuses_those_who_wait_for_a_forecast(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        asked = asyncio.create_task(daemon.predictions(ROOT))
+        while daemon.forecasts._process is None:
+            await asyncio.sleep(0.001)
+        daemon.forecasts.close()
+        with pytest.raises(Refused, match="the daemon is shutting down"):
+            await asked
+        with pytest.raises(Refused, match="the daemon is shutting down"):
+            await daemon.whatif(["policy las"], ROOT)
 
     _with_site(tmp_path, check)
 

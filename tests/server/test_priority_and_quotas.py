@@ -13,6 +13,7 @@ from tests.server.site import OWNER, MortalStore, Site, run_site, spec
 from trine.server import records as rec
 from trine.server import scheduler
 from trine.server.access import Access, Queue, UserLimits
+from trine.server.board import JOB_COLUMNS
 from trine.server.build import Model
 from trine.server.configuration import quotas_of
 from trine.server.interface import Caller, NotFound, Refused
@@ -49,7 +50,10 @@ def test_a_waiting_job_with_a_higher_priority_starts_before_those_that_came_earl
         assert daemon is not None
         await daemon.submit([spec(4), spec(4), spec(4)], OWNER)
         await site.quiet()
+        at = JOB_COLUMNS.index("priority")
+        assert daemon.board().rows["3"][at] == 0.0
         assert (await daemon.set_priority("3", 2.0, OWNER)).priority == 2.0
+        assert daemon.board().rows["3"][at] == 2.0, "the dashboard shows it too"
         site.world.end("1")
         await site.quiet()
         assert list(site.world.running()) == ["3"]

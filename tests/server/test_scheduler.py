@@ -288,6 +288,24 @@ def test_observed_speed_refines_the_model_and_flags_a_slow_gpu(tmp_path: Path) -
     run_site(site, script)
 
 
+def test_a_refined_model_takes_away_no_reason(tmp_path: Path) -> None:
+    async def script(site: Site) -> None:
+        first, second = await submit(site, 4, 4, model="resnet", steps=1000.0)
+        await site.quiet()
+        refined = 0
+        for rate in (10.0, 5.0, 12.0, 3.0):
+            site.now += 60
+            site.world.work(first, 60, rate=rate)
+            before = site.daemon.controller.adapter  # type: ignore[union-attr]
+            await site.tick()
+            refined += site.daemon.controller.adapter is not before  # type: ignore[union-attr]
+            reason = view(site, second).reason
+            assert reason is not None and "needs 4 GPUs at once" in reason.sentence
+        assert refined, "otherwise this shows nothing"
+
+    run_site(Site(tmp_path), script)
+
+
 def site_gpu(site: Site, gpu: int) -> object:
     from trine.server.interface import PlacementView
 

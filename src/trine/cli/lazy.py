@@ -37,7 +37,7 @@ VERBS = {
     "show": ("live.single_job:show", "Show everything about one job."),
     "explain": ("live.single_job:explain", "Say why a job waits, or why it runs where it does."),
     "predict": ("live.predict:predict", "Say when jobs will start and end, with intervals."),
-    "whatif": ("live.predict:whatif", "Say who would gain and who would lose by a change."),
+    "whatif": ("live.whatif:whatif", "Say who would gain and who would lose by a change."),
     "cancel": ("live.change:cancel", "Cancel jobs; running ones are stopped."),
     "hold": ("live.change:hold", "Keep jobs from running until they are released."),
     "release": ("live.change:release", "Let held jobs run again."),

@@ -133,9 +133,11 @@ def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> 
     if best is None:
         typer.echo(f"No number of nodes of these types meets {_unmet(search)}.")
         return
+    from trine.report.text import count
+
     typer.echo(
         f"{search.cluster(best)}: {search.target.metric} {best.value_s:,.0f} s, {best.price_per_h:g} {unit}; "
-        f"{len(search.tried)} clusters were simulated."
+        f"{count(len(search.tried), 'cluster')} simulated."
     )
 
 

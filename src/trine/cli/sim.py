@@ -61,6 +61,42 @@ Prices = Annotated[
         help="Per GPU and hour, instead of those of the cluster: v100=2.5,k80=0.5, gavel-spot, or a CSV of changes.",
     ),
 ]
+Policies = Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")]
+Placements = Annotated[
+    str,
+    typer.Option(
+        "--placements",
+        metavar="X,Y",
+        help="Placements to compare.  [default: for each policy the one that goes with it]",
+    ),
+]
+Seeds = Annotated[
+    str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
+]
+WorkerCount = Annotated[
+    str,
+    typer.Option(
+        "--workers",
+        metavar="N|slurm",
+        help="Processes, 0 = all cores; or slurm: the simulations as jobs of that cluster, resumable.",
+    ),
+]
+Policy = Annotated[
+    str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file.  [default: trine]")
+]
+Placement = Annotated[
+    str,
+    typer.Option(
+        "--placement",
+        metavar="L",
+        help="See `trine placements`; or a Python file.  [default: the one that goes with the policy]",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
+Decisions = Annotated[
+    Path | None,
+    typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason, a JSON line each."),
+]
 Round = Annotated[float | None, typer.Option("--round", metavar="S", help="Seconds between decisions.")]
 EventDriven = Annotated[
     bool, typer.Option("--event-driven", help="Decide at every arrival and completion instead of in rounds.")
@@ -88,6 +124,10 @@ Metrics = Annotated[
 ]
 
 
+Swept = tuple[tuple[str, ...], tuple[str, ...], Sequence[int]]
+"""Policies, placements and seeds of a comparison."""
+
+
 @app.command("run")
 def run_one(
     context: typer.Context,
@@ -101,20 +141,11 @@ def run_one(
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
     world: WorldDir = "",
-    policy: Annotated[
-        str, typer.Option("--policy", metavar="P", help="See `trine policies`; or a Python file.  [default: trine]")
-    ] = "",
-    placement: Annotated[
-        str,
-        typer.Option(
-            "--placement",
-            metavar="L",
-            help="See `trine placements`; or a Python file.  [default: the one that goes with the policy]",
-        ),
-    ] = "",
+    policy: Policy = "",
+    placement: Placement = "",
     round_s: Round = None,
     event_driven: EventDriven = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     variability: Variability = "",
     throughputs: Throughputs = "",
     prices: Prices = "",
@@ -123,10 +154,7 @@ def run_one(
     metrics: Metrics = "",
     out: Out = None,
     overwrite: Overwrite = False,
-    decisions: Annotated[
-        Path | None,
-        typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason, a JSON line each."),
-    ] = None,
+    decisions: Decisions = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate one policy with one placement."""
@@ -177,26 +205,10 @@ def compare(
     workload: WorkloadName = "",
     cluster: ClusterSpec = "",
     world: WorldDir = "",
-    policies: Annotated[str, typer.Option("--policies", metavar="A,B", help="Policies to compare.")] = "",
-    placements: Annotated[
-        str,
-        typer.Option(
-            "--placements",
-            metavar="X,Y",
-            help="Placements to compare.  [default: for each policy the one that goes with it]",
-        ),
-    ] = "",
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="0..9", help="A range or a list; a single number is that one seed.")
-    ] = "",
-    workers: Annotated[
-        str,
-        typer.Option(
-            "--workers",
-            metavar="N|slurm",
-            help="Processes, 0 = all cores; or slurm: the simulations as jobs of that cluster, resumable.",
-        ),
-    ] = "0",
+    policies: Policies = "",
+    placements: Placements = "",
+    seeds: Seeds = "",
+    workers: WorkerCount = "0",
     round_s: Round = None,
     event_driven: EventDriven = False,
     variability: Variability = "",
@@ -214,10 +226,7 @@ def compare(
     from trine.cli.workers import workers_of
     from trine.core.result import Summary
     from trine.experiment.run import run_comparison
-    from trine.experiment.scenarios import make_sweep, parse_seeds
-    from trine.report.files import check_out, comparison_title
-    from trine.report.page import require_page
-    from trine.sim.scenario import record_of
+    from trine.experiment.scenarios import parse_seeds
 
     values = _values(sets, round_s, event_driven, locality_penalty)
     values |= trace_values(values, columns, since, until, scale_load)
@@ -226,12 +235,7 @@ def compare(
     inputs = _inputs(preset, trace, fmt, workload, cluster, world, variability, throughputs, prices, values)
     shown = Summary.chosen(_names(metrics))
     swept = _names(policies), _names(placements), parse_seeds(seeds) if seeds else ()
-    if out:
-        sweep = make_sweep(inputs, *swept)
-        placed = list(dict.fromkeys(placement for _, placement in sweep.pairs))
-        title = comparison_title(sweep.policies, placed, sweep.seeds, record_of(sweep.scenarios()[0]))
-        replaced = check_out(out, title, overwrite)
-        require_page()
+    replaced = _replaced_by(inputs, swept, out, overwrite) if out else ""
     with ExitStack() as stack:
         done = run_comparison(
             inputs,
@@ -245,6 +249,21 @@ def compare(
         done.save(out, command_line(context))
         comparison.notes.extend([replaced] if replaced else [])
     _print_comparison(comparison, shown, out, as_json)
+
+
+def _replaced_by(inputs: Inputs, swept: Swept, out: Path, overwrite: bool) -> str:
+    """What the results of a comparison will replace, in a sentence; ``InputError`` before anything is simulated."""
+    from trine.experiment.scenarios import make_sweep
+    from trine.report.files import check_out, comparison_title
+    from trine.report.page import require_page
+    from trine.sim.scenario import record_of
+
+    sweep = make_sweep(inputs, *swept)
+    placed = list(dict.fromkeys(placement for _, placement in sweep.pairs))
+    title = comparison_title(sweep.policies, placed, sweep.seeds, record_of(sweep.scenarios()[0]))
+    replaced = check_out(out, title, overwrite)
+    require_page()
+    return replaced
 
 
 _NOT_OF_THE_RESULT = frozenset({"out", "overwrite", "workers", "as_json", "decisions", "metrics"})

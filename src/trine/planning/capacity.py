@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import combinations
 
 from trine.core.errors import InputError, unknown_name
+from trine.core.job import Job
 from trine.core.prices import Prices
 from trine.core.result import Summary
 from trine.engine.explain import never_fits
 from trine.inputs.job_rules import seconds
+from trine.perf.model import PerfModel
 from trine.sim.scenario import Scenario, jobs_and_model, run
 
 METRICS = tuple(each.name.removesuffix("_s") for each in fields(Summary) if each.name.startswith(("wait_", "jct_")))
@@ -99,8 +102,7 @@ class Search:
         """``InputError`` about the first job that no number of nodes of any type could run: nothing is simulated."""
         first = None
         for each in self.types:
-            most = replace(self.scenario, cluster=f"{each.gpu_type}={MOST_NODES}x{each.gpus}", prices="")
-            jobs, perf = jobs_and_model(most)
+            jobs, perf = self._jobs_and_model(each)
             never = next((job for job in jobs if not perf.types_for(job)), None)
             if never is None:
                 return
@@ -126,11 +128,13 @@ class Search:
         return ",".join(f"{each.gpu_type}={count}x{each.gpus}" for each, count in pairs if count)
 
     def _fewest(self, at: int) -> int | None:
-        """Nodes of one type alone: doubled until they suffice, then halved in between."""
-        high = 1
+        """Nodes of one type alone: from as many as the largest job needs doubled until they suffice, then halved in
+        between."""
+        high = math.ceil(self._largest_gang / self.types[at].gpus)
+        low = high - 1
         before = self._try(self._of(at, high))
         while not before.meets:
-            high *= 2
+            low, high = high, high * 2
             if high > MOST_NODES:
                 return None
             found = self._try(self._of(at, high))
@@ -139,7 +143,6 @@ class Search:
                 self.saturated.append(before)
                 return None
             before = found
-        low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._try(self._of(at, middle)).meets else (middle, high)
@@ -154,8 +157,23 @@ class Search:
         while ones >= 0 and twos <= most_two:
             nodes = self._of(one, ones, two, twos)
             met = [each.price_per_h for each in self.tried.values() if each.meets]
-            suffices = bool(sum(nodes)) and (self._price(nodes) >= min(met) or self._try(nodes).meets)
+            suffices = self._holds_each_job(nodes) and (self._price(nodes) >= min(met) or self._try(nodes).meets)
             ones, twos = (ones - 1, twos) if suffices else (ones, twos + 1)
+
+    @cached_property
+    def _largest_gang(self) -> int:
+        """GPUs of the largest job, 1 at least. A job runs on GPUs of one type: a cluster that has fewer of each is not
+        worth a simulation."""
+        return max((job.gpus for job in self._jobs_and_model(self.types[0])[0]), default=1)
+
+    def _jobs_and_model(self, node: NodeType) -> tuple[list[Job], PerfModel]:
+        """Of as many nodes of the type as may be had."""
+        most = replace(self.scenario, cluster=f"{node.gpu_type}={MOST_NODES}x{node.gpus}", prices="")
+        return jobs_and_model(most)
+
+    def _holds_each_job(self, nodes: tuple[int, ...]) -> bool:
+        gpus = (count * each.gpus for count, each in zip(nodes, self.types, strict=True))
+        return max(gpus) >= self._largest_gang
 
     def _of(self, *pairs: int) -> tuple[int, ...]:
         counts = dict(zip(pairs[::2], pairs[1::2], strict=True))

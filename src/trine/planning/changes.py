@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, unknown_name
-from trine.inputs.job_rules import MAX_PRIORITY
+from trine.inputs.job_rules import MAX_PRIORITY, seconds
 from trine.inputs.job_spec import JobSpec
 from trine.inputs.quota_text import QUOTA_FORM, parse_quota
 from trine.server.live_job import LiveJob, NodeState
@@ -26,7 +26,7 @@ GRAMMAR = {
     "hold": "hold JOB",
     "release": "release JOB",
     "priority": "priority JOB NUMBER",
-    "submit": "submit GPUS [SECONDS]",
+    "submit": "submit GPUS [TIME]",
     "quota": f"quota {QUOTA_FORM}",
 }
 """Every change by its first word."""
@@ -35,7 +35,7 @@ APPLICABLE = ("cancel", "hold", "release", "priority", "quota", "lose")
 INSTEAD = {
     "policy": "start the daemon anew with --policy; jobs that run go on meanwhile",
     "placement": "start the daemon anew with --placement; jobs that run go on meanwhile",
-    "submit": "`trine submit`, which also says what is to run",
+    "submit": "`trine whatif ... --apply -- CMD` or `trine submit`, which say what is to run",
     "add": "add the nodes to the cluster that the daemon runs on",
 }
 """What to do about changes that a daemon does not carry out."""
@@ -56,32 +56,57 @@ def instead_of(changes: Sequence[str]) -> dict[str, str]:
     return {change: INSTEAD[first] for change in changes if (first := words_of(change)[0]) not in APPLICABLE}
 
 
-def changed(state: LiveState, changes: Sequence[str], now_s: float) -> LiveState:
+@dataclass(frozen=True)
+class Moment:
+    """When changes are tried, and for whom."""
+
+    now_s: float
+    user: str = "what-if"
+    """A job that is submitted is this user's, with its quota and share."""
+    queue: str = "default"
+
+
+def changed(state: LiveState, changes: Sequence[str], moment: Moment) -> LiveState:
     """The state after all ``changes``, one after the other."""
     for change in changes:
         first, *rest = words_of(change)
         try:
-            _APPLY[first](state, rest, now_s)
+            _APPLY[first](state, rest, moment)
         except (ValueError, IndexError):
             raise InputError("what-if", repr(change), GRAMMAR[first]) from None
     return state
 
 
-def _policy(state: LiveState, words: list[str], now_s: float) -> None:
+def submission(change: str) -> dict[str, Any]:
+    """What a ``submit`` says of its job, as a job file would: GPUs, and the limit of its run time if it names one."""
+    try:
+        gpus, *limit = words_of(change)[1:]
+        if len(limit) > 1:
+            raise ValueError(change)
+        return {"gpus": {"count": int(gpus)}, **({"max_runtime": _seconds(limit[0])} if limit else {})}
+    except ValueError:
+        raise InputError("what-if", repr(change), GRAMMAR["submit"]) from None
+
+
+def _seconds(text: str) -> float:
+    return seconds(float(text) if text.replace(".", "", 1).isdecimal() else text)
+
+
+def _policy(state: LiveState, words: list[str], moment: Moment) -> None:
     (name,) = words
     resolve(name, state.placement, {})
     state.policy, state.accounts, state.settings = name, {}, {}
-    del now_s
+    del moment
 
 
-def _placement(state: LiveState, words: list[str], now_s: float) -> None:
+def _placement(state: LiveState, words: list[str], moment: Moment) -> None:
     (name,) = words
     resolve(state.policy, name, {})
     state.placement, state.accounts, state.settings = name, {}, {}
-    del now_s
+    del moment
 
 
-def _add(state: LiveState, words: list[str], now_s: float) -> None:
+def _add(state: LiveState, words: list[str], moment: Moment) -> None:
     (given,) = words
     found = re.fullmatch(r"(\d{1,4})x(\d{1,3})(?::(\S+))?", given)
     if found is None or state.cluster is None:
@@ -92,14 +117,14 @@ def _add(state: LiveState, words: list[str], now_s: float) -> None:
     last = cluster.nodes[-1]
     more = [Node(f"new{i}", int(found[2]), gpu_type, last.rack) for i in range(int(found[1]))]
     _use(state, replace(cluster, nodes=(*cluster.nodes, *more), scores={}))
-    del now_s
+    del moment
 
 
 def _use(state: LiveState, cluster: Cluster) -> None:
     state._use_cluster(state.last_s, cluster)
 
 
-def _lose(state: LiveState, words: list[str], now_s: float) -> None:
+def _lose(state: LiveState, words: list[str], moment: Moment) -> None:
     (name,) = words
     cluster = state.cluster
     if cluster is None or name not in {node.name for node in cluster.nodes}:
@@ -107,7 +132,7 @@ def _lose(state: LiveState, words: list[str], now_s: float) -> None:
     state.nodes[name] = NodeState("drained", "what-if", drained=True)
     for job in state.live.values():
         if job.holds_gpus and any(cluster.nodes[cluster.node_of[gpu]].name == name for gpu in job.gpus):
-            _off(job, now_s)
+            _off(job, moment.now_s)
 
 
 def _off(job: LiveJob, now_s: float) -> None:
@@ -124,55 +149,52 @@ def _job(state: LiveState, job_id: str) -> LiveJob:
     return job
 
 
-def _hold(state: LiveState, words: list[str], now_s: float) -> None:
+def _hold(state: LiveState, words: list[str], moment: Moment) -> None:
     """Also a cancel: either way the job has no GPUs from now on."""
     (job_id,) = words
     job = _job(state, job_id)
     if job.holds_gpus:
-        _off(job, now_s)
+        _off(job, moment.now_s)
     job.state = "held"
 
 
-def _release(state: LiveState, words: list[str], now_s: float) -> None:
+def _release(state: LiveState, words: list[str], moment: Moment) -> None:
     (job_id,) = words
     job = _job(state, job_id)
     job.not_before_s, job.aside = 0.0, ""
     if job.state in ("held", "set aside"):
         job.state = "waiting"
-    del now_s
+    del moment
 
 
-def _priority(state: LiveState, words: list[str], now_s: float) -> None:
+def _priority(state: LiveState, words: list[str], moment: Moment) -> None:
     job_id, number = words
     job = _job(state, job_id)
     if not abs(float(number)) <= MAX_PRIORITY:
         raise ValueError(number)
     job.spec = job.spec.model_copy(update={"priority": float(number)})
-    del now_s
+    del moment
 
 
-def _submit(state: LiveState, words: list[str], now_s: float) -> None:
-    gpus, *length = words
-    if len(length) > 1:
-        raise ValueError(words)
-    asked: dict[str, Any] = {"name": "what-if", "run": ["true"], "gpus": int(gpus)}
-    asked |= {"max_runtime": float(length[0])} if length else {}
+def _submit(state: LiveState, words: list[str], moment: Moment) -> None:
+    asked = {"name": "what-if", "run": ["true"], **submission(" ".join(("submit", *words)))}
     spec = JobSpec.model_validate(asked)
-    job = LiveJob(str(state.next_id), "what-if", "default", 1.0, spec, now_s, idle_from_s=now_s)
+    at_s = moment.now_s
+    job = LiveJob(str(state.next_id), moment.user, moment.queue, 1.0, spec, at_s, idle_from_s=at_s)
     state.jobs[job.id] = state.live[job.id] = job
     state.next_id += 1
 
 
-def _quota(state: LiveState, words: list[str], now_s: float) -> None:
+def _quota(state: LiveState, words: list[str], moment: Moment) -> None:
     (given,) = words
     subject, max_gpus = parse_quota(given)
     if isinstance(max_gpus, str):  # as configured
         state.quotas.pop(subject, None)
     else:
-        state.quotas[subject] = QuotaChange(max_gpus, "what-if", now_s)
+        state.quotas[subject] = QuotaChange(max_gpus, moment.user, moment.now_s)
 
 
-_APPLY: dict[str, Callable[[LiveState, list[str], float], None]] = {
+_APPLY: dict[str, Callable[[LiveState, list[str], Moment], None]] = {
     "policy": _policy,
     "placement": _placement,
     "add": _add,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,20 @@ _NOTICED_S = 1.0
 """Differences of less are none."""
 
 
-def compared(before: Futures, draws: Sequence[Draw], after: Futures, other_draws: Sequence[Draw]) -> dict[str, Any]:
+def compared(
+    before: Futures, draws: Sequence[Draw], after: Futures, other_draws: Sequence[Draw], moved: Collection[str] = ()
+) -> dict[str, Any]:
     """By job id: start and end before and after, and by how much later (below 0: earlier) each ends, as intervals.
 
-    The draws of the same number have the same lengths and arrivals, so that differences are of the change.
+    The draws of the same number have the same lengths and arrivals, so that differences are of the change. ``moved``:
+    jobs whose coming or going is the change itself, which are not counted for it; others that would end now and would
+    not after it lose, and those for which it is the other way round gain.
     """
     one, two = _by_id(before, draws), _by_id(after, other_draws)
     jobs = {job_id: _job(one.get(job_id), two.get(job_id)) for job_id in dict.fromkeys([*one, *two])}
-    shifts = [job["change_s"]["median"] for job in jobs.values() if job["change_s"] is not None]
+    for job_id, job in jobs.items():
+        job["never_runs"] = job_id not in moved and _ends(job["before"]) and not _ends(job["after"])
+    shifts = [shift for job_id, job in jobs.items() if (shift := _shift(job, job_id in moved)) is not None]
     gains, losses = (sum(sign * shift > _NOTICED_S for shift in shifts) for sign in (-1, 1))
     return {
         "made_at_s": before.present.now_s,
@@ -33,6 +40,19 @@ def compared(before: Futures, draws: Sequence[Draw], after: Futures, other_draws
         "mean_change_s": _mean_change(one, two),
         "jobs": jobs,
     }
+
+
+def _ends(times: dict[str, Any] | None) -> bool:
+    return times is not None and times["end_s"] is not None
+
+
+def _shift(job: dict[str, Any], moved: bool) -> float | None:
+    """By how much later the job ends, in the median; ``None`` if it is not to be counted."""
+    if job["change_s"] is not None:
+        return float(job["change_s"]["median"])
+    if moved or _ends(job["before"]) == _ends(job["after"]):
+        return None
+    return math.inf if job["never_runs"] else -math.inf
 
 
 def _by_id(futures: Futures, draws: Sequence[Draw]) -> dict[str, tuple[Floats, Floats]]:

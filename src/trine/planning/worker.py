@@ -18,9 +18,10 @@ from trine.core.errors import InputError
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.predictions import Forecast, JobPrediction, of_draws
 from trine.inputs.job_relations import predecessor
-from trine.planning.changes import changed, instead_of
+from trine.planning.changes import Moment, changed, instead_of
 from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
+from trine.server.build import Model, performance_with, why_too_small
 from trine.server.live_job import LiveJob
 from trine.server.predictions import ForecastRequest
 from trine.server.state import LiveState
@@ -48,16 +49,35 @@ def answer(
     make_state = make_state or (lambda: live_state(request))
     state = make_state()
     # Before anything is computed: a change may be a mistake.
-    other = changed(make_state(), request.changes, request.now_s)
+    other = changed(make_state(), request.changes, Moment(request.now_s, request.user, request.queue))
     futures = Futures(live_present(request, state, request.model, exact), request.seed)
     if request.changes:
+        _check_can_run(state, other, request.model)
         others = Futures(live_present(request, other, request.model, exact), request.seed)
         draws, other_draws = _draws_within([futures, others], request.draws, min(request.budget_s, _WHATIF_S))
-        found = compared(futures, draws, others, other_draws) | {"instead": instead_of(request.changes)}
+        moved = _come_or_gone(state, other)
+        found = compared(futures, draws, others, other_draws, moved) | {"instead": instead_of(request.changes)}
     else:
         (draws,) = _draws_within([futures], request.draws, request.budget_s)
         found = _with_all(of_draws(futures, draws), state).as_json()
     return found | {"cpu_s": time.process_time() - started_s}
+
+
+def _check_can_run(state: LiveState, other: LiveState, model: Model) -> None:
+    """``InputError`` about a job that was submitted as a change and that the daemon would refuse."""
+    for job in other.live.values():
+        if job.id not in state.live and (never := why_too_small(performance_with(other, model, ()), job.spec)):
+            raise InputError("what-if", f"the job can never run: {never}", "a job that the cluster can hold")
+
+
+def _come_or_gone(state: LiveState, other: LiveState) -> set[str]:
+    """Jobs that the changes themselves submit, or take out of the queue."""
+    held = {job.id for job in state.live.values() if job.state == "held"}
+    return {
+        job.id
+        for job in other.live.values()
+        if job.id not in state.live or (job.state == "held" and job.id not in held)
+    }
 
 
 def _draws_within(futures: Sequence[Futures], most: int, budget_s: float) -> list[list[Draw]]:

@@ -116,7 +116,8 @@ class LiveBoard:
         known = self._rows
         for job in state.live.values():
             said = leases.latest(job) if job.state == "running" else None
-            key = (job.state, job.epoch, job.heard_s, job.requested_action, job.preemptions, said and said.at_s)
+            asked = (job.requested_action, job.spec.priority)
+            key = (job.state, job.epoch, job.heard_s, *asked, job.preemptions, said and said.at_s)
             found = known.get(job.id)
             if found is None or found[0] != key:
                 found = (key, job_row(job, leases))
@@ -156,8 +157,9 @@ def job_row(job: LiveJob, leases: Leases | None = None) -> Row:
     step, rate, heard_s, total = job.done, job.rate, job.heard_s, job.total or spec.steps
     if said is not None and said.at_s > heard_s:
         step, rate, heard_s, total = said.step, said.steps_per_s, said.at_s, said.total or spec.steps
+    name = spec.name if job.array_index is None else f"{spec.name}[{job.array_index}]"
     return (
-        *(job.id, spec.name, job.user, job.queue, job.state, spec.gpus.count, spec.model, spec.app_class),
+        *(job.id, name, job.user, job.queue, job.state, spec.gpus.count, spec.model, spec.app_class),
         *(spec.priority, job.epoch, job.submitted_s, job.started_s, job.finished_s, views.run_from_s(job)),
         *(step, total, rate, heard_s or None, views.expected_end_s(job), job.exit_code, job.preemptions),
         *(job.migrations, spec.max_runtime),

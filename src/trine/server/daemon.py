@@ -164,64 +164,103 @@ async def _serve(
     limits = Limits(connections=connections_within(raise_descriptor_limit()))
     # The first request would load what runs calls beside the event loop, and fail where no file may be opened by then.
     await run_in_threadpool(int)
-    engine, nodes, setup, model, access, _, notified = prepared
-    executor = engine.open(options.state, nodes)
-    leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))
-    scheduler = Scheduler(setup, model, store, executor, leases, access, JournalClock())
-    webhook = None if notified is None else Webhook(notified, scheduler.observed.notified)
-    scheduler.use_webhook(webhook)
+    daemon = _Daemon(options, prepared, store)
     gc.freeze()  # a past of many jobs is no garbage: looking through it would hold up requests
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    entry = options.state / "api.json"
-
-    def listening(_: str) -> None:
-        leases.api_url = url = usable_url(options.host, listener, options.tls)
-        found = {"url": url, "pid": os.getpid(), "version": __version__}
-        write_private(entry, json.dumps(found | ({} if local is None else {"socket": SOCKET})))
-        ready(url)
-
-    crashes: list[BaseException] = []
-
-    def crashed(error: BaseException) -> None:
-        structlog.get_logger("daemon").error("crashed", exc_info=error)
-        crashes.append(error)
-        scheduler.closing = True
-        stop.set()
-
-    scheduler.on_crash = crashed
-    scheduler.past = UsageHistory(options.state / USAGE_FILE)
-    scheduler.forecasts.keep_score_at(options.state / SCORE_FILE)
-    await scheduler.start()
-    pruner = scheduler.pruner = Pruner(
-        executor.storage,
-        options.retention,
-        lambda: scheduler.controller.state,
-        lambda: _busy_jobs(executor),
-        scheduler.now,
-        (scheduler.journal, store),
-    )
-    aside = [
-        asyncio.create_task(pruner.run()),
-        asyncio.create_task(scheduler.forecasts.run()),
-        asyncio.create_task(scheduler.past.run(scheduler.sample)),
-    ]
+    daemon.stop_on_signals()
+    await daemon.start()
     try:
+        await daemon.answer(auth, limits, listener, local, ready)
+    finally:
+        await daemon.close()
+    daemon.raise_crash()
+
+
+class _Daemon:
+    """Scheduler, engine and what runs beside them, from the start to the end of one daemon."""
+
+    def __init__(self, options: Options, prepared: Prepared, store: Store) -> None:
+        engine, nodes, setup, model, access, _, notified = prepared
+        self.options, self.store = options, store
+        self.entry = options.state / "api.json"
+        """How other commands find this daemon."""
+        self.stop = asyncio.Event()
+        self.crashes: list[BaseException] = []
+        self.aside: list[asyncio.Task[None]] = []
+        self.executor = engine.open(options.state, nodes)
+        self.leases = Leases(_lease_s(options), run_as=_run_as(options.job_user, access.runs_as_user))
+        self.scheduler = Scheduler(setup, model, store, self.executor, self.leases, access, JournalClock())
+        self.webhook = None if notified is None else Webhook(notified, self.scheduler.observed.notified)
+        self.scheduler.use_webhook(self.webhook)
+        self.scheduler.on_crash = self._crashed
+        self.scheduler.past = UsageHistory(options.state / USAGE_FILE)
+        self.scheduler.forecasts.keep_score_at(options.state / SCORE_FILE)
+
+    def stop_on_signals(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
+
+    async def start(self) -> None:
+        """Begin to schedule, and what goes on beside it: pruning, forecasts, samples of the use."""
+        scheduler = self.scheduler
+        await scheduler.start()
+        pruner = scheduler.pruner = Pruner(
+            self.executor.storage,
+            self.options.retention,
+            lambda: scheduler.controller.state,
+            lambda: _busy_jobs(self.executor),
+            scheduler.now,
+            (scheduler.journal, self.store),
+        )
+        running = (pruner.run(), scheduler.forecasts.run(), scheduler.past.run(scheduler.sample), self._end_forecasts())
+        self.aside = [asyncio.create_task(each) for each in running]
+
+    async def _end_forecasts(self) -> None:
+        """At the end neither a request nor the daemon waits for one."""
+        await self.stop.wait()
+        self.scheduler.forecasts.close()
+
+    async def answer(
+        self,
+        auth: Auth,
+        limits: Limits,
+        listener: socket.socket,
+        local: socket.socket | None,
+        ready: Callable[[str], None],
+    ) -> None:
+        """Serve the API until the end."""
+        options = self.options
         browsers = Browsers(Sessions(auth.holder, options.state / SESSIONS_FILE), _own_names(options))
         log = structlog.get_logger("api")
-        app = build_app(scheduler, auth, limits, log, options.log_requests, browsers, executor.relay)
-        await serve(app, listener, ready=listening, stop=stop, limits=limits, tls=options.tls, local=local)
-    finally:
-        for task in aside:
+        app = build_app(self.scheduler, auth, limits, log, options.log_requests, browsers, self.executor.relay)
+
+        def listening(_: str) -> None:
+            self.leases.api_url = url = usable_url(options.host, listener, options.tls)
+            found = {"url": url, "pid": os.getpid(), "version": __version__}
+            write_private(self.entry, json.dumps(found | ({} if local is None else {"socket": SOCKET})))
+            ready(url)
+
+        await serve(app, listener, ready=listening, stop=self.stop, limits=limits, tls=options.tls, local=local)
+
+    async def close(self) -> None:
+        """Running jobs go on."""
+        for task in self.aside:
             task.cancel()
-        entry.unlink(missing_ok=True)
-        await scheduler.stop(keep_snapshot=not crashes)
-        executor.close()
-        if webhook is not None:
-            webhook.close()
-    if crashes:
-        raise TrineError(f"the scheduler stopped on an error ({crashes[0]}); running jobs go on, `trine up` resumes")
+        self.entry.unlink(missing_ok=True)
+        await self.scheduler.stop(keep_snapshot=not self.crashes)
+        self.executor.close()
+        if self.webhook is not None:
+            self.webhook.close()
+
+    def _crashed(self, error: BaseException) -> None:
+        structlog.get_logger("daemon").error("crashed", exc_info=error)
+        self.crashes.append(error)
+        self.scheduler.closing = True
+        self.stop.set()
+
+    def raise_crash(self) -> None:
+        if self.crashes:
+            found = self.crashes[0]
+            raise TrineError(f"the scheduler stopped on an error ({found}); running jobs go on, `trine up` resumes")
 
 
 def _own_names(options: Options) -> set[str]:

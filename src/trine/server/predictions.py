@@ -40,6 +40,7 @@ _OUTDATED_S = 300.0
 _SOON_S = 5.0
 """Who asks waits at most so long for a forecast that has jobs which the last one has not."""
 _PATIENCE_S = 120.0
+_ENDING = "the daemon is shutting down"
 _ENDED_USED = 5_000
 
 
@@ -72,6 +73,9 @@ class ForecastRequest:
     seed: int = 0
     changes: tuple[str, ...] = ()
     """What to change first, for a comparison with what is; none: predictions only."""
+    user: str = "what-if"
+    """Whose the jobs are that the changes submit, and in which queue."""
+    queue: str = "default"
 
 
 @dataclass
@@ -176,6 +180,9 @@ class Predictions:
         self.cpu_s = 0.0
         """Processor time of the last forecast."""
         self._one = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        """The forecaster, while it computes."""
+        self._closed = False
         self._making: asyncio.Task[dict[str, Any]] | None = None
         """For jobs that came since the last forecast."""
 
@@ -207,6 +214,12 @@ class Predictions:
             await asyncio.to_thread(self.scores.keep)
             self.last = made
             return made
+
+    def close(self) -> None:
+        """The daemon ends: those who wait for a forecast are refused, and no other is begun."""
+        self._closed = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
     def _outdated(self, now: float) -> bool:
         """They are old, or some job that should have ended by now has not."""
@@ -243,10 +256,10 @@ class Predictions:
     def _nothing(self) -> dict[str, Any]:
         return {"made_at_s": self._now(), "draws": 0, "calibrated": False, "jobs": {}}
 
-    async def compare(self, changes: Sequence[str]) -> dict[str, Any]:
-        """What the changes would do, before anything happens."""
+    async def compare(self, changes: Sequence[str], user: str, queue: str) -> dict[str, Any]:
+        """What the changes would do, before anything happens; jobs that they submit are of this user and queue."""
         async with self._one:
-            return await self._ask(tuple(changes))
+            return await self._ask(changes=tuple(changes), user=user, queue=queue)
 
     def of_job(self, job_id: str) -> dict[str, Any] | None:
         """What was last predicted of a job, if anything was; an end that is over and did not come is left out."""
@@ -267,16 +280,20 @@ class Predictions:
                 found[f"trine_forecast_{kind}_error_seconds"] = score.median_error_s
         return found
 
-    def _request(self, changes: tuple[str, ...] = ()) -> Callable[[], ForecastRequest]:
+    def _request(self, **asked: Any) -> Callable[[], ForecastRequest]:
         """Captures the state of now; what it returns takes long with many jobs, and is called beside the event loop."""
         state = self._state()
         taken, model, now_s = capture(state), self._model(), self._now()
         ended = [_ended(job) for job in list(state.jobs.values())[-_ENDED_USED - len(state.live) :] if not job.live]
-        return lambda: ForecastRequest(taken.text(), ended, model, now_s, changes=changes)
+        return lambda: ForecastRequest(taken.text(), ended, model, now_s, **asked)
 
-    async def _ask(self, changes: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal."""
-        request = self._request(changes)
+    async def _ask(self, **more: Any) -> dict[str, Any]:
+        """The forecaster's answer; what it says of a mistake, or of its own failure, is a refusal.
+
+        ``more``: what the request says besides the state, such as changes."""
+        if self._closed:
+            raise Refused("unavailable", _ENDING)
+        request = self._request(**more)
         asked = await asyncio.to_thread(lambda: pickle.dumps(request()))
         pipe = asyncio.subprocess.PIPE
         try:
@@ -285,6 +302,9 @@ class Predictions:
             )
         except OSError as error:  # no memory or no descriptors: later, perhaps
             raise self._failed(f"no forecast: {error.strerror}") from None
+        self._process = process
+        if self._closed:  # while it was started
+            process.kill()
         try:
             out, err = await asyncio.wait_for(process.communicate(asked), _PATIENCE_S)
         except TimeoutError:
@@ -293,6 +313,8 @@ class Predictions:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        if process.returncode and self._closed:
+            raise Refused("unavailable", _ENDING)
         if process.returncode:
             lines = err.decode("utf-8", "replace").strip().splitlines()
             raise self._failed(f"the forecaster failed: {lines[-1] if lines else process.returncode}")

@@ -342,10 +342,14 @@ class Scheduler(Execution):
         idle = not heard and engine.can_wait and now < self.controller.wakes_s and not self.controller.state.due(now)
         if idle or self._in_trouble():
             return
+        self._refine(now)
         with self.observed.deciding():
             records = self.controller.decide(now, heard)
         self._note_rounds(records)
         self._wake_in_time()
+
+    def _refine(self, now: float) -> None:
+        """Before the round decides, with what earlier rounds heard: a new engine knows no reasons until it decides."""
         refined = self.controller.refine(now)
         if refined is not None:
             flags = views.drift_flags(self.controller)

@@ -356,7 +356,8 @@ class LiveService(ABC):
 
     async def whatif(self, changes: Sequence[str], caller: Caller) -> dict[str, Any]:
         self._check_named(changes, caller)
-        return self._of_caller(await self.forecasts.compare(changes), caller)
+        found = await self.forecasts.compare(changes, caller.user, self.access.default_queue)
+        return self._of_caller(found, caller)
 
     def _check_named(self, changes: Sequence[str], caller: Caller) -> None:
         """A job of another user is refused in the words in which one is that does not exist."""

@@ -51,3 +51,30 @@ def test_whatif_says_who_gains_and_applies_what_a_daemon_can(daemon: FakeDaemon)
     for wrong in (["policy las", "--apply"], ["frobnicate"]):
         refused = trine("whatif", *wrong)
         assert refused.code == 2 and "expected" in refused.err
+
+
+def test_a_submission_that_was_tried_is_made_with_its_command(daemon: FakeDaemon) -> None:
+    done = trine("whatif", "submit 2 1h", "--apply", "--", "python", "train.py", "--epochs", "3")
+    assert done.code == 0 and "trine: done: submit 2 1h: job 1, ended after 1h at the latest" in done.err
+    spec = daemon.specs[max(daemon.specs, key=int)]
+    assert spec["run"] == ["python", "train.py", "--epochs", "3"] and spec["gpus"] == {"count": 2}
+    assert spec["max_runtime"] == 3600 and spec["workdir"] == str(Path.cwd()) and "PATH" in spec["env"]
+    assert trine("whatif", "submit 2", "--apply", "--", "true").code == 0
+    assert "max_runtime" not in daemon.specs[max(daemon.specs, key=int)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit 2 3600", "--apply"], "-- CMD"),
+        (["submit 2 3600", "--", "true"], "--apply"),
+        (["hold 1", "--apply", "--", "true"], "'submit GPUS [TIME]'"),
+        (["submit 2 3600", "policy las", "--apply", "--", "true"], "--policy"),
+        (["submit 2 3600", "--apply", "--"], "a command"),
+    ],
+)
+def test_a_command_belongs_to_a_submission_that_is_applied(words: list[str], said: str, daemon: FakeDaemon) -> None:
+    daemon.add()
+    refused = trine("whatif", *words)
+    assert refused.code == 2 and said in refused.err
+    assert daemon.jobs["1"]["state"] != "held" and len(daemon.jobs) == 1, "nothing was done"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from trine.cli.live.trailing_command import TrailingCommand, trailing_command
 from trine.cli.live.verb import Form, Output, State, connected, fail, print_json, verb
 
-_COMMAND = "trine.submit.command"
+if TYPE_CHECKING:
+    from trine.client import Client
+
 _FROM_SLURM = {
     **dict.fromkeys(["--gres", "-G"], "--gpus"),
     **dict.fromkeys(["--gpus-per-node", "-N"], "--nodes, and --gpus for the GPUs in all"),
@@ -29,16 +31,12 @@ _SCRIPTS = {".py": "python", ".sh": "bash"}
 """What runs a file that does not say it in its first line."""
 
 
-class SubmitCommand(TyperCommand):
-    """Keeps what follows ``--`` apart: to the usual parser it would look like files."""
+class SubmitCommand(TrailingCommand):
+    """Says how the words of sbatch are called here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
-            args = args[:at]
         if not ctx.resilient_parsing:
-            _refuse_options_of_sbatch(args)
+            _refuse_options_of_sbatch(args[: args.index("--")] if "--" in args else args)
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -128,8 +126,14 @@ def submit(
         "after": ",".join(after) if after else None,
         "array": array,
     }
-    specs = _specs(files or [], ctx.meta.get(_COMMAND), _present(**given))
-    _send(_with_environment(specs, export), request_id or os.urandom(16).hex(), state, output)
+    specs = _specs(files or [], trailing_command(ctx), _present(**given))
+    request, request_id = with_environment(specs, export), request_id or os.urandom(16).hex()
+    with connected(state) as client:
+        ids = accepted(client, request, request_id)
+    if output is Form.JSON:
+        print_json({"ids": ids, "request_id": request_id})
+    else:
+        typer.echo("\n".join(ids))
 
 
 submit.command_options = {"cls": SubmitCommand}  # type: ignore[attr-defined]
@@ -138,15 +142,18 @@ submit.command_options = {"cls": SubmitCommand}  # type: ignore[attr-defined]
 def _specs(files: list[Path], command: list[str] | None, given: dict[str, Any]) -> list[dict[str, Any]]:
     from trine.core.errors import InputError
 
-    if command is not None and not command:
-        raise InputError("submit", "nothing after --", "a command")
     if command and files:
         raise InputError("submit", f"both a command and {str(files[0])!r}", "job files, or -- and a command")
     if command:
-        return [_merged({"run": command, "workdir": str(Path.cwd()), "gpus": {"count": 1}}, given)]
+        return [_merged(spec_of(command), given)]
     if not files:
         raise InputError("submit", "no job", "job files, or -- and a command")
     return [_merged(spec, given) for path in files for spec in _read(path)]
+
+
+def spec_of(command: list[str]) -> dict[str, Any]:
+    """A job of a command as it was typed here."""
+    return {"run": command, "workdir": str(Path.cwd()), "gpus": {"count": 1}}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -197,7 +204,7 @@ def _merged(spec: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_environment(specs: list[dict[str, Any]], choice: str | None) -> dict[str, Any]:
+def with_environment(specs: list[dict[str, Any]], choice: str | None) -> dict[str, Any]:
     """The request: the jobs, with the chosen variables of this environment below their own; those of many jobs once."""
     from trine.cli.live.export import check_size, exported
 
@@ -211,25 +218,21 @@ def _with_environment(specs: list[dict[str, Any]], choice: str | None) -> dict[s
     return specs[0] | ({"env": env} if env else {})
 
 
-def _send(request: dict[str, Any], request_id: str, state: Path | None, output: Form) -> None:
+def accepted(client: Client, request: dict[str, Any], request_id: str) -> list[str]:
+    """The ids of the jobs; where it cannot be known whether there are any, the command ends and says what to do."""
     from trine.client.errors import ConnectionBrokenError, NoAnswerError, RefusedError
 
     again = f"whether the jobs were accepted is not known; to be sure, submit again with --request-id {request_id}"
-    with connected(state) as client:
-        try:
-            ids = client.submit(request, request_id)
-        except KeyboardInterrupt:
-            fail(f"interrupted; {again}", 130)
-        except (ConnectionBrokenError, NoAnswerError) as error:
-            fail(f"{error}; {again}", 1)
-        except RefusedError as error:
-            if not error.outcome_unknown:
-                raise
-            fail(f"the daemon lost its journal before it could answer; {again}", 1)
-    if output is Form.JSON:
-        print_json({"ids": ids, "request_id": request_id})
-    else:
-        typer.echo("\n".join(ids))
+    try:
+        return client.submit(request, request_id)
+    except KeyboardInterrupt:
+        fail(f"interrupted; {again}", 130)
+    except (ConnectionBrokenError, NoAnswerError) as error:
+        fail(f"{error}; {again}", 1)
+    except RefusedError as error:
+        if not error.outcome_unknown:
+            raise
+        fail(f"the daemon lost its journal before it could answer; {again}", 1)
 
 
 def _present(**values: Any) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trine.cli.live.verb import State, say
+
+if TYPE_CHECKING:
+    from trine.server.prune import Retention
 
 Gpus = Annotated[
     str, typer.Option(metavar="SPEC", help="Virtual GPUs, as in 8 or 4x2, or a cluster file.  [default: real GPUs]")
@@ -121,7 +124,6 @@ def up(
     from trine.core.errors import InputError
     from trine.server import daemon
     from trine.server.configuration import Options
-    from trine.server.prune import Retention, keep_seconds
 
     if not 0 < round_s < float("inf"):
         raise InputError("--round", f"{round_s:g}", "a number of seconds greater than 0")
@@ -148,12 +150,7 @@ def up(
         log_requests=log_requests,
         share_between_users=share_between_users,
         take_over=take_over,
-        retention=Retention(
-            keep_seconds(keep_jobs or "30d"),
-            keep_ended,
-            checkpoints=keep_jobs is not None,
-            journal_s=keep_seconds(keep_journal, "--keep-journal"),
-        ),
+        retention=_retention(keep_jobs, keep_ended, keep_journal),
         engine=engine,
     )
     if dry_run:
@@ -169,6 +166,14 @@ def _settings(pairs: list[str] | None, within_allocation: bool) -> dict[str, str
 
     inside = {"engine.within_allocation": "true"} if within_allocation else {}
     return parse_pairs(pairs or []) | inside
+
+
+def _retention(keep_jobs: str | None, keep_ended: int, keep_journal: str) -> Retention:
+    """Checkpoints go with the directories of jobs only where it was said how long those stay."""
+    from trine.server.prune import Retention, keep_seconds
+
+    jobs_s, journal_s = keep_seconds(keep_jobs or "30d"), keep_seconds(keep_journal, "--keep-journal")
+    return Retention(jobs_s, keep_ended, checkpoints=keep_jobs is not None, journal_s=journal_s)
 
 
 def _tls(cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:

@@ -53,7 +53,8 @@ class WhatIf(BaseModel):
 
 
 class ComparisonView(BaseModel):
-    """Who gains and who loses; ``change_s`` below 0: the job ends earlier."""
+    """Who gains and who loses; ``change_s`` of a job below 0: it ends earlier; ``never_runs``: it counts as one that
+    loses, since it would end as things are and could not run at all after the changes."""
 
     made_at_s: float
     draws: int

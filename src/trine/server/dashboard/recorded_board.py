@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trine.report.recorded_run import RecordedJob, RecordedRun
+from trine.report.text import count
 from trine.server.access import Access
 from trine.server.board import ENDED_KEPT, JOB_COLUMNS, Board, BoardNode, Row
 from trine.server.interface import Caller, NotFound, ShareView, UsageView, WaitsView
@@ -91,11 +92,15 @@ class RecordedBoard:
             slow = float(run.slowdown[lasting[0]])
             return f"job {job_id} runs on {self._place(lasting[0])}, at {slow:.2f}x the time of a step on median GPUs."
         if at_s >= job.finish_s:
-            return f"job {job_id} ended after {job.finish_s - job.submit_s:,.0f} s, of which it waited some."
+            ran_s = sum(float(run.end_s[i] - run.start_s[i]) for i in run.stretches_of.get(index, ()))
+            return (
+                f"job {job_id} ended {job.finish_s - job.submit_s:,.0f} s after its submission; it ran {ran_s:,.0f} s."
+            )
         if at_s < job.submit_s:
             return f"job {job_id} is not submitted yet."
-        free = run.cluster.gpu_count - sum(len(run.gpus_of(i)) for i in run.running_at(at_s))
-        return f"job {job_id} waits for {job.gpus} GPUs at once; {max(free, 0)} GPUs of the cluster are free."
+        free = max(run.cluster.gpu_count - sum(len(run.gpus_of(i)) for i in run.running_at(at_s)), 0)
+        left = f"{count(free, 'GPU')} of the cluster {'is' if free == 1 else 'are'} free"
+        return f"job {job_id} waits for {count(job.gpus, 'GPU')}; {left}."
 
     def code(self, job_id: str, at_s: float) -> str:
         """In a word, which a filter can be set to: ``placed``, ``preempted`` or ``waits``."""

@@ -110,7 +110,7 @@ function moved(order, { out, in: put }) {
 }
 
 /** [0,1,2,5] as "0-2,5". */
-function ranges(numbers) {
+export function ranges(numbers) {
   const parts = [];
   for (let i = 0; i < numbers.length; i++) {
     const from = numbers[i];

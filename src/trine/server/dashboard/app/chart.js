@@ -4,7 +4,7 @@ import { SET, themeColour } from "./colours.js";
 import { el } from "./elements.js";
 import { number } from "./format.js";
 
-const LEFT = 66, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
+const STRETCHES_PX = 54, LEFT = 66, BOTTOM = 20, TOP = 8, DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 /** Lines over time: `series` are {name, values}, all along `times`; `format` makes texts of values. */
 export function lineChart(title, times, series, { format = number, time = number, height = 170, from = 0, least = 1 } = {}) {
@@ -65,13 +65,13 @@ function drawLines(canvas, times, series, { format, time, height, from, least, a
   const y = (value) => TOP + (1 - (value - from) / (top - from)) * (height - TOP - BOTTOM);
   c.strokeStyle = themeColour("line");
   c.fillStyle = themeColour("muted");
-  for (const value of [from, (from + top) / 2, top]) {
+  for (const value of [from, top > 10 ? top / 2 : (from + top) / 2, top]) {
     c.beginPath(); c.moveTo(LEFT, y(value)); c.lineTo(width - 6, y(value)); c.stroke();
     c.textAlign = "right";
     c.fillText(format(value), LEFT - 6, y(value) + 4);
   }
   c.textAlign = "left"; c.fillText(time(begin), LEFT, height - 5);
-  c.textAlign = "right"; c.fillText(time(end), width - 6, height - 5);
+  if (end > begin) { c.textAlign = "right"; c.fillText(time(end), width - 6, height - 5); }
   series.forEach(({ values }, i) => {
     c.strokeStyle = SET[i % SET.length]; c.lineWidth = 1.75; c.setLineDash(DASHES[i % DASHES.length]);
     c.fillStyle = c.strokeStyle;
@@ -91,13 +91,15 @@ function drawLines(canvas, times, series, { format, time, height, from, least, a
 
 function niceTop(most, from) {
   const step = 10 ** Math.floor(Math.log10(Math.max(most - from, 1e-9)));
-  return from + [1, 1.5, 2, 3, 4, 5, 8, 10].map((factor) => factor * step).find((top) => top >= most - from - 1e-12);
+  const rise = [1, 1.5, 2, 3, 4, 5, 8, 10].map((factor) => factor * step).find((top) => top >= most - from - 1e-12);
+  return rise > 10 && rise >= most ? rise : from + rise; // 30, not 31
 }
 
 /** Stretches of time in one row: {begin_s, end_s, colour, text}. */
 export class Stretches {
   constructor(label) {
     this.canvas = el("canvas", { class: "chart", role: "img", "aria-label": label });
+    this.canvas.style.height = `${STRETCHES_PX}px`; // also before there is anything to draw
     this.element = el("div", {}, this.canvas);
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
@@ -110,7 +112,7 @@ export class Stretches {
 
   draw() {
     if (!this.parts) return;
-    const [c, width] = prepare(this.canvas, 54);
+    const [c, width] = prepare(this.canvas, STRETCHES_PX);
     const x = (t) => ((t - this.begin_s) / Math.max(1e-9, this.end_s - this.begin_s)) * (width - 2) + 1;
     c.fillStyle = themeColour("panel");
     c.fillRect(0, 6, width, 26);

@@ -10,15 +10,26 @@ export function duration(seconds) {
   return `${Math.floor(s / 86400)} d${s % 86400 >= 3600 ? ` ${Math.floor((s % 86400) / 3600)} h` : ""}`;
 }
 
+/** 45s, 12m, 3h20m, 2d4h: for what has little room. */
+export function short(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s}s`;
+  if (s < 3600) return `${Math.round(s / 60)}m`;
+  const [large, small, of, part] = s < 86400 ? ["h", "m", 3600, 60] : ["d", "h", 86400, 3600];
+  const rest = Math.floor((s % of) / part);
+  return `${Math.floor(s / of)}${large}${rest ? `${rest}${small}` : ""}`;
+}
+
 const DAY = new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const MINUTE = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
-/** A moment: of a daemon the time of day, with the date if it is another day; of a simulation the time since its start. */
-export function moment(at_s, board) {
+/** A moment: of a daemon the time of day, with the date if it is another day; of a simulation the time since its start. Rough: to the minute. */
+export function moment(at_s, board, rough = false) {
   if (at_s === null || at_s === undefined) return "";
   if (!board.live) return `${duration(at_s - board.begin_s)} in`;
   const date = new Date(at_s * 1000);
-  return Math.abs(at_s - board.now_s) < 43200 ? CLOCK.format(date) : DAY.format(date);
+  return Math.abs(at_s - board.now_s) < 43200 ? (rough ? MINUTE : CLOCK).format(date) : DAY.format(date);
 }
 
 /** Three digits or so, thousands apart. */

@@ -53,7 +53,7 @@ class Dashboard {
   top() {
     const leave = async () => { this.stream?.close(); await logout(); location.reload(); };
     return el("header", { class: "top" }, el("strong", {}, "trine"), this.navigation, this.condition,
-      el("span", { class: "muted" }, this.session.user + (this.session.admin ? " (administrator)" : "")),
+      el("span", { class: "muted user", title: this.session.user }, this.session.user + (this.session.admin ? " (administrator)" : "")),
       el("button", { type: "button", onclick: nextTheme, title: "Light, dark, or as the system" }, "Theme"),
       el("button", { type: "button", onclick: leave }, "Log out"));
   }

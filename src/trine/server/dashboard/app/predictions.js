@@ -1,6 +1,6 @@
 // When jobs are expected to start and end, where the daemon predicts it: median and 80 % interval.
 
-import { duration, moment } from "./format.js";
+import { moment, short } from "./format.js";
 import { getJson } from "./session.js";
 
 let known = { at_ms: -Infinity, value: null };
@@ -17,13 +17,14 @@ export async function predictions() {
   return known.value;
 }
 
-/** "14:05:10 (13:58:02 to 14:20:44)", short where it is narrow. */
+/** "14:05 −7m +1h15m": the interval reaches from 13:58 to 15:20. Both sides, since it is seldom as long on one as on the other. */
 export function interval(found, board) {
   if (!found) return "";
-  const spread = found.high - found.low;
-  return spread < 1 ? moment(found.median, board) : `${moment(found.median, board)} ± ${duration(spread / 2)}`;
+  const { low, median, high } = found;
+  if (high - low < 1) return moment(median, board);
+  return `${moment(median, board, high - low >= 120)} −${short(median - low)} +${short(high - median)}`;
 }
 
 /** The same in a sentence. */
-export const intervalSentence = (found, board) =>
-  `${moment(found.median, board)}; with 80 % probability between ${moment(found.low, board)} and ${moment(found.high, board)}`;
+export const intervalSentence = (found, board) => found.high - found.low < 1 ? moment(found.median, board)
+  : `${moment(found.median, board)}; with 80 % probability between ${moment(found.low, board)} and ${moment(found.high, board)}`;

@@ -5,7 +5,10 @@ import { el, setText } from "./elements.js";
 const ROW_PX = 30;
 
 export class LongTable {
-  /** Columns are {key, title, value(row), text(row), width, number}; `open(row)` is what Enter and a click do. */
+  /**
+   * Columns are {key, title, value(row), text(row), width, number, from, optional}: shown where the table is at least
+   * `from` pixels wide, an optional one only if some row has a value. `open(row)` is what Enter and a click do.
+   */
   constructor(columns, { label, open, rowId, visibleChanged, marker }) {
     Object.assign(this, { columns, open, rowId, visibleChanged, marker });
     this.rows = [];
@@ -19,8 +22,8 @@ export class LongTable {
       onscroll: () => this.show(), onkeydown: (event) => this.key(event) }, this.space);
     this.element = el("div", { class: "long-table", role: "table", "aria-label": label },
       el("div", { role: "rowgroup", class: "heads" }, this.head), this.body);
-    this.element.style.setProperty("--columns", columns.map((column) => column.width).join(" "));
-    this.resized = new ResizeObserver(() => this.show());
+    this.shown = new Set(columns);
+    this.resized = new ResizeObserver(() => { this.arrange(); this.show(); });
     this.resized.observe(this.body);
   }
 
@@ -53,9 +56,27 @@ export class LongTable {
     this.given = rows;
     const column = this.columns.find(({ key }) => key === this.sortKey);
     this.rows = column ? sorted(rows, column.value, this.sortDown) : rows;
+    this.arrange();
     this.element.setAttribute("aria-rowcount", String(this.rows.length + 1));
     this.space.style.height = `${this.rows.length * ROW_PX}px`;
     this.show();
+  }
+
+  /** Which columns there is room for, and something to show in. */
+  arrange() {
+    const width = this.element.clientWidth || Infinity;
+    const named = (column) => !column.optional || this.rows.some((row) => (column.value(row) ?? "") !== "");
+    const shown = this.columns.filter((column) => width >= (column.from ?? 0) && named(column));
+    const widths = shown.map((column) => column.width).join(" ");
+    if (widths === this.widths) return;
+    this.widths = widths;
+    this.shown = new Set(shown);
+    this.element.style.setProperty("--columns", widths);
+    for (const row of [this.head, ...this.pool]) this.hideColumns(row);
+  }
+
+  hideColumns(row) {
+    this.columns.forEach((column, i) => { row.children[i].hidden = !this.shown.has(column); });
   }
 
   /** Rows that are in sight now. */
@@ -75,6 +96,7 @@ export class LongTable {
   newRow() {
     const made = el("div", { role: "row", class: "row", onclick: () => this.open(made.row) },
       this.columns.map((column) => el("div", { role: "cell", class: `cell${column.number ? " number" : ""}` })));
+    this.hideColumns(made);
     this.space.append(made);
     return made;
   }
@@ -89,6 +111,7 @@ export class LongTable {
     element.classList.toggle("chosen", this.chosen === this.rowId(row));
     this.columns.forEach((column, i) => {
       const cell = element.children[i];
+      if (cell.hidden) return;
       setText(cell, column.text(row));
       if (column.title && cell.textContent.length > 12) cell.title = cell.textContent;
     });

@@ -34,7 +34,7 @@ export class HistoryPage {
       lineChart("Utilization", at_s, [{ name: "GPUs held", values: held.map((n, i) => (all?.[i] ? (n / Math.max(n, all[i])) * 100 : NaN)) }], percents),
       lineChart("GPUs", at_s, Object.entries(columns).filter(([name]) => name !== "jobs waiting").map(([name, values]) => ({ name, values })), { time }),
       columns["jobs waiting"] ? lineChart("Jobs waiting", at_s, [{ name: "jobs", values: columns["jobs waiting"] }], { time }) : null,
-      hours.length ? lineChart("Wait before the first start", times, [{ name: "median", values: of("wait_p50_s") }, { name: "95th percentile", values: of("wait_p95_s") }], { time, format: duration }) : null,
+      hours.length ? lineChart("Wait before the first start", times, [{ name: "median", values: of("wait_p50_s") }, { name: "95th percentile", values: of("wait_p95_s") }], { time, format: duration, least: 2 }) : null,
       hours.length ? lineChart("Fairness: completion time over run time", times, [{ name: "median", values: of("slowdown_p50") }, { name: "95th percentile", values: of("slowdown_p95") }], { time, from: 1, least: 1 }) : null,
       hours.length ? lineChart("Preemptions of jobs that ended", times, [{ name: "preemptions", values: of("preemptions") }], { time }) : el("p", { class: "muted" }, "No job has started yet."));
   }

@@ -1,5 +1,6 @@
 // One job: where it is and why, its attempts on a timeline, speed against prediction, what it writes, and what to do.
 
+import { ranges } from "../board.js";
 import { stateColour } from "../colours.js";
 import { Stretches } from "../chart.js";
 import { confirmed, el, facts, fill, setText } from "../elements.js";
@@ -27,8 +28,9 @@ export class JobPage {
     fill(root, this.title, this.why, board.live ? this.actions : null, this.failure, this.facts, el("h2", {}, "Attempts"), this.stretches.element,
       el("h2", {}, "Story"), this.story);
     if (board.live) {
-      this.priority = el("input", { type: "number", id: "priority", step: "any", min: -1e6, max: 1e6 });
-      this.buttons.priority = el("button", { "data-verb": "priority" }, "Set");
+      // Not before the job is known: its priority would replace what was typed.
+      this.priority = el("input", { type: "number", id: "priority", step: "any", min: -1e6, max: 1e6, disabled: true });
+      this.buttons.priority = el("button", { "data-verb": "priority", disabled: true }, "Set");
       fill(this.actions, Object.values(this.buttons).slice(0, 3), el("form", { class: "controls", onsubmit: (event) => this.prioritise(event) },
         el("label", { for: "priority" }, "Priority"), this.priority, this.buttons.priority));
       this.log = new LogTail(argument);
@@ -75,16 +77,17 @@ export class JobPage {
   async look() {
     const path = `jobs/${encodeURIComponent(this.id)}`, at = this.board.live ? "" : `?at=${this.board.now_s}`;
     try {
-      const [explained, speed, predicted] = await Promise.all([
-        this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`), this.board.live ? predictions() : null]);
-      if (!this.closed) this.show(explained, speed, predicted?.jobs?.[this.id]);
+      if (this.board.live) predictions().then((found) => { this.predicted = found; }); // the first may take long: nothing waits for it
+      const [explained, speed] = await Promise.all([this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`)]);
+      if (!this.closed) this.show(explained, speed, this.predicted?.jobs?.[this.id]);
     } catch (error) {
       if (error.status === 404) { setText(this.title, `Job ${visible(this.id)}`); fill(this.why, el("p", {}, error.message)); }
     }
   }
 
   show({ job, sentences, story }, speed, predicted) {
-    setText(this.title, `Job ${job.id} ${visible(job.name)}: ${job.state}`);
+    const element = job.array_index === null || job.array_index === undefined ? "" : `[${job.array_index}]`;
+    setText(this.title, `Job ${job.id}${job.name ? ` ${visible(job.name)}${element}` : ""}: ${job.state}`);
     const told = sentences.join("\n");
     if (told !== this.told) fill(this.why, sentences.map((text) => el("p", {}, visible(text))));
     this.told = told;
@@ -102,10 +105,10 @@ export class JobPage {
 
   pairs(job, speed, predicted) {
     const board = this.board, row = board.jobs.get(job.id) ?? job, progress = job.progress;
-    const where = (job.placement ?? []).map(({ node, gpus }) => `${node}:${gpus.join(",")}`).join("; ");
+    const where = (job.placement ?? []).map(({ node, gpus }) => `${node}:${ranges(gpus)}`).join("; ");
     const against = speed.expected_steps_per_s && progress?.steps_per_s ? ` (${percent(progress.steps_per_s / speed.expected_steps_per_s)} of the ${number(speed.expected_steps_per_s)} expected there)` : "";
     return [
-      ["user, queue", `${visible(job.user)}, ${visible(job.queue)}`],
+      ["user, queue", [job.user, job.queue].filter(Boolean).map(visible).join(", ")],
       ["GPUs", `${job.gpus}${job.model ? `, model ${visible(job.model)}` : ""}${job.app_class ? `, class ${visible(job.app_class)}` : ""}`],
       ["where", where],
       ["rank", job.position],

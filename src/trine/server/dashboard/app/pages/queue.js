@@ -14,7 +14,7 @@ const GROUPS = {
   all: ["all", () => true],
 };
 const ORDER = { running: 0, starting: 0, stopping: 0, waiting: 1, held: 2, "set aside": 2 };
-const REASONS_EVERY_MS = 1500;
+const REASONS_EVERY_MS = 1500, OLD_AFTER_MS = 10000; // a reason may change although no row does
 const ALL_AT_ONCE = 200, ALL_PAUSE_MS = 100, ALL_EVERY_MS = 5000;
 
 export class QueuePage {
@@ -34,12 +34,10 @@ export class QueuePage {
       label: "Jobs", rowId: (job) => job.id, open: (job) => { location.hash = `#/job/${job.id}`; },
       visibleChanged: (jobs) => this.askReasons(jobs), marker: (job) => stateColour(job.state),
     });
-    this.table.element.style.setProperty("--narrow", "minmax(48px, .7fr) minmax(80px, 1.4fr) minmax(70px, 1fr) 48px");
     const groups = Object.entries(GROUPS).map(([key, [text]]) => [key, text]);
     fill(root, el("h1", {}, "Queue"), el("div", { class: "controls" }, this.filter,
       choice("Show", groups, this.group, (value) => { this.group = value; this.chooseAnew(); }),
       el("label", { class: "choice" }, el("span", {}, "Reason"), this.reasonChoice), this.summary), this.table.element);
-    for (const row of [this.table.head]) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
     if (board.live) this.askPredictions();
   }
 
@@ -61,16 +59,16 @@ export class QueuePage {
     const text = (key, title, width, more = {}) => ({ key, title, width, value: (job) => job[key], text: (job) => visible(job[key]), ...more });
     return [
       text("id", "id", "minmax(52px, .6fr)", { value: (job) => (/^\d+$/.test(job.id) ? Number(job.id) : job.id) }),
-      text("name", "name", "minmax(90px, 1.6fr)"),
+      text("name", "name", "minmax(80px, 1.5fr)", { optional: true }),
       text("state", "state", "minmax(76px, .8fr)"),
-      text("gpus", "GPUs", "52px", { number: true }),
-      { key: "rank", title: "rank", width: "52px", number: true, value: (job) => board.rank.get(job.id), text: (job) => String(board.rank.get(job.id) ?? "") },
-      text("user", "user", "minmax(60px, .8fr)"),
-      text("queue", "queue", "minmax(60px, .7fr)"),
-      { key: "progress", title: "done", width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
-      { key: "time", title: "ran / waited", width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
-      { key: "start", title: "expected", width: "minmax(150px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) },
-      { key: "why", title: "why", width: "minmax(120px, 4fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
+      text("gpus", "GPUs", "60px", { number: true }),
+      { key: "rank", title: "rank", from: 700, width: "52px", number: true, value: (job) => board.rank.get(job.id), text: (job) => String(board.rank.get(job.id) ?? "") },
+      text("user", "user", "minmax(70px, .8fr)", { from: 560 }),
+      text("queue", "queue", "minmax(60px, .7fr)", { from: 960, optional: true }),
+      { key: "progress", title: "done", from: 900, width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
+      { key: "time", title: "ran / waited", from: 560, width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
+      ...(board.live ? [{ key: "start", title: "expected", from: 860, width: "minmax(226px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) }] : []),
+      { key: "why", title: "why", from: 560, width: "minmax(120px, 3.6fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
     ];
   }
 
@@ -85,7 +83,6 @@ export class QueuePage {
     this.table.set(keyed.map(([, job]) => job));
     const unknown = this.byReason() && this.asked < this.toAsk ? `, reasons of ${number(this.toAsk - this.asked)} more are asked for` : "";
     setText(this.summary, `${count(jobs.length, "job")}, ${count(jobs.reduce((sum, job) => sum + job.gpus, 0), "GPU")} asked for${unknown}`);
-    for (const row of this.table.pool) [...row.children].slice(4).forEach((cell) => cell.classList.add("wide-only"));
   }
 
   /** Reasons are asked for the rows in sight only, and not at every step of a scroll. */
@@ -101,7 +98,8 @@ export class QueuePage {
     this.timer = null;
     const stamp = this.board.now_s, ids = this.sight.slice(0, 100);
     const known = ids.every((id) => this.reasons.has(id));
-    if (this.closed || (known && stamp === this.reasonsOf)) return;
+    const fresh = stamp === this.reasonsOf && !(this.board.live && performance.now() - this.askedMs > OLD_AFTER_MS);
+    if (this.closed || (known && fresh)) return;
     this.askedMs = performance.now();
     try {
       await this.takeReasons(ids, stamp);

@@ -5,7 +5,7 @@ import { duration, moment, number, percent, visible } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
-const EXAMPLES = ["policy las", "add 2x8", "lose node3", "submit 8 3600", "cancel 17", "priority 17 5", "quota user:ann=16"];
+const EXAMPLES = ["policy las", "add 2x8", "lose node3", "submit 8 1h", "cancel 17", "priority 17 5", "quota user:ann=16"];
 const LIMITS = { none: null, default: "default" };
 const onJob = (verb) => (job) => post(`/v1/jobs/${encodeURIComponent(job)}/${verb}`);
 /** The verb of the API for each change that the daemon carries out; what it does not is told beside the comparison. */
@@ -93,10 +93,12 @@ function quotaOf(text) {
 function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
   const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row }));
   const keys = ["job", "change_s", "before", "after"];
-  rows.sort((a, b) => (b.change_s?.median ?? 0) - (a.change_s?.median ?? 0));
-  const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.`;
+  const later = (row) => (row.never_runs ? Infinity : row.change_s?.median ?? 0);
+  rows.sort((a, b) => (later(a) === later(b) ? 0 : later(b) - later(a)));
+  const never = rows.filter((row) => row.never_runs).length;
+  const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.${never ? ` ${never} of those that lose could not run at all.` : ""}`;
   return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), rows.length
-    ? smallTable(keys.map((key) => key.replace(/_s$/, "").replaceAll("_", " ")), rows.map((row) => keys.map((key) => cell(key, row[key], board))))
+    ? smallTable(keys.map((key) => key.replace(/_s$/, "").replaceAll("_", " ")), rows.map((row) => keys.map((key) => (key === "change_s" && row.never_runs ? "would not run" : cell(key, row[key], board)))))
     : el("p", {}, "No job is concerned."));
 }
 
