@@ -76,7 +76,12 @@ async def _daemon(home: Path, gpus: int, jobs: int) -> None:
     for _ in range(jobs // 500):
         await scheduler.submit([_spec(next(numbers)) for _ in range(500)], Caller("root", admin=True))
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+
+    def end() -> None:
+        stop.set()
+        scheduler.forecasts.close()  # no request waits for one while the server closes
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     churning = [_churn(scheduler, world, numbers), _report(world), _sample(scheduler)]
     tasks = [asyncio.create_task(each) for each in churning]
     with bind() as listener:
