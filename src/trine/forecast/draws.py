@@ -65,6 +65,7 @@ class Futures:
         self._image = EngineImage(engine)
         self.history = WorkHistory(present.known)
         self._correlation = LengthCorrelation(self.history, present.known)
+        self.history.learned = self._correlation.learned
         self._arrivals = RecentArrivals(present.known, present.now_s)
         self.job_indices = _tracked(engine, present.dependents)
         """Jobs that run, or wait and take part in decisions, now or once other jobs have ended."""

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from trine.forecast.work_history import (
-    CONCENTRATION,
     HIGHEST,
     PARTS,
     Key,

@@ -110,7 +110,8 @@ class LengthCorrelation:
         self._jobs = sorted([*ended, *open_ones], key=_by_submission, reverse=True)
         self._position = {each.job.id: at for at, each in enumerate(self._jobs)}
         left_out = LeaveOneOut(history, self._jobs)
-        history.learned = left_out.learned
+        self.learned = left_out.learned
+        """For ``WorkHistory.learned``: from the same jobs."""
         log_alive = np.minimum(left_out.log_survival, -1e-9)
         self._scores: Floats = -ndtri_exp(log_alive)
         """Of jobs that ended; of others the least that they can have."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -122,14 +123,14 @@ class Learned:
 class WorkHistory:
     """Jobs of the past by set, counted in bins of work."""
 
-    past: Iterable[KnownJob] = ()
+    past: Sequence[KnownJob] = ()
     edges: Floats = field(default_factory=work_bins)
     _counts: dict[Key, tuple[Floats, Floats]] = field(default_factory=dict, init=False, repr=False)
     """By set: jobs that ended in each bin, and jobs that survived it."""
     _numbers: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
     _kinds: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
     _excesses: dict[Key, float] = field(default_factory=dict, init=False, repr=False)
-    learned: Learned = field(default_factory=lambda: Learned())
+    learned: Learned = field(default_factory=Learned)
 
     def __post_init__(self) -> None:
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
@@ -142,9 +143,9 @@ class WorkHistory:
                 work = each.work_s / each.limit_s if in_parts(key) else each.work_s
                 bins.setdefault(key, ([], []))[0 if each.ended else 1].append(work)
         self._counts = {key: _count(PARTS if in_parts(key) else self.edges, *both) for key, both in bins.items()}
-        limits = [key for key in bins if key[:1] == LIMITED and len(key) == 3]
-        self._with_limit = {key: float(sum(map(len, bins[key]))) for key in limits}
-        """Jobs by the set of each limit."""
+        began = Counter(sets_of(each)[2] for each in self.past if each.limit_s < math.inf and each.work_s > 0.0)
+        self._with_limit: dict[Key, int] = dict(began)
+        """Jobs by the set of their limit. Those that wait do not count: one more in a what-if changes no other."""
         self._numbers = {key: number for number, key in enumerate(self._counts)}
 
     def ended_like(self, known: KnownJob) -> int:
@@ -211,7 +212,7 @@ class WorkHistory:
         return 1.0 if below < 0 else min(usual * limits_s[below] / limit_s, 1.0)
 
     def stands_out(self, magnitude: Key) -> bool:
-        """Whether there are limits in it that are further above the next smaller ones than others are."""
+        """Whether there are limits of it that are further above the next smaller ones than others are."""
         return self._excess(magnitude) < 1.0
 
     def _at_limit(self, hazard: Floats, limit_s: float) -> Floats:
