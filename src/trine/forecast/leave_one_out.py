@@ -65,7 +65,7 @@ class _Chain:
             level = _Depth(self, depth)
             if depth == 1 and level.parts:
                 learned.proportions = self._proportions(found)
-            hazards = level.hazards(found, learned)
+            hazards = level.hazards(found[level.rows], learned)
             if hazards.shape[1] != found.shape[1]:
                 found = np.zeros((len(self.sets), hazards.shape[1]))
             found[level.rows] = hazards

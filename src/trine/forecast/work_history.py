@@ -3,12 +3,15 @@
 Work is in seconds on median GPUs of the job's best type. The jobs of one user are alike, those of one user, model and
 size more so: each such set has hazards of its own, with those of the larger set as prior (a hierarchical beta process;
 Hjort 1990, Thibaux and Jordan 2007). A draw first draws the hazards and then the jobs: what is not known of a set is
-common to all of its jobs, so that a draw may have all of them long, or all short.
+common to all of its jobs, so that a draw may have all of them long, or all short. How much the jobs of a set are alike
+beyond those of the larger one is learned by kind of set (``leave_one_out``): where users do not differ, the few jobs of
+one say nothing of their own.
 
 Jobs with a time limit are alike in the part of it that they use: what is known of all of them, and of those with a
 limit of the same magnitude, is counted in bins of that part, and is the prior of a limit that few jobs, or none, have
 had. Were it the lengths of all jobs, the first job with a limit of weeks would be drawn like one of minutes. Whether
-those who ask for more than others before them use as much of it is not known, and is drawn, too.
+those use as much of it who ask for far more than the next smaller limit is not known: it is drawn, too, as likely as
+the jobs that had such limits make it.
 """
 
 from __future__ import annotations
@@ -131,6 +134,7 @@ class WorkHistory:
     _kinds: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
     _excesses: dict[Key, float] = field(default_factory=dict, init=False, repr=False)
     learned: Learned = field(default_factory=Learned)
+    """Put in once it is known, since it is learned from these counts."""
 
     def __post_init__(self) -> None:
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
@@ -170,7 +174,8 @@ class WorkHistory:
     def prior(self, keys: tuple[Key, ...], hazard_of: Callable[[tuple[Key, ...]], Floats], proportion: float) -> Floats:
         """Hazards of the smallest of these sets before its own jobs count; ``hazard_of``: those of a larger set.
 
-        ``proportion``: 1 if lengths grow from one limit to the next as these do, 0 if they do not.
+        ``proportion``: 1 if lengths grow as limits do however far one is above the next smaller one; 0 if no further
+        than the usual step from one limit to the next.
         """
         key = keys[-1]
         if len(keys) > 1:
@@ -203,6 +208,7 @@ class WorkHistory:
         return self._excesses[key]
 
     def _excess_of(self, limit_s: float) -> float:
+        """Of one limit; the usual step is the median, by the jobs that have each."""
         jobs_of = {float(str(key[-1])): jobs for key, jobs in self._with_limit.items()}
         limits_s = sorted(jobs_of)
         below = bisect_left(limits_s, limit_s) - 1
