@@ -92,8 +92,9 @@ def test_a_queue_of_open_ended_jobs_heeds_limits_of_jobs_to_come_and_those_that_
     known = [replace(each, exact=False) for each in present.known if each not in ended[-20:]]
     oldest = min(present.engine.assigned)
     present.engine.table.attained_s[oldest] += 364.9 * 86_400.0
-    for some in (replace(present, known=[*known, *limited]), replace(present, known=known)):
-        quick, engine = Futures(some, 3), _by_engine(some, 3)
+    both = [replace(present, known=[*known, *limited]), replace(present, known=known)]
+    for seed, some in [(3, both[0]), (6, both[0]), (3, both[1])]:
+        quick, engine = Futures(some, seed), _by_engine(some, seed)
         assert quick.queue is not None and quick.queue.open_ended
         for number in range(2):
             _same(quick.draw(number), engine.draw(number))

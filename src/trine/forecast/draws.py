@@ -64,6 +64,8 @@ class Futures:
         engine = present.engine
         self._image = EngineImage(engine)
         self.history = WorkHistory(present.known)
+        self._correlation = LengthCorrelation(self.history, present.known)
+        self.history.learned = self._correlation.learned
         self._arrivals = RecentArrivals(present.known, present.now_s)
         self.job_indices = _tracked(engine, present.dependents)
         """Jobs that run, or wait and take part in decisions, now or once other jobs have ended."""
@@ -73,7 +75,6 @@ class Futures:
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
         groups = self._without_exact_length(engine)
-        self._correlation = LengthCorrelation(self.history, present.known)
         self._levels = self.history.levels(known for known, _, _ in groups)
         self._open = OpenJobs(self.history, [(known, done_s) for known, _, done_s in groups]) if groups else None
         self._open_indices: Ints = np.concatenate([_NONE, *(own for _, own, _ in groups)])

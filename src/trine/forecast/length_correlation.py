@@ -21,7 +21,8 @@ import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded, solve_banded
 from scipy.special import log_ndtr, ndtri_exp
 
-from trine.forecast.work_history import KnownJob, WorkHistory, groups_of
+from trine.forecast.leave_one_out import LeaveOneOut
+from trine.forecast.work_history import KnownJob, WorkHistory
 from trine.policy.view import Flags, Floats, Ints
 
 _WINDOW = 2_000
@@ -108,7 +109,10 @@ class LengthCorrelation:
         ended = sorted((each for each in known if each.ended), key=_by_submission)[-_WINDOW:]
         self._jobs = sorted([*ended, *open_ones], key=_by_submission, reverse=True)
         self._position = {each.job.id: at for at, each in enumerate(self._jobs)}
-        log_alive = _log_survival(history, self._jobs)
+        left_out = LeaveOneOut(history, self._jobs)
+        self.learned = left_out.learned
+        """For ``WorkHistory.learned``: from the same jobs."""
+        log_alive = np.minimum(left_out.log_survival, -1e-9)
         self._scores: Floats = -ndtri_exp(log_alive)
         """Of jobs that ended; of others the least that they can have."""
         cut = np.array([each.work_s >= each.limit_s for each in self._jobs], dtype=np.bool_)
@@ -187,11 +191,3 @@ class LevelDraw:
 
 def _by_submission(known: KnownJob) -> tuple[float, str]:
     return known.job.submit_s, known.job.id
-
-
-def _log_survival(history: WorkHistory, jobs: Sequence[KnownJob]) -> Floats:
-    """Logarithm of the part of jobs like each that do more work than it has done."""
-    found = np.zeros(len(jobs))
-    for each, own in groups_of(jobs):
-        found[own] = history.log_survival(each, np.array([jobs[at].work_s for at in own.tolist()]))
-    return np.minimum(found, -1e-9)

@@ -88,7 +88,7 @@ class Queue:
         for i, rate, work_from_s in self.running:
             request = self.requests[i]
             end_s = request.believed_end_s(float(table.run_from_s[i]), work_from_s, self.done[i], rate)
-            line.runs(i, request.gpus, end_s)
+            line.runs(i, request.gpus, end_s, request.open_ended)
         for i in self.waiting:
             line.append(i, self.requests[i])
         return line
@@ -307,7 +307,7 @@ class _LineRun(_Run):
                 self.holder[gpu] = i
             heappush(self.ends, (now + self.came[i - self.present][1] / rate, i))
             believed_end_s = request.believed_end_s(now, now, 0.0, rate)
-        self.line.runs(i, request.gpus, believed_end_s)
+        self.line.runs(i, request.gpus, believed_end_s, request.open_ended)
 
 
 class _OpenRun(_Run):

@@ -76,8 +76,8 @@ class Line:
         """Jobs that start now, in order; they wait no longer."""
         raise NotImplementedError
 
-    def runs(self, i: int, gpus: int, believed_end_s: float) -> None:
-        """A job runs."""
+    def runs(self, i: int, gpus: int, believed_end_s: float, unlimited: bool = False) -> None:
+        """A job runs; ``unlimited``: it states no limit."""
 
     def leaves(self, i: int) -> None:
         """A running job has ended."""
@@ -143,6 +143,8 @@ class EasyLine(Line):
         self._believed: list[Believed] = []
         """Running jobs by when they end by their limits."""
         self._believed_of: dict[int, Believed] = {}
+        self._unlimited: set[int] = set()
+        """Running jobs that state no limit."""
 
     @property
     def is_empty(self) -> bool:
@@ -154,6 +156,7 @@ class EasyLine(Line):
         twin._waits, twin._sizes = bytearray(self._waits), Counter(self._sizes)
         twin._open = {gpus: deque(positions) for gpus, positions in self._open.items()}
         twin._limited = self._limited.copy()
+        twin._unlimited = set(self._unlimited)
         twin._believed, twin._believed_of = list(self._believed), dict(self._believed_of)
         return twin
 
@@ -183,7 +186,9 @@ class EasyLine(Line):
         self._settled = False
         return False
 
-    def runs(self, i: int, gpus: int, believed_end_s: float) -> None:
+    def runs(self, i: int, gpus: int, believed_end_s: float, unlimited: bool = False) -> None:
+        if unlimited:
+            self._unlimited.add(i)
         self._believed_of[i] = found = (believed_end_s, i, gpus)
         if self._believed and found < self._believed[-1]:
             insort(self._believed, found)
@@ -194,6 +199,7 @@ class EasyLine(Line):
     def leaves(self, i: int) -> None:
         believed = self._believed
         del believed[bisect_left(believed, self._believed_of.pop(i))]
+        self._unlimited.discard(i)
         self._settled = False
 
     def admit(self, now: float, pools: Sequence[FreePool]) -> Sequence[int]:
@@ -245,10 +251,11 @@ class EasyLine(Line):
             in_order = not believed or believed[-1][0] <= more[0][0]
             believed = [*believed, *more] if in_order else sorted([*believed, *more])
         ends, at_s = iter(believed), math.inf
-        for end_s, _, gpus in ends:
+        for end_s, i, gpus in ends:
             free += gpus
             if free >= need:
-                at_s = max(end_s, now)
+                # One that states nothing may be past its year; one that is past its limit ends at any moment.
+                at_s = end_s if i in self._unlimited else max(end_s, now)
                 break
         else:
             return math.inf, 0

@@ -3,20 +3,25 @@
 Work is in seconds on median GPUs of the job's best type. The jobs of one user are alike, those of one user, model and
 size more so: each such set has hazards of its own, with those of the larger set as prior (a hierarchical beta process;
 Hjort 1990, Thibaux and Jordan 2007). A draw first draws the hazards and then the jobs: what is not known of a set is
-common to all of its jobs, so that a draw may have all of them long, or all short.
+common to all of its jobs, so that a draw may have all of them long, or all short. How much the jobs of a set are alike
+beyond those of the larger one is learned by kind of set (``leave_one_out``): where users do not differ, the few jobs of
+one say nothing of their own.
 
 Jobs with a time limit are alike in the part of it that they use: what is known of all of them, and of those with a
 limit of the same magnitude, is counted in bins of that part, and is the prior of a limit that few jobs, or none, have
 had. Were it the lengths of all jobs, the first job with a limit of weeks would be drawn like one of minutes. Whether
-those who ask for more than others before them use as much of it is not known, and is drawn, too.
+those use as much of it who ask for far more than the next smaller limit is not known: it is drawn, too, as likely as
+the jobs that had such limits make it.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
@@ -30,12 +35,13 @@ LIMITED: Key = ("limit",)
 """The set of all jobs that have a time limit."""
 _MAGNITUDE = 8.0
 """Limits within about this factor of each other are of one magnitude."""
-_PARTS: Floats = np.concatenate(([0.0], 2.0 ** (np.arange(-40, 1) / 4)))
+PARTS: Floats = np.concatenate(([0.0], 2.0 ** (np.arange(-40, 1) / 4)))
 """Edges of the bins of used parts of a limit; the last bin is of jobs that reached it."""
+_LOG_PARTS: Floats = np.log(PARTS + PARTS[1])
 _PRIOR_SCALE_S = 1800.0
-_CONCENTRATION = 5.0
+CONCENTRATION = 5.0
 """Jobs that the hazards of the larger set count as, in each bin of a smaller one."""
-_HIGHEST = 1.0 - 1e-9
+HIGHEST = 1.0 - 1e-9
 _APART = 1 << 24
 """More random numbers than the hazards of one set take."""
 
@@ -73,6 +79,14 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
     return tuple(keys)
 
 
+def kinds_of(known: KnownJob) -> tuple[str, ...]:
+    """What the jobs of each of these sets have in common beyond those of the larger one."""
+    kinds = ["any"] if known.limit_s == math.inf else ["limited", "magnitude", "limit"]
+    job = known.job
+    own = zip(("gpus", "user", "model"), (job.gpus, job.user or None, job.model or None), strict=True)
+    return (*kinds, *(kind for kind, what in own if what is not None))
+
+
 @dataclass(frozen=True)
 class Level:
     """Sets of one depth: their keys, the larger sets that each is part of, and their counts by bin."""
@@ -81,18 +95,46 @@ class Level:
     parents: list[tuple[Key, ...]]
     ended: Floats
     survived: Floats
+    concentrations: Floats
+    """By set, in a column."""
+
+
+@dataclass
+class Learned:
+    """How much sets have in common with the larger ones (``leave_one_out``)."""
+
+    concentrations: dict[str, float] = field(default_factory=dict)
+    """By kind of set: jobs that the hazards of the larger set count as, in each bin of a smaller one."""
+    proportions: Floats = field(default_factory=lambda: np.ones(1))
+    """How likely each part of 0 to 1 is, as the proportion by which lengths grow with limits."""
+
+    def concentration(self, kind: str) -> float:
+        return self.concentrations.get(kind, CONCENTRATION)
+
+    @property
+    def proportion(self) -> float:
+        """The mean."""
+        return float(self.proportions @ (np.arange(len(self.proportions)) + 0.5)) / len(self.proportions)
+
+    def draw_proportion(self, rng: np.random.Generator) -> float:
+        """In one future."""
+        below = np.concatenate(([0.0], np.cumsum(self.proportions)))
+        return float(np.interp(rng.random(), below, np.arange(len(below)) / len(self.proportions)))
 
 
 @dataclass
 class WorkHistory:
     """Jobs of the past by set, counted in bins of work."""
 
-    past: Iterable[KnownJob] = ()
+    past: Sequence[KnownJob] = ()
     edges: Floats = field(default_factory=work_bins)
     _counts: dict[Key, tuple[Floats, Floats]] = field(default_factory=dict, init=False, repr=False)
     """By set: jobs that ended in each bin, and jobs that survived it."""
     _numbers: dict[Key, int] = field(default_factory=dict, init=False, repr=False)
-    _means: dict[Key, Floats] = field(default_factory=dict, init=False, repr=False)
+    _kinds: dict[Key, str] = field(default_factory=dict, init=False, repr=False)
+    _excesses: dict[Key, float] = field(default_factory=dict, init=False, repr=False)
+    learned: Learned = field(default_factory=Learned)
+    """Put in once it is known, since it is learned from these counts."""
 
     def __post_init__(self) -> None:
         # Within a bin the logarithm of the work is uniform; the first begins at 0, so the scale is shifted.
@@ -100,11 +142,14 @@ class WorkHistory:
         self.first_edge_s = float(self.edges[1])
         bins: dict[Key, tuple[list[float], list[float]]] = {}
         for each in self.past:
-            for key in sets_of(each):
-                work = each.work_s / each.limit_s if _in_parts(key) else each.work_s
+            for key, kind in zip(sets_of(each), kinds_of(each), strict=True):
+                self._kinds[key] = kind
+                work = each.work_s / each.limit_s if in_parts(key) else each.work_s
                 bins.setdefault(key, ([], []))[0 if each.ended else 1].append(work)
-        self._counts = {key: _count(_PARTS if _in_parts(key) else self.edges, *both) for key, both in bins.items()}
-        self._limits_s = sorted(float(str(key[-1])) for key in bins if key[:1] == LIMITED and len(key) == 3)
+        self._counts = {key: _count(PARTS if in_parts(key) else self.edges, *both) for key, both in bins.items()}
+        began = Counter(sets_of(each)[2] for each in self.past if each.limit_s < math.inf and each.work_s > 0.0)
+        self._with_limit: dict[Key, int] = dict(began)
+        """Jobs by the set of their limit. Those that wait do not count: one more in a what-if changes no other."""
         self._numbers = {key: number for number, key in enumerate(self._counts)}
 
     def ended_like(self, known: KnownJob) -> int:
@@ -116,53 +161,78 @@ class WorkHistory:
         return 0
 
     def counts(self, key: Key) -> tuple[Floats, Floats] | None:
-        return self._counts.get(key)
+        """Jobs that ended in each bin, and that survived it; none of a set that is like the larger one."""
+        return self._counts.get(key) if key in self._kinds and self.concentration(key) < math.inf else None
 
-    def log_survival(self, known: KnownJob, work_s: Floats) -> Floats:
-        """Logarithm of the part of jobs like this that take more than each amount of work, as is most likely."""
-        hazard = np.minimum(self._mean_hazard(sets_of(known)), _HIGHEST)
-        log_alive = np.concatenate(([0.0], np.cumsum(np.log1p(-hazard))))
-        found: Floats = np.interp(np.log(work_s + self.edges[1]), self.log_edges, log_alive)
-        return found
-
-    def _mean_hazard(self, keys: tuple[Key, ...]) -> Floats:
-        """Of the smallest of these sets, with those of the larger ones as prior."""
-        key = keys[-1]
-        if key not in self._means:
-            prior = self.prior(keys, self._mean_hazard, 0.5)
-            ended, survived = self._counts.get(key, (0.0, 0.0))
-            self._means[key] = (ended + _CONCENTRATION * prior) / (ended + survived + _CONCENTRATION)
-        return self._means[key]
+    def counts_of_all(self, keys: Iterable[Key]) -> tuple[Floats, Floats]:
+        """The same of any sets, a row for each: zeros where no job was of it."""
+        rows = list(keys)
+        none = np.zeros(len(PARTS) if in_parts(rows[0]) else len(self.edges))
+        found = [self._counts.get(key, (none, none)) for key in rows]
+        return np.stack([ended for ended, _ in found]), np.stack([survived for _, survived in found])
 
     def prior(self, keys: tuple[Key, ...], hazard_of: Callable[[tuple[Key, ...]], Floats], proportion: float) -> Floats:
         """Hazards of the smallest of these sets before its own jobs count; ``hazard_of``: those of a larger set.
 
-        ``proportion``: 1 if lengths grow from one limit to the next as these do, 0 if they do not.
+        ``proportion``: 1 if lengths grow as limits do however far one is above the next smaller one; 0 if no further
+        than the usual step from one limit to the next.
         """
+        key = keys[-1]
         if len(keys) > 1:
             larger = hazard_of(keys[:-1])
-            from_parts = _in_parts(keys[-2]) and not _in_parts(keys[-1])
-            return self._at_limit(larger, self._scale_s(keys[-1], proportion)) if from_parts else larger
-        if keys[-1] == LIMITED:  # nothing is known: any part of the limit is as likely as any other
-            return np.append(1.0 - (1.0 - _PARTS[1:]) / (1.0 - _PARTS[:-1]), 1.0)
+            if in_parts(key):
+                return _of_smaller_limit(larger, self._excess(key) ** (1.0 - proportion))
+            if in_parts(keys[-2]):
+                excess = self._excess(key) / self._excess(keys[-2])
+                return self._at_limit(larger, float(str(key[-1])) * excess ** (1.0 - proportion))
+            return larger
+        if key == LIMITED:  # nothing is known: any part of the limit is as likely as any other
+            return np.append(1.0 - (1.0 - PARTS[1:]) / (1.0 - PARTS[:-1]), 1.0)
         return pareto_hazard(self.edges, _PRIOR_SCALE_S)
 
-    def _scale_s(self, key: Key, proportion: float) -> float:
-        """The limit of a set as far as it counts: between the next smaller one that is known, and itself."""
-        limit_s = float(str(key[-1]))
-        below = bisect_left(self._limits_s, limit_s) - 1
-        return limit_s if below < 0 else limit_s**proportion * self._limits_s[below] ** (1.0 - proportion)
+    def _excess(self, key: Key) -> float:
+        """How much smaller a limit would be that is as far above the next smaller one as others are; at most 1. Of
+        limits of one magnitude, the mean.
+
+        A limit is asked for where the next smaller one is not enough: jobs with one of a day, after one of 12 hours,
+        take more than those of 12. How much of a year those take for which four weeks are not enough, used parts of
+        days say little of.
+        """
+        if key not in self._excesses:
+            own = {each: jobs for each, jobs in self._with_limit.items() if each[:2] == key}
+            if len(key) == 2 and own:
+                logs = [math.log(self._excess(each)) * jobs for each, jobs in own.items()]
+                self._excesses[key] = math.exp(sum(logs) / sum(own.values()))
+            else:
+                self._excesses[key] = 1.0 if len(key) == 2 else self._excess_of(float(str(key[-1])))
+        return self._excesses[key]
+
+    def _excess_of(self, limit_s: float) -> float:
+        """Of one limit; the usual step is the median, by the jobs that have each."""
+        jobs_of = {float(str(key[-1])): jobs for key, jobs in self._with_limit.items()}
+        limits_s = sorted(jobs_of)
+        below = bisect_left(limits_s, limit_s) - 1
+        others = sorted((above / s, jobs_of[above]) for s, above in pairwise(limits_s) if above != limit_s)
+        passed, middle = accumulate(jobs for _, jobs in others), sum(jobs for _, jobs in others) / 2.0
+        usual = next((gap for (gap, _), jobs in zip(others, passed, strict=True) if jobs >= middle), 1.0)
+        return 1.0 if below < 0 else min(usual * limits_s[below] / limit_s, 1.0)
+
+    def stands_out(self, magnitude: Key) -> bool:
+        """Whether there are limits of it that are further above the next smaller ones than others are."""
+        return self._excess(magnitude) < 1.0
 
     def _at_limit(self, hazard: Floats, limit_s: float) -> Floats:
-        """Hazards by bin of work, from those by bin of the used part of the limit. Beyond it they do not matter."""
-        log_alive = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(hazard[:-1], _HIGHEST)))))
-        log_parts, log_used = (np.log(parts + _PARTS[1]) for parts in (_PARTS, self.edges / limit_s))
-        at_edges = np.append(np.interp(log_used, log_parts, log_alive), log_alive[-1])
+        """Hazards by bin of work (last axis), from those by bin of the used part of the limit. Beyond it they do not
+        matter."""
+        log_alive, log_used = _log_alive(hazard), np.log(self.edges / limit_s + PARTS[1])
+        at_edges = np.empty((*hazard.shape[:-1], len(self.edges) + 1))
+        at_edges[..., :-1], at_edges[..., -1] = _at_parts(log_alive, log_used), log_alive[..., -1]
         # The bin that the limit lies in: so steep that as many reach the limit as should.
         last = int(np.searchsorted(self.edges, limit_s, side="right")) - 1
         if last + 1 < len(self.edges):
-            within = (log_parts[-1] - log_used[last]) / (log_used[last + 1] - log_used[last])
-            at_edges[last + 1 :] = at_edges[last] + (log_alive[-1] - at_edges[last]) / max(within, 0.05)
+            within = max((_LOG_PARTS[-1] - log_used[last]) / (log_used[last + 1] - log_used[last]), 0.05)
+            beyond = at_edges[..., last] + (log_alive[..., -1] - at_edges[..., last]) / within
+            at_edges[..., last + 1 :] = beyond[..., None]
         found: Floats = -np.expm1(np.diff(at_edges))
         return found
 
@@ -175,14 +245,18 @@ class WorkHistory:
         by_depth: dict[int, dict[Key, tuple[Key, ...]]] = {}
         for keys in sets:
             for depth in range(1, len(keys)):
-                if keys[depth] in self._counts and keys[depth] not in without and not _in_parts(keys[depth]):
+                if self.counts(keys[depth]) is not None and keys[depth] not in without and not in_parts(keys[depth]):
                     by_depth.setdefault(depth, {})[keys[depth]] = keys[:depth]
         return [self._level(by_depth[depth]) for depth in sorted(by_depth)]
 
     def _level(self, sets: dict[Key, tuple[Key, ...]]) -> Level:
         counts = [self._counts[key] for key in sets]
         ended, survived = (np.stack([each[at] for each in counts]) for at in (0, 1))
-        return Level(list(sets), list(sets.values()), ended, survived)
+        concentrations = np.array([[self.concentration(key)] for key in sets])
+        return Level(list(sets), list(sets.values()), ended, survived, concentrations)
+
+    def concentration(self, key: Key) -> float:
+        return self.learned.concentration(self._kinds[key])
 
     def number(self, key: Key) -> int:
         """Of a set that has counts: each has its own."""
@@ -249,7 +323,7 @@ class WorkDraw:
     def __init__(self, history: WorkHistory, rng: np.random.Generator) -> None:
         self._history, self._rng = history, rng
         self._stream = np.random.PCG64(int(rng.integers(2**63)))
-        self._proportion = float(rng.random())
+        self._proportion = history.learned.draw_proportion(rng)
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._of_new_sets = np.random.Generator(self._stream.jumped())
         self._hazards: dict[Key, Floats] = {}
@@ -261,14 +335,14 @@ class WorkDraw:
         self._prepare(levels, self._rng)
 
     def _prepare(self, levels: Sequence[Level], rng: np.random.Generator) -> None:
-        concentration = _CONCENTRATION
         for level in levels:
+            concentration = level.concentrations
             of_sets = zip(level.keys, level.parents, strict=True)
             prior_of, hazard_of, proportion = self._history.prior, self._hazard_of, self._proportion
             prior = np.stack([prior_of((*parents, key), hazard_of, proportion) for key, parents in of_sets])
             prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)
             drawn = rng.beta(level.ended + concentration * prior, level.survived + concentration * (1.0 - prior))
-            hazards = np.minimum(drawn, _HIGHEST)
+            hazards = np.minimum(drawn, HIGHEST)
             survival = np.zeros((len(hazards), hazards.shape[1] + 1))
             np.cumsum(np.log1p(-hazards), axis=1, out=survival[:, 1:])
             self._hazards.update(zip(level.keys, hazards, strict=True))
@@ -310,10 +384,10 @@ class WorkDraw:
         """Logarithm of the share of jobs that outlive each edge."""
         smallest = keys[-1]
         if smallest not in self._survival:
-            largest = next(key for key in keys if not _in_parts(key))
+            largest = next(key for key in keys if not in_parts(key))
             key = next(k for k in reversed(keys) if k == largest or self._history.counts(k) is not None)
             hazard = self._hazard_of(keys[: keys.index(key) + 1])
-            self._survival[smallest] = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(hazard, _HIGHEST)))))
+            self._survival[smallest] = np.concatenate(([0.0], np.cumsum(np.log1p(-np.minimum(hazard, HIGHEST)))))
         return self._survival[smallest]
 
     def _hazard_of(self, keys: tuple[Key, ...]) -> Floats:
@@ -331,14 +405,39 @@ class WorkDraw:
         prior = np.minimum(np.maximum(prior, 1e-6), 1.0 - 1e-6)  # np.clip is several times as slow for so few
         self._stream.state = self._begin
         self._stream.advance(_APART * self._history.number(key))
-        drawn = self._of_sets.beta(ended + _CONCENTRATION * prior, survived + _CONCENTRATION * (1.0 - prior))
-        highest: Floats = np.minimum(drawn, _HIGHEST)
+        concentration = self._history.concentration(key)
+        drawn = self._of_sets.beta(ended + concentration * prior, survived + concentration * (1.0 - prior))
+        highest: Floats = np.minimum(drawn, HIGHEST)
         return highest
 
 
-def _in_parts(key: Key) -> bool:
+def in_parts(key: Key) -> bool:
     """Whether a set is counted in bins of the used part of the limit."""
     return key[:1] == LIMITED and len(key) <= 2
+
+
+def _log_alive(hazard: Floats) -> Floats:
+    """Logarithm of the share of jobs that outlive each part of their limit (last axis), from hazards by part."""
+    found = np.zeros(hazard.shape)
+    np.cumsum(np.log1p(-np.minimum(hazard[..., :-1], HIGHEST)), axis=-1, out=found[..., 1:])
+    return found
+
+
+def _at_parts(log_alive: Floats, log_used: Floats) -> Floats:
+    """The same at other parts; as ``np.interp``, for many rows at once."""
+    after = np.clip(np.searchsorted(_LOG_PARTS, log_used, side="right"), 1, len(PARTS) - 1)
+    within = np.minimum((log_used - _LOG_PARTS[after - 1]) / (_LOG_PARTS[after] - _LOG_PARTS[after - 1]), 1.0)
+    before = log_alive[..., after - 1]
+    found: Floats = before + within * (log_alive[..., after] - before)
+    return found
+
+
+def _of_smaller_limit(hazard: Floats, scale: float) -> Floats:
+    """Hazards by part of a limit where jobs are as long as those of one that is ``scale`` times as large."""
+    if scale == 1.0:
+        return hazard
+    at_edges = _at_parts(_log_alive(hazard), np.log(PARTS / scale + PARTS[1]))
+    return np.concatenate((-np.expm1(np.diff(at_edges)), hazard[..., -1:]), axis=-1)
 
 
 def _count(edges: Floats, ended: Sequence[float], running: Sequence[float]) -> tuple[Floats, Floats]:
