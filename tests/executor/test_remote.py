@@ -42,6 +42,7 @@ class Cloud:
         self.renewed: list[Handle] = []
         self.stopped: list[tuple[Handle, float | None]] = []
         self.fails: Exception | None = None
+        self.failed: list[Handle] = []
         self.nodes: list[NodeInfo] = virtual_nodes("2x2")
         self.unreadable: set[Handle] = set()
 
@@ -101,6 +102,7 @@ class CloudExecutor(RemoteExecutor[CloudAttempt, list[NodeInfo]]):
 
     def _tell(self, handle: Handle) -> None:
         if self._cloud.fails is not None:
+            self._cloud.failed.append(handle)
             raise self._cloud.fails
         self._cloud.submitted.append(handle)
 
@@ -236,3 +238,32 @@ def test_a_bug_in_an_order_is_logged_and_is_no_silence_of_the_engine(
     executor._order(broken)
     until(lambda: "while telling Cloud" in caplog.text and "a bug" in caplog.text, "the line in the log")
     assert executor.trouble() == ""
+
+
+class SubmittingExecutor(CloudExecutor):
+    """Hands attempts in as executors do by default, and again as long as the engine has not got them."""
+
+    def _launched(self, attempt: CloudAttempt) -> None:
+        RemoteExecutor._launched(self, attempt)
+
+    def _hand_in(self, attempt: CloudAttempt) -> None:
+        self._tell(attempt.handle)
+
+    def _handed_in(self, attempt: CloudAttempt, refused: str) -> None:
+        assert not refused
+
+    def _follow(self, attempt: CloudAttempt) -> None:
+        if attempt.handle not in self._cloud.submitted:
+            self._submit(attempt)
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EMFILE, "too many files"), ZeroDivisionError("ours")], ids=repr)
+def test_an_attempt_whose_submission_failed_for_a_reason_of_ours_is_submitted_again(
+    tmp_path: Path, cloud: Cloud, failure: Exception
+) -> None:
+    cloud.fails = failure
+    with SubmittingExecutor(tmp_path, cloud) as executor:
+        handle = executor.launch(lease("j"))
+        until(lambda: handle in cloud.failed, "the failed submission")
+        cloud.fails = None
+        until(lambda: cloud.submitted == [handle], "the submission")

@@ -120,8 +120,9 @@ class RemoteExecutor(AttemptExecutor[RemoteT], Generic[RemoteT, AnswerT]):
             self._hand_in(attempt)
         except (EngineRefused, LaunchRefused) as error:
             refused = str(error)
-        except EngineUnreachable:
-            # Its answer may be what was lost: the engine is asked whether it has the attempt before it gets it again.
+        except Exception:
+            # Unreachable, when its answer may be what was lost, or a fault of ours: the engine is asked whether it has
+            # the attempt before it gets it again.
             with self._lock:
                 attempt.submitting, attempt.ask_first_s = False, time.monotonic()
             raise

@@ -147,11 +147,15 @@ class KubernetesApi:
             response = self._pool.request(
                 method, url, body=data, headers=headers, timeout=timeout, preload_content=not stream
             )
+            if response.status < 400:
+                return response
+            try:
+                refusal = _refusal(response)  # reads what it says, which may be cut, too
+            finally:
+                response.close()
         except self._errors as error:
             raise EngineUnreachable(f"{self._host}: {_short(error)}") from None
-        if response.status >= 400:
-            raise _refusal(response)
-        return response
+        raise refusal
 
     def _authorization(self) -> dict[str, str]:
         """Asked for every call: the library renews tokens that expire, and knows under which name it keeps them."""
