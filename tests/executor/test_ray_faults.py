@@ -217,6 +217,7 @@ def test_a_head_that_comes_back_without_its_memory_starts_nothing_twice(driver: 
         assert (end.kind, end.rc) == ("preempted", 85)
     assert [starts(driver, "j"), starts(driver, "k")] == [1, 1]
     assert not any(map(is_same, ranks)) and driver.engine.leftovers(driver.state) == []
+    until(lambda: (found := node(driver, "node1")) is not None and found.up, "the node of the next attempt to be back")
     again = driver.exited(driver.launch("j", B, epoch=2, STEPS=(driver.exited(first).step or 0) + 5))
     assert again.kind == "done" and starts(driver, "j") == 2
     assert driver.executor.list_handles() == [first, gang, Handle("j", 2)]
