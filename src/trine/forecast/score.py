@@ -34,11 +34,6 @@ class Score:
         """Median of the absolute errors of the medians."""
         return statistics.median(map(abs, self.errors_s)) if self.errors_s else None
 
-    @property
-    def bias_s(self) -> float | None:
-        """Median of the errors; above 0: too late."""
-        return statistics.median(self.errors_s) if self.errors_s else None
-
     def summary(self) -> dict[str, Any]:
         """As the API shows it."""
         return {"count": len(self.held), "coverage": self.coverage, "median_error_s": self.median_error_s}
