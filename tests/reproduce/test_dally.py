@@ -249,3 +249,10 @@ def test_communication_is_known_by_job_and_stays_out_of_the_contract(tmp_path: P
     assert 0 < result.comm_spread_h <= result.comm_node_h <= result.comm_h
     assert replace(result, node_gpus=1).comm_spread_h == 0, "no gang fits a node of one GPU"
     assert "comm_gpu_s" not in JOB_COLUMNS
+
+
+def test_the_tuner_can_be_run_alone() -> None:
+    """What it is judged by is simulated although the parts that share it are not chosen."""
+    found = PAPER.reproduce("", workers=2, figures=tiny(), quick=True, only=["tuner"])
+    assert found.checks and {check.experiment for check in found.checks} == {"tuner"}
+    assert not [check for check in found.checks if "failed" in check.ours]

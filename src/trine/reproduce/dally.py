@@ -148,9 +148,10 @@ class Tuner(Experiment[DallyInputs]):
     tuned = {AUTO: "tuned", "dally, tuned if it pays": "tuned if it pays"}
 
     def runs(self, inputs: DallyInputs) -> Runs:
-        """The fixed timers and the tuner among the policies are run by ``SideBySide``."""
-        others = contenders_of(inputs.figures["tuner"])
-        return {key: run for setting in self.settings for key, run in setting.runs(others).items()}
+        """Also those that ``SideBySide`` runs: equal scenarios are simulated once, and this part may run alone."""
+        known = contenders(inputs) | contenders_of(inputs.figures["tuner"])
+        judged = {name: known[name] for name in (*self.timers, *self.tuned)}
+        return {key: run for setting in self.settings for key, run in setting.runs(judged).items()}
 
     def judge(self, inputs: DallyInputs, outcomes: Outcomes) -> Part:
         found, allowed = PairedComparison(outcomes), float(inputs.figures["bands"]["tuner_percent"])
