@@ -39,8 +39,8 @@ _COARSEST = 30
 week is not known to the minute, and GPUs that come free are given out at once all the same."""
 _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
-_LEVEL = 1
-"""Names the random stream of the level that lengths have in common."""
+_LEVEL, _REPETITIONS = 1, 2
+"""Name the random streams of the level that lengths have in common, and of jobs that repeat others."""
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
@@ -109,7 +109,7 @@ class Futures:
         rng = np.random.default_rng([self._seed, number])
         work = WorkDraw(self.history, rng)
         level = self._correlation.draw(np.random.default_rng([self._seed, number, _LEVEL]))
-        steps = self._steps(work, level)
+        steps = self._steps(work, level, np.random.default_rng([self._seed, number, _REPETITIONS]))
         if self.queue is not None:
             try:
                 return self._run_queue(self.queue, steps, rng, work, level)
@@ -120,12 +120,14 @@ class Futures:
             return self.draw(number)
         return self._run(steps, rng, work, level)
 
-    def _steps(self, work: WorkDraw, level: LevelDraw) -> Floats:
+    def _steps(self, work: WorkDraw, level: LevelDraw, repetitions: np.random.Generator) -> Floats:
         """What each job really takes in this future, by job index."""
         work.prepare(self._levels)
         steps, own = self.present.engine.table.steps[: len(self._lives)].copy(), self._open_indices
         if self._open is not None:
-            steps[own] = work.totals_s(self._open, level.at(self._positions), level.own) / self._step_work_s[own]
+            own_s = work.totals_s(self._open, level.at(self._positions), level.own)
+            totals_s = self._correlation.recurrence.totals_s(self._positions, own_s, repetitions)
+            steps[own] = totals_s / self._step_work_s[own]
         return steps
 
     def _run_queue(

@@ -39,11 +39,14 @@ class LeaveOneOut:
         self.learned = Learned()
         self.log_survival: Floats = np.zeros(len(jobs))
         """By job, the logarithm of the part of jobs like it that do more work than it has done."""
+        self.densities: Floats = np.zeros((len(jobs), len(history.edges)))
+        """By job, the part of jobs like it that end in each bin."""
         limited = np.array([each.limit_s < math.inf for each in jobs], dtype=np.bool_)
         for some in (np.flatnonzero(limited), np.flatnonzero(~limited)):
             if len(some):
                 chain = _Chain(history, [jobs[at] for at in some.tolist()])
-                self.log_survival[some] = chain.log_survival(chain.hazards(self.learned))
+                hazards = chain.hazards(self.learned)
+                self.log_survival[some], self.densities[some] = chain.log_survival(hazards), _densities(hazards)
 
 
 class _Chain:
@@ -148,6 +151,16 @@ class _Depth:
         over[np.arange(len(self.bins)), self.bins] -= self.ended
         survived -= np.arange(over.shape[1]) < self.bins[:, None]
         return np.maximum(over, 0.0), np.maximum(survived, 0.0)
+
+
+def _densities(hazards: Floats) -> Floats:
+    """Part of all that ends in each bin; the last one has what is left."""
+    hazards = np.minimum(hazards, HIGHEST)
+    alive = np.cumprod(1.0 - hazards, axis=1)
+    found = np.empty(hazards.shape)
+    found[:, 0], found[:, 1:] = hazards[:, 0], hazards[:, 1:] * alive[:, :-1]
+    found[:, -1] += alive[:, -1]
+    return found
 
 
 def _mean(ended: Floats, survived: Floats, prior: Floats, concentration: float) -> Floats:

@@ -22,6 +22,7 @@ from scipy.linalg import cho_solve_banded, cholesky_banded, solve_banded
 from scipy.special import log_ndtr, ndtri_exp
 
 from trine.forecast.leave_one_out import LeaveOneOut
+from trine.forecast.recurrence import Recurrence
 from trine.forecast.work_history import KnownJob, WorkHistory
 from trine.policy.view import Flags, Floats, Ints
 
@@ -117,7 +118,11 @@ class LengthCorrelation:
         """Of jobs that ended; of others the least that they can have."""
         cut = np.array([each.work_s >= each.limit_s for each in self._jobs], dtype=np.bool_)
         over = np.array([each.ended for each in self._jobs], dtype=np.bool_) & ~cut
-        self._open = ~over & (log_alive < np.log1p(-_LEAST_EVIDENCE))
+        self.recurrence = Recurrence(history, self._jobs, left_out.densities)
+        # A job that repeats another says nothing of the lengths that jobs have of their own.
+        alone = self.recurrence.chances < 0.5
+        self._open = ~over & alone & (log_alive < np.log1p(-_LEAST_EVIDENCE))
+        over &= alone
         self._observed = over | self._open
         self._over = over
         self._levels: dict[int, _Level] = {}

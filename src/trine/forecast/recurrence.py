@@ -1,0 +1,215 @@
+"""Jobs that repeat others: a sweep submits one program again and again, and each of its jobs takes about as long.
+
+What a user's last jobs took predicts the next one better than what was asked for (Tsafrir, Etsion and Feitelson, TPDS
+2007). A length is either the job's own, drawn as ``work_history`` has it, or that of an earlier job of the same user
+with a deviation: one so many jobs back (geometric, of several half-lives), off by so much (log-normal, of several
+widths). How often each is the case is learned from the jobs that ended, each given those before it, by expectation and
+maximisation. A limit or a size that speaks for other lengths makes a repetition less likely: each candidate counts by
+how much likelier its length is for jobs with such a limit than for all.
+
+In a future the jobs that have not ended are drawn in order of submission. So jobs that wait may repeat one that runs,
+and where it turns out long, all of them are: the wait behind a sweep is as uncertain as its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import ndtr
+
+from trine.forecast.work_history import KnownJob, WorkHistory
+from trine.policy.view import Flags, Floats, Ints
+
+_STEP = 0.045
+"""Width of a bin of the logarithm of a length, a third of the narrowest that sets are counted in."""
+_HALF_LIVES = (1.0, 8.0, 64.0, 512.0)
+"""Jobs of the same user after which it is half as likely that one is repeated."""
+_WIDTHS = (0.012, 0.05, 0.2, 0.7)
+"""Standard deviations of the logarithm of a length from that of the job that is repeated."""
+_OWN_PRIOR = 10.0
+"""Jobs with lengths of their own that count beside those of the history."""
+_ROUNDS = 60
+"""Of expectation and maximisation: the parts have settled to a hundredth."""
+_CANDIDATES = 16
+"""Earlier jobs that are drawn for each job, one of which it may repeat."""
+_FLOOR = 1e-4
+"""Part of all lengths that is spread evenly, so that none is impossible."""
+_LEAST = 1e-12
+
+
+class Recurrence:
+    """Which lengths come again, learned from some jobs; draws of those that have not ended."""
+
+    def __init__(self, history: WorkHistory, jobs: Sequence[KnownJob], densities: Floats) -> None:
+        """``jobs``: the latest first; ``densities``: of each the part of jobs like it by bin of the history."""
+        jobs, densities = jobs[::-1], densities[::-1]
+        self._shift_s = history.first_edge_s
+        self._ended: Flags = np.array([each.ended for each in jobs], dtype=np.bool_)
+        self._work_s: Floats = np.array([each.work_s for each in jobs])
+        self._limit_s: Floats = np.array([each.limit_s for each in jobs])
+        self._log_work: Floats = np.log(np.minimum(self._work_s, history.edges[-1]) + self._shift_s)
+        self._place_in_order(jobs)
+        edges = np.arange(history.log_edges[0], history.log_edges[-1] + _STEP, _STEP)
+        self._first, self._bins = float(edges[0]), len(edges) - 1
+        fine = _in_finer_bins(densities, history.log_edges, edges)
+        common = fine[self._ended].mean(axis=0) if self._ended.any() else np.full(self._bins, 1.0 / self._bins)
+        self._common: Floats = (common + _FLOOR / self._bins) / (common.sum() + _FLOOR)
+        """Part of all lengths in each bin."""
+        self._work_bins: Ints = np.minimum(((self._log_work - self._first) / _STEP).astype(np.int64), self._bins - 1)
+        left = self._beyond_work_done(fine)
+        self._open: Ints = np.flatnonzero(~self._ended)
+        self._own: Floats = np.maximum(left.sum(axis=1), _LEAST)
+        """Of each job that has not ended, the part of jobs like it that do more work than it has done."""
+        self._likelier: Floats = left / self._common
+        """Of each such job, how much likelier lengths in a bin are for jobs like it than for all."""
+        self.weights: Floats = np.eye(1 + len(_HALF_LIVES) * len(_WIDTHS))[0]
+        """Parts of the jobs that have a length of their own, and that repeat another in each way."""
+        self.chances: Floats = np.zeros(len(jobs))
+        """That each job repeats another, the latest first."""
+        if self._ended.any():
+            self._learn()
+
+    def _place_in_order(self, jobs: Sequence[KnownJob]) -> None:
+        """Jobs by user, each user's in order of submission; jobs without a user are those of one."""
+        of_user: dict[str, list[int]] = {}
+        for at, each in enumerate(jobs):
+            of_user.setdefault(each.job.user, []).append(at)
+        self._users = list(of_user.values())
+        self._by_user: Ints = np.array([at for own in self._users for at in own], dtype=np.int64)
+        self._rank: Ints = np.argsort(self._by_user)
+        """Of each job, where it stands in ``_by_user``."""
+        begin = np.cumsum([0, *(len(own) for own in self._users)])[:-1]
+        self._rank_of_first: Ints = np.repeat(begin, [len(own) for own in self._users])[self._rank]
+
+    def _beyond_work_done(self, fine: Floats) -> Floats:
+        """Of jobs that have not ended (rows), the part of jobs like each in every bin that it has yet to pass."""
+        rows = np.flatnonzero(~self._ended)
+        bins = self._work_bins[rows]
+        left = fine[rows] * (np.arange(self._bins) >= bins[:, None])
+        left[np.arange(len(rows)), bins] *= 1.0 - ((self._log_work[rows] - self._first) / _STEP - bins)
+        return left
+
+    # -- what is learned -----------------------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        likelier = self._how_much_likelier()
+        ended = likelier[self._ended]
+        weights = np.full(likelier.shape[1], 1.0 / likelier.shape[1])
+        for _ in range(_ROUNDS):
+            parts = ended * weights
+            weights = (parts / parts.sum(axis=1, keepdims=True)).sum(axis=0)
+            weights[0] += _OWN_PRIOR
+            weights /= weights.sum()
+        # Bayesian information criterion: each weight has to make the lengths likelier by half the logarithm of their
+        # number. Jobs that are independent gain nothing, sweeps a hundred times as much.
+        if np.log(ended @ weights).sum() > 0.5 * (len(weights) - 1) * np.log(len(ended)):
+            self.weights = weights
+            self.chances = (1.0 - weights[0] / (likelier @ weights))[::-1]
+
+    def _how_much_likelier(self) -> Floats:
+        """By job and way of repeating, how much likelier its length, or that it has not ended, is than for a job of
+        its own; the first column is that."""
+        found = np.ones((len(self._ended), 1 + len(_HALF_LIVES) * len(_WIDTHS)))
+        apart = (np.arange(self._bins) - np.arange(self._bins)[:, None]) * _STEP
+        kernels = [ndtr((apart + _STEP / 2) / width) - ndtr((apart - _STEP / 2) / width) for width in _WIDTHS]
+        bins = self._work_bins[self._ended]
+        of_ended = [kernel[bins] / self._common[bins, None] for kernel in kernels]
+        of_open = [self._likelier @ kernel / self._own[:, None] for kernel in kernels]
+        for at, half_life in enumerate(_HALF_LIVES):
+            before, missing = self._jobs_before(half_life)
+            for column, (ended, still_open) in enumerate(
+                zip(of_ended, of_open, strict=True), start=1 + at * len(_WIDTHS)
+            ):
+                found[self._ended, column] = (before[self._ended] * ended).sum(axis=1) + missing[self._ended]
+                found[self._open, column] = (before[self._open] * still_open).sum(axis=1) + missing[self._open]
+        return found
+
+    def _jobs_before(self, half_life: float) -> tuple[Floats, Floats]:
+        """By job, how likely each bin is as the length of the job that it repeats, and that there is none so far
+        back; jobs that have not ended are passed over."""
+        keep = 0.5 ** (1.0 / half_life)
+        before, missing = np.zeros((len(self._ended), self._bins)), np.ones(len(self._ended))
+        ended, bins = self._ended.tolist(), self._work_bins.tolist()
+        for own in self._users:
+            seen, none = np.zeros(self._bins), 1.0
+            for at in own:
+                before[at], missing[at] = seen, none
+                if ended[at]:
+                    seen *= keep
+                    seen[bins[at]] += 1.0 - keep
+                    none *= keep
+        return before, missing
+
+    # -- what is drawn -------------------------------------------------------------------------------------------
+
+    def totals_s(self, positions: Ints, own_s: Floats, rng: np.random.Generator) -> Floats:
+        """The work that jobs that have not ended take in one future, seconds.
+
+        ``positions``: of the jobs in those that were learned from, the latest first; ``own_s``: what each takes if it
+        repeats no other.
+        """
+        if self.weights[0] == 1.0:
+            return own_s
+        places = len(self._ended) - 1 - positions
+        order = np.argsort(places)
+        drawn = self._drawn(places[order], np.log(own_s[order] + self._shift_s).tolist(), rng)
+        found, some = np.empty(len(own_s)), places[order]
+        total_s = np.exp(drawn) - self._shift_s
+        found[order] = np.maximum(np.minimum(total_s, self._limit_s[some]), self._work_s[some] + 1.0)
+        return found
+
+    def _drawn(self, places: Ints, own_logs: list[float], rng: np.random.Generator) -> Floats:
+        """Logarithms of the lengths of jobs in order of submission, each given those before it."""
+        # The oldest job has the first numbers of each stream, so that one more job changes no other.
+        sources, deviations = self._candidates(places, *rng.spawn(2))
+        chances = rng.spawn(1)[0].random((len(places), 2)).tolist()
+        rows = np.searchsorted(self._open, places)
+        tables, own, done = self._likelier[rows].tolist(), self._own[rows].tolist(), self._log_work[places].tolist()
+        logs, repeats = self._log_work.tolist(), 1.0 - float(self.weights[0])
+        first, last, many = self._first, self._bins - 1, _CANDIDATES
+        for at, place in enumerate(places.tolist()):
+            likelier, least, sum_of_weights, none = tables[at], done[at], 0.0, 0
+            candidates, sums = [], []
+            for source, deviation in zip(sources[at], deviations[at], strict=True):
+                if source < 0:
+                    none += 1
+                    continue
+                log = logs[source] + deviation
+                if log > least:
+                    sum_of_weights += likelier[min(max(int((log - first) / _STEP), 0), last)]
+                    candidates.append(log)
+                    sums.append(sum_of_weights)
+            weight_of_own = own[at] * (1.0 - repeats + repeats * none / many)
+            chosen = chances[at][0] * (weight_of_own + repeats * sum_of_weights / many)
+            # The chance that is left over says which candidate.
+            if chosen < weight_of_own or not candidates:
+                logs[place] = own_logs[at]
+            else:
+                part = chances[at][1] * sum_of_weights
+                logs[place] = next((log for log, sum_ in zip(candidates, sums, strict=True) if part < sum_), candidates[-1])
+        return np.array([logs[place] for place in places.tolist()])
+
+    def _candidates(
+        self, places: Ints, which: np.random.Generator, by_how_much: np.random.Generator
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """By job, earlier ones that it may repeat (-1: there is none so far back), and by how much it is off them."""
+        chances = which.random((len(places), _CANDIDATES, 2))
+        ways = self.weights[1:].cumsum() / self.weights[1:].sum()
+        way = np.minimum(np.searchsorted(ways, chances[..., 0]), len(ways) - 1)
+        half_lives = np.repeat(_HALF_LIVES, len(_WIDTHS))[way]
+        back = 1 + (np.log2(1.0 - chances[..., 1]) * -half_lives).astype(np.int64)
+        rank = self._rank[places][:, None] - back
+        exists = rank >= self._rank_of_first[places][:, None]
+        sources = np.where(exists, self._by_user[np.maximum(rank, 0)], -1)
+        widths = np.tile(_WIDTHS, len(_HALF_LIVES))[way]
+        return sources.tolist(), (widths * by_how_much.standard_normal(way.shape)).tolist()
+
+
+def _in_finer_bins(densities: Floats, log_edges: Floats, finer: Floats) -> Floats:
+    """Parts by bin, in finer bins; uniform within each."""
+    below = np.concatenate((np.zeros((len(densities), 1)), np.cumsum(densities, axis=1)), axis=1)
+    at = np.clip(np.searchsorted(log_edges, finer, side="right") - 1, 0, len(log_edges) - 2)
+    within = np.minimum((finer - log_edges[at]) / (log_edges[at + 1] - log_edges[at]), 1.0)
+    found: Floats = np.diff(below[:, at] + within * (below[:, at + 1] - below[:, at]), axis=1)
+    return found
