@@ -13,6 +13,7 @@ and where it turns out long, all of them are: the wait behind a sweep is as unce
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ _STEP = 0.045
 """Width of a bin of the logarithm of a length, a third of the narrowest that sets are counted in."""
 _HALF_LIVES = (1.0, 8.0, 64.0, 512.0)
 """Jobs of the same user after which it is half as likely that one is repeated."""
-_WIDTHS = (0.012, 0.05, 0.2, 0.7)
+_WIDTHS = (0.012, 0.05, 0.2)
 """Standard deviations of the logarithm of a length from that of the job that is repeated."""
 _OWN_PRIOR = 10.0
 """Jobs with lengths of their own that count beside those of the history."""
@@ -36,6 +37,7 @@ _CANDIDATES = 16
 _FLOOR = 1e-4
 """Part of all lengths that is spread evenly, so that none is impossible."""
 _LEAST = 1e-12
+_NONE = -1
 
 
 class Recurrence:
@@ -118,11 +120,11 @@ class Recurrence:
         of_open = [self._likelier @ kernel / self._own[:, None] for kernel in kernels]
         for at, half_life in enumerate(_HALF_LIVES):
             before, missing = self._jobs_before(half_life)
-            for column, (ended, still_open) in enumerate(
-                zip(of_ended, of_open, strict=True), start=1 + at * len(_WIDTHS)
-            ):
-                found[self._ended, column] = (before[self._ended] * ended).sum(axis=1) + missing[self._ended]
-                found[self._open, column] = (before[self._open] * still_open).sum(axis=1) + missing[self._open]
+            for width, (ended, still_open) in enumerate(zip(of_ended, of_open, strict=True)):
+                column = found[:, 1 + at * len(_WIDTHS) + width]
+                column[self._ended] = (before[self._ended] * ended).sum(axis=1)
+                column[self._open] = (before[self._open] * still_open).sum(axis=1)
+                column += missing
         return found
 
     def _jobs_before(self, half_life: float) -> tuple[Floats, Floats]:
@@ -162,38 +164,40 @@ class Recurrence:
     def _drawn(self, places: Ints, own_logs: list[float], rng: np.random.Generator) -> Floats:
         """Logarithms of the lengths of jobs in order of submission, each given those before it."""
         # The oldest job has the first numbers of each stream, so that one more job changes no other.
-        sources, deviations = self._candidates(places, *rng.spawn(2))
-        chances = rng.spawn(1)[0].random((len(places), 2)).tolist()
+        which, by_how_much, chosen = rng.spawn(3)
+        sources, deviations = self._candidates(places, which, by_how_much)
+        chances = chosen.random((len(places), 2)).tolist()
         rows = np.searchsorted(self._open, places)
-        tables, own, done = self._likelier[rows].tolist(), self._own[rows].tolist(), self._log_work[places].tolist()
+        of_jobs = zip(self._likelier[rows].tolist(), self._own[rows].tolist(), strict=True)
         logs, repeats = self._log_work.tolist(), 1.0 - float(self.weights[0])
-        first, last, many = self._first, self._bins - 1, _CANDIDATES
-        for at, place in enumerate(places.tolist()):
-            likelier, least, sum_of_weights, none = tables[at], done[at], 0.0, 0
-            candidates, sums = [], []
-            for source, deviation in zip(sources[at], deviations[at], strict=True):
-                if source < 0:
-                    none += 1
-                    continue
-                log = logs[source] + deviation
-                if log > least:
-                    sum_of_weights += likelier[min(max(int((log - first) / _STEP), 0), last)]
-                    candidates.append(log)
-                    sums.append(sum_of_weights)
-            weight_of_own = own[at] * (1.0 - repeats + repeats * none / many)
-            chosen = chances[at][0] * (weight_of_own + repeats * sum_of_weights / many)
-            # The chance that is left over says which candidate.
-            if chosen < weight_of_own or not candidates:
+        for at, (place, (likelier, own)) in enumerate(zip(places.tolist(), of_jobs, strict=True)):
+            candidates, sums = self._possible(logs, sources[at], deviations[at], logs[place], likelier)
+            no_source = sources[at].count(_NONE) / _CANDIDATES
+            weight_of_own = own * (1.0 - repeats + repeats * no_source)
+            weight = repeats * (sums[-1] if sums else 0.0) / _CANDIDATES
+            repeats_one, which_one = chances[at]
+            if repeats_one * (weight_of_own + weight) < weight_of_own:
                 logs[place] = own_logs[at]
             else:
-                part = chances[at][1] * sum_of_weights
-                logs[place] = next((log for log, sum_ in zip(candidates, sums, strict=True) if part < sum_), candidates[-1])
+                logs[place] = candidates[bisect_right(sums, which_one * sums[-1])]
         return np.array([logs[place] for place in places.tolist()])
+
+    def _possible(
+        self, logs: list[float], sources: list[int], deviations: list[float], done: float, likelier: list[float]
+    ) -> tuple[list[float], list[float]]:
+        """Lengths that a job may repeat and that are above the work it has done, and the sums of their weights."""
+        candidates, sums, total, last = list[float](), list[float](), 0.0, self._bins - 1
+        for source, deviation in zip(sources, deviations, strict=True):
+            if source != _NONE and (log := logs[source] + deviation) > done:
+                total += likelier[min(max(int((log - self._first) / _STEP), 0), last)]
+                candidates.append(log)
+                sums.append(total)
+        return candidates, sums
 
     def _candidates(
         self, places: Ints, which: np.random.Generator, by_how_much: np.random.Generator
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """By job, earlier ones that it may repeat (-1: there is none so far back), and by how much it is off them."""
+        """By job, earlier ones that it may repeat (``_NONE``: none so far back), and its deviation from each."""
         chances = which.random((len(places), _CANDIDATES, 2))
         ways = self.weights[1:].cumsum() / self.weights[1:].sum()
         way = np.minimum(np.searchsorted(ways, chances[..., 0]), len(ways) - 1)
@@ -201,7 +205,7 @@ class Recurrence:
         back = 1 + (np.log2(1.0 - chances[..., 1]) * -half_lives).astype(np.int64)
         rank = self._rank[places][:, None] - back
         exists = rank >= self._rank_of_first[places][:, None]
-        sources = np.where(exists, self._by_user[np.maximum(rank, 0)], -1)
+        sources = np.where(exists, self._by_user[np.maximum(rank, 0)], _NONE)
         widths = np.tile(_WIDTHS, len(_HALF_LIVES))[way]
         return sources.tolist(), (widths * by_how_much.standard_normal(way.shape)).tolist()
 
