@@ -5,12 +5,18 @@ that run are as old as jobs found running at any moment are (a stationary renewa
 likely it is found, at any age), and jobs go on to end while the queue grows. A queue behind
 hundreds of jobs of which none ends would not be one of the cluster in the history: lengths are learned from jobs that
 run on, too, and would be drawn long.
+
+Drawn lengths are independent, so nothing recurs (``forecast.recurrence``); with ``sweeps`` nineteen of twenty jobs take
+as long as the one before of their user.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
+
+import numpy as np
 
 from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.settings import resolve
@@ -36,19 +42,22 @@ _SURGE_LOAD, _SURGE_JOBS = 3.0, 6_000
 _ENDED = 4_000
 """Jobs that ended before, the last ones by submission: about as many as a daemon knows of three days."""
 
+_ALIKE, _DEVIATION = 0.95, 0.02
+"""Part of the jobs that repeat the one before of their user, and the deviation of their logarithms."""
 
-def busy_cluster(policy: str) -> Present:
+
+def busy_cluster(policy: str, *, sweeps: bool = False) -> Present:
     """The moment at which so many jobs wait, after some hours of overload."""
     settings = resolve(policy, "packed-sticky", {"event_driven": True, "round_s": 1_800.0})
     cluster = load_cluster("128x8")
     perf = performance_model(settings.run, cluster, VariabilityTable.of_cluster(cluster), ThroughputTable())
     engine = make_engine(settings, perf, "0/placement")
-    usual = _jobs(_USUAL_JOBS, 2, _USUAL_LOAD, "usual", 0.0)
+    usual = _jobs(_USUAL_JOBS, 2, _USUAL_LOAD, "usual", 0.0, sweeps)
     now_s = usual[-1].submit_s
     # Those that are over by then took no GPUs from the others at this load, or few: they are history and not simulated.
     ended = [KnownJob(job, job.steps, ended=True) for job in usual if job.submit_s + job.steps <= now_s]
     still = [job for job in usual if job.submit_s + job.steps > now_s]
-    jobs = [*still, *_jobs(_SURGE_JOBS, 1, _SURGE_LOAD, "surge", now_s)]
+    jobs = [*still, *_jobs(_SURGE_JOBS, 1, _SURGE_LOAD, "surge", now_s, sweeps)]
     world = World(engine, iter(jobs), len(jobs), settings.run, Recorder(cluster, keep_segments=False))
     world.now = jobs[0].submit_s
     while engine.waiting_count < WAITING:
@@ -58,15 +67,31 @@ def busy_cluster(policy: str) -> Present:
     return replace(present, known=[*ended[-_ENDED:], *present.known])
 
 
-def _jobs(count: int, seed: int, load: float, name: str, from_s: float) -> list[Job]:
+def _jobs(count: int, seed: int, load: float, name: str, from_s: float, sweeps: bool) -> list[Job]:
     """Jobs of unknown length whose submissions begin at ``from_s``; ``load`` as in ``trace.generate``."""
     drawn = generate("philly", jobs=count, seed=seed, gpus=_GPUS, load=load)
+    if sweeps:
+        drawn = _in_sweeps(drawn, seed)
     return [replace(job, id=f"{name}-{job.id}", submit_s=from_s + job.submit_s, open_ended=True) for job in drawn]
 
 
-def processor_s(policy: str) -> tuple[float, str]:
+def _in_sweeps(jobs: list[Job], seed: int) -> list[Job]:
+    """The same jobs, and as much work; most take as long as the one before of their user, but for a few hundredths."""
+    rng, found, last = np.random.default_rng(seed), list[Job](), dict[str, float]()
+    alike = rng.random(len(jobs)) < _ALIKE
+    for job, again, deviation in zip(
+        jobs, alike.tolist(), rng.normal(0.0, _DEVIATION, len(jobs)).tolist(), strict=True
+    ):
+        steps = last[job.user] * math.exp(deviation) if again and job.user in last else job.steps
+        last[job.user] = steps
+        found.append(replace(job, steps=steps))
+    as_much = sum(job.gpus * job.steps for job in jobs) / sum(job.gpus * job.steps for job in found)
+    return [replace(job, steps=as_much * job.steps) for job in found]
+
+
+def processor_s(policy: str, *, sweeps: bool = False) -> tuple[float, str]:
     """Of ``DRAWS`` draws, extrapolated from a few, and what was drawn."""
-    present = busy_cluster(policy)
+    present = busy_cluster(policy, sweeps=sweeps)
     started_s = time.process_time()
     futures = Futures(present, 0)
     ready_s = time.process_time()

@@ -168,10 +168,10 @@ class Recurrence:
         sources, deviations = self._candidates(places, which, by_how_much)
         chances = chosen.random((len(places), 2)).tolist()
         rows = np.searchsorted(self._open, places)
-        of_jobs = zip(self._likelier[rows].tolist(), self._own[rows].tolist(), strict=True)
+        of_jobs = zip(places.tolist(), rows.tolist(), self._own[rows].tolist(), strict=True)
         logs, repeats = self._log_work.tolist(), 1.0 - float(self.weights[0])
-        for at, (place, (likelier, own)) in enumerate(zip(places.tolist(), of_jobs, strict=True)):
-            candidates, sums = self._possible(logs, sources[at], deviations[at], logs[place], likelier)
+        for at, (place, row, own) in enumerate(of_jobs):
+            candidates, sums = self._possible(logs, sources[at], deviations[at], logs[place], row)
             no_source = sources[at].count(_NONE) / _CANDIDATES
             weight_of_own = own * (1.0 - repeats + repeats * no_source)
             weight = repeats * (sums[-1] if sums else 0.0) / _CANDIDATES
@@ -183,13 +183,14 @@ class Recurrence:
         return np.array([logs[place] for place in places.tolist()])
 
     def _possible(
-        self, logs: list[float], sources: list[int], deviations: list[float], done: float, likelier: list[float]
+        self, logs: list[float], sources: list[int], deviations: list[float], done: float, row: int
     ) -> tuple[list[float], list[float]]:
         """Lengths that a job may repeat and that are above the work it has done, and the sums of their weights."""
-        candidates, sums, total, last = list[float](), list[float](), 0.0, self._bins - 1
+        candidates, sums, total = list[float](), list[float](), 0.0
+        first, last, likelier = self._first, self._bins - 1, self._likelier.item
         for source, deviation in zip(sources, deviations, strict=True):
             if source != _NONE and (log := logs[source] + deviation) > done:
-                total += likelier[min(max(int((log - self._first) / _STEP), 0), last)]
+                total += likelier(row, min(max(int((log - first) / _STEP), 0), last))
                 candidates.append(log)
                 sums.append(total)
         return candidates, sums
