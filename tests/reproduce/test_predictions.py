@@ -9,7 +9,7 @@ import pytest
 
 from trine.core.job import Job
 from trine.forecast.predictions import Interval
-from trine.forecast.replay import Foretold, Waits
+from trine.forecast.replay import CheckedPrediction, Waits
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.prediction_clusters import fewest_nodes, moments_of, queue_at, wait_per_run
 from trine.reproduce.predictions import _FIGURES, _by_cluster, _judged, _overview, _range, replays
@@ -36,7 +36,9 @@ def test_queues_of_different_replays_are_different_trials_and_moments_of_one_que
     """Predictions in one queue share its fate: counted by moment, a range would be far too narrow."""
     interval = Interval(0.0, 1.0, 2.0)
     made = [
-        Foretold("1", "start", 300.0 * at, 0.0, interval, 1.0 if trace == "one" else 9.0, trace=trace, queue=at // 2)
+        CheckedPrediction(
+            "1", "start", 300.0 * at, 0.0, interval, 1.0 if trace == "one" else 9.0, trace=trace, queue=at // 2
+        )
         for at in range(6)
         for trace in ("one", "other")
     ]
@@ -50,7 +52,7 @@ def test_overloaded_clusters_are_shown_and_not_judged(tmp_path: Path) -> None:
     figures = read_mapping(_FIGURES).plain()
     both = [item for item in replays(str(tmp_path), figures, quick=True) if item.policy == "fifo"]
     assert {item.group for item in both if item.judged} == {item.group for item in both if not item.judged}
-    made = Foretold("1", "start", 0.0, 0.0, Interval(0.0, 1.0, 2.0), 9.0, slurm_s=1.0)
+    made = CheckedPrediction("1", "start", 0.0, 0.0, Interval(0.0, 1.0, 2.0), 9.0, slurm_s=1.0)
     missed = [(item, [made] * 200) for item in both if not item.judged]
     rows = _by_cluster(missed).tables[0].rows
     assert len(rows) == 3 and all("overloaded" in row[0] and "0.0%" in row for row in rows)

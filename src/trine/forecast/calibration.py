@@ -55,7 +55,7 @@ class Noted:
     at_s: float
     centre: float
     half_width: float
-    said: tuple[float, float] | None = None
+    shown: tuple[float, float] | None = None
     """The ends that were shown, on the scale of scores; ``None``: shown as drawn."""
     score: float | None = None
     """``None``: it has not happened yet."""
@@ -127,39 +127,48 @@ class Calibration:
 
     def _follow(self, each: Noted, alike: int) -> None:
         """A miss below or above makes that side wider, a hit narrower; all of one moment together count as one."""
-        if each.said is None or each.score is None:
+        if each.shown is None or each.score is None:
             return
         levels = self._levels(each.kind, each.bucket)
-        for side, missed in enumerate((each.score < each.said[0], each.score > each.said[1])):
+        for side, missed in enumerate((each.score < each.shown[0], each.score > each.shown[1])):
             moved = levels[side] + _RATE * (LEVELS[0] - missed) / alike
             levels[side] = min(max(moved, _WIDEST), _NARROWEST)
 
     def _levels(self, kind: str, bucket: int) -> list[float]:
         return self.levels.setdefault(f"{kind}/{bucket}", [LEVELS[0], LEVELS[0]])
 
-    # -- what is said --------------------------------------------------------------------------------------------
+    # -- what is shown --------------------------------------------------------------------------------------------
 
     def corrections(self, now_s: float) -> Corrections:
         """How to put right predictions made now."""
         return Corrections(self, now_s)
 
-    def note(self, job: str, kind: str, waited_s: float, at_s: float, drawn: Times, said: Times | None) -> None:
-        """A prediction was made: ``drawn`` as the futures had it, ``said`` as it was shown, if that is another."""
+    def note(self, job: str, kind: str, waited_s: float, at_s: float, drawn: Times, shown: Times | None) -> None:
+        """A prediction was made: ``drawn`` as the futures had it, ``shown`` as it was shown, if that is another."""
         bucket = bucket_of(waited_s)
         if at_s - self._last.get((job, kind, bucket), -math.inf) < _AGAIN_S:
             return
         self._last[job, kind, bucket] = at_s
         centre, half_width = _scale(at_s, drawn)
         new = Noted(job, kind, bucket, at_s, centre, half_width)
-        if said is not None:
-            new = replace(new, said=(new.score_at(said["low"]), new.score_at(said["high"])))
+        if shown is not None:
+            new = replace(new, shown=(new.score_at(shown["low"]), new.score_at(shown["high"])))
         self.noted.append(new)
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
     def as_json(self) -> dict[str, Any]:
         rows = [
-            [e.job, e.kind, e.bucket, e.at_s, e.centre, e.half_width, None if e.said is None else list(e.said), e.score]
+            [
+                e.job,
+                e.kind,
+                e.bucket,
+                e.at_s,
+                e.centre,
+                e.half_width,
+                None if e.shown is None else list(e.shown),
+                e.score,
+            ]
             for e in self.noted
         ]
         return {"noted": rows, "levels": self.levels}
@@ -167,8 +176,8 @@ class Calibration:
     @classmethod
     def of_json(cls, body: Mapping[str, Any]) -> Calibration:
         found = cls(levels={str(key): [float(v) for v in both] for key, both in body["levels"].items()})
-        for job, kind, bucket, at_s, centre, half_width, said, score in body["noted"]:
-            both = None if said is None else (float(said[0]), float(said[1]))
+        for job, kind, bucket, at_s, centre, half_width, shown, score in body["noted"]:
+            both = None if shown is None else (float(shown[0]), float(shown[1]))
             found.noted.append(Noted(job, kind, bucket, at_s, centre, half_width, both, score))
             found._last[job, kind, bucket] = at_s
         return found

@@ -19,7 +19,7 @@ from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.engine_copy import EngineImage
 from trine.forecast.length_correlation import LengthCorrelation, LevelDraw
 from trine.forecast.present import Present, work_done_s
-from trine.forecast.queue_run import NEW_JOB, NOBODY, LimitsMatterError, Queue, RefusedError, is_plain_queue
+from trine.forecast.queue_run import NEW_JOB, NO_JOB, LimitsMatterError, Queue, RefusedError, is_plain_queue
 from trine.forecast.work_history import KnownJob, OpenJobs, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
@@ -53,7 +53,7 @@ class Draw:
     start_s: Floats
     end_s: Floats
     blockers: Ints
-    """Index of the job whose GPUs each got last; ``NOBODY``: they were free, ``NEW_JOB``: one that is not there yet."""
+    """Index of the job whose GPUs each got last; ``NO_JOB``: they were free, ``NEW_JOB``: one that is not there yet."""
 
 
 class Futures:
@@ -138,7 +138,7 @@ class Futures:
         starts, ends, blockers = queue.run(steps, arrivals.draw_days(rng, work, self._most_arrivals(), level))
         found = self.job_indices.tolist()
         start_s = [starts[i] if starts[i] >= 0 else math.inf for i in found]
-        blocking = np.array([blockers.get(i, NOBODY) for i in found], dtype=np.int64)
+        blocking = np.array([blockers.get(i, NO_JOB) for i in found], dtype=np.int64)
         return Draw(np.array(start_s), np.array([ends[i] for i in found]), blocking)
 
     def _most_arrivals(self) -> int:
@@ -191,7 +191,7 @@ class Futures:
         lives = [world.recorder.lives[i] for i in self.job_indices.tolist()]
         starts = [life.start_s if life.start_s >= 0 else math.inf for life in lives]
         ends = [life.finish_s if life.finish_s >= 0 else self._beyond(world, life) for life in lives]
-        blockers = [holders.blocker.get(i, NOBODY) for i in self.job_indices.tolist()]
+        blockers = [holders.blocker.get(i, NO_JOB) for i in self.job_indices.tolist()]
         return Draw(np.array(starts), np.array(ends), np.array(blockers, dtype=np.int64))
 
     def _beyond(self, world: World, life: Life) -> float:
@@ -225,7 +225,7 @@ def _stay_where_they_are(engine: Engine) -> bool:
 
 
 class _Arriving:
-    """Jobs to come, with the steps that they really take; the engine is told what such jobs say of themselves."""
+    """Jobs to come, with the steps that they really take; the engine is given what such jobs state."""
 
     def __init__(self, drawn: Iterator[tuple[Job, float]]) -> None:
         self._drawn = drawn
@@ -245,7 +245,7 @@ class _Holders:
 
     def __init__(self, engine: Engine, recorder: Recorder, now_s: float) -> None:
         self._lives, self._now_s, self._present = recorder.lives, now_s, len(recorder.lives)
-        self._holder = [NOBODY] * engine.cluster.gpu_count
+        self._holder = [NO_JOB] * engine.cluster.gpu_count
         for job_index, gpus in engine.assigned.items():
             for gpu in gpus:
                 self._holder[gpu] = job_index
@@ -256,8 +256,8 @@ class _Holders:
             return
         job_index, holder = decision.job_index, self._holder
         if decision.epoch == 1 and job_index < self._present and now > self._now_s:
-            before = {holder[gpu] for gpu in decision.gpus} - {NOBODY}
-            last = max(before, key=self._left_s, default=NOBODY)
+            before = {holder[gpu] for gpu in decision.gpus} - {NO_JOB}
+            last = max(before, key=self._left_s, default=NO_JOB)
             self.blocker[job_index] = last if last < self._present else NEW_JOB
         for gpu in decision.gpus:
             holder[gpu] = job_index

@@ -11,7 +11,7 @@ import numpy as np
 
 from trine.engine.engine import Engine
 from trine.forecast.draws import Draw, Futures
-from trine.forecast.queue_run import NEW_JOB, NOBODY
+from trine.forecast.queue_run import NEW_JOB, NO_JOB
 from trine.policy.view import Floats
 
 INTERVAL = (0.1, 0.5, 0.9)
@@ -101,7 +101,7 @@ def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> tuple[s
         return "does not start as things are", None
     blocker, count = Counter(blockers).most_common(1)[0]
     share = count / len(blockers)
-    if blocker == NOBODY:
+    if blocker == NO_JOB:
         return "waits for its turn, not for GPUs", None
     if blocker == NEW_JOB:
         return "waits for jobs that are yet to come", None

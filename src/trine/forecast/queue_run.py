@@ -30,7 +30,7 @@ from trine.placement.wrapper import Sticky
 from trine.policy.fifo_backfill import UNLIMITED_S
 from trine.policy.view import Floats, remaining_by_work
 
-NOBODY = -1
+NO_JOB = -1
 NEW_JOB = -2
 _NO_POSITION = 1 << 62
 
@@ -73,7 +73,7 @@ class Queue:
         self._arrivals: dict[int, Request] = {}
         """Of jobs to come, by the job that they are like."""
         self.running = [(i, float(table.rate[i]), float(table.work_from_s[i])) for i in sorted(engine.assigned)]
-        self.holder = [NOBODY] * engine.cluster.gpu_count
+        self.holder = [NO_JOB] * engine.cluster.gpu_count
         """By GPU, the job that has it."""
         for i, gpus in engine.assigned.items():
             for gpu in gpus:
@@ -214,8 +214,8 @@ class _Run:
         if len(gpus) == 1:
             last = holder[gpus[0]]
         else:
-            before = {holder[gpu] for gpu in gpus} - {NOBODY}
-            last = max(before, key=lambda other: (finish_s[other], other), default=NOBODY)
+            before = {holder[gpu] for gpu in gpus} - {NO_JOB}
+            last = max(before, key=lambda other: (finish_s[other], other), default=NO_JOB)
         return last if last < self.present else NEW_JOB
 
 
@@ -355,7 +355,7 @@ class _OpenRun(_Run):
         while self.submit_s[-1] < until_s:
             day = next(self.days, None)
             if day is None:
-                self.submit_s.append(math.inf)  # nobody comes any more
+                self.submit_s.append(math.inf)  # no job comes any more
                 return
             requests = [arriving(like) for _, like, _ in day]
             if not all(request.open_ended for request in requests):

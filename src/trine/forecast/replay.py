@@ -32,7 +32,7 @@ _MOST_TIMES = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class CheckedPrediction:
     """One prediction and what happened, seconds."""
 
     job: str
@@ -70,11 +70,11 @@ def with_limits(jobs: Sequence[Job], seed: int) -> tuple[list[Job], dict[str, fl
 
 def replay(
     jobs: Sequence[Job], cluster: Cluster, settings: Settings, times_s: Sequence[float], draws: int, seed: int
-) -> list[Foretold]:
+) -> list[CheckedPrediction]:
     """Replay ``jobs``; predict at each of ``times_s``; then let all of them end."""
     world = _world(jobs, cluster, settings, seed)
     engine, recorder = world.engine, world.recorder
-    made: list[Foretold] = []
+    made: list[CheckedPrediction] = []
     scored = Calibration()
     for at_s in times_s:
         if world.advance(at_s):
@@ -138,7 +138,7 @@ def _seen(life: Life, kind: str) -> float | None:
     return time_s if time_s >= 0 else None
 
 
-def _shown(made: Sequence[Foretold], scored: Calibration, at_s: float) -> list[Foretold]:
+def _shown(made: Sequence[CheckedPrediction], scored: Calibration, at_s: float) -> list[CheckedPrediction]:
     """Predictions of one moment as they are shown, by what is known then; all of them will count for later ones."""
     corrections, shown = scored.corrections(at_s), []
     for each in made:
@@ -149,7 +149,7 @@ def _shown(made: Sequence[Foretold], scored: Calibration, at_s: float) -> list[F
     return shown
 
 
-def _predict(engine: Engine, at_s: float, settings: Settings, draws: int, seed: int) -> list[Foretold]:
+def _predict(engine: Engine, at_s: float, settings: Settings, draws: int, seed: int) -> list[CheckedPrediction]:
     """Of all jobs that run or wait; outcomes are not known yet."""
     present = of_engine(engine, at_s, settings.run, lambda job: (False, job.steps))
     found, slurm = forecast(Futures(present, seed), range(draws)), _by_slurm(engine, at_s)
@@ -158,10 +158,10 @@ def _predict(engine: Engine, at_s: float, settings: Settings, draws: int, seed: 
     for job_id, job in found.jobs.items():
         waited_s = at_s - submits[job_id] if job.start_s is not None else 0.0
         if job.start_s is not None:
-            made.append(Foretold(job_id, "start", at_s, waited_s, job.start_s, -1.0, slurm.get(job_id)))
+            made.append(CheckedPrediction(job_id, "start", at_s, waited_s, job.start_s, -1.0, slurm.get(job_id)))
         if job.end_s is not None:
             kind = "rest" if job.start_s is None else "end"
-            made.append(Foretold(job_id, kind, at_s, waited_s, job.end_s, -1.0))
+            made.append(CheckedPrediction(job_id, kind, at_s, waited_s, job.end_s, -1.0))
     return made
 
 
@@ -174,6 +174,6 @@ def _by_slurm(engine: Engine, now_s: float) -> dict[str, float]:
     return {job.id: start_s for (job, _), start_s in zip(waiting, starts, strict=True)}
 
 
-def _with_outcomes(made: Sequence[Foretold], recorder: Recorder) -> list[Foretold]:
+def _with_outcomes(made: Sequence[CheckedPrediction], recorder: Recorder) -> list[CheckedPrediction]:
     lives = {life.job.id: life for life in recorder.lives}
     return [replace(each, real_s=_seen(lives[each.job], each.kind) or -1.0) for each in made]

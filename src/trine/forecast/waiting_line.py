@@ -134,7 +134,7 @@ class EasyLine(Line):
         """Waiting jobs by GPUs."""
         self._smallest = _LARGEST
         self._settled = False
-        """When last asked nobody could start, and no job has started or ended since."""
+        """When last asked no job could start, and no job has started or ended since."""
         self._reserved_s, self._spare = 0.0, 0
         """The reservation then, and the GPUs left over at it."""
         self._settled_until_s = 0.0
@@ -309,7 +309,7 @@ class _LimitedJobs:
         self._gpus = np.zeros(_GROWTH, dtype=np.int64)
         self._left_s = np.zeros(_GROWTH)
         self._settled = (-1, 0.0, 0, 0)
-        """Free GPUs, reservation, GPUs left over at it, and length of the columns, when nobody else could start."""
+        """Free GPUs, reservation, GPUs left over at it, and length of the columns, when no other job could start."""
 
     def copy(self) -> _LimitedJobs:
         twin = copy.copy(self)
@@ -344,7 +344,7 @@ class _LimitedJobs:
         return _Candidates(self._positions[behind][found], gpus[found], now + left_s[found] > reserved_s)
 
     def settle(self, free: int, reserved_s: float, spare: int) -> None:
-        """Nobody else can start."""
+        """No other job can start."""
         self._settled = (free, reserved_s, spare, self._length)
 
     def _unseen_from(self, free: int, reserved_s: float, spare: int) -> int:

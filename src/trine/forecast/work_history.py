@@ -51,7 +51,7 @@ class KnownJob:
     """A job that was submitted, now or long ago, and what is known of its length."""
 
     job: Job
-    """As the engine was told."""
+    """As it was submitted to the engine."""
     work_s: float
     """Work that it took, or has done so far if it has not ended, seconds."""
     ended: bool
@@ -317,7 +317,7 @@ class WorkDraw:
     """Hazards drawn once; lengths of jobs drawn by them.
 
     The hazards of a set come from a place of their own in the random stream: they are the same whatever else is drawn
-    before, so that lengths that nobody asks for need not be drawn.
+    before, so that lengths that are not needed need not be drawn.
     """
 
     def __init__(self, history: WorkHistory, rng: np.random.Generator) -> None:

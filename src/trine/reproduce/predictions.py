@@ -19,7 +19,7 @@ from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.process_pool import work_through
-from trine.forecast.replay import Foretold, replay, waits
+from trine.forecast.replay import CheckedPrediction, replay, waits
 from trine.inputs.cluster import load_cluster
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import Check
@@ -67,7 +67,7 @@ class Replay:
     judged: bool = True
     """``False``: an overloaded cluster, whose one queue is one trial; it is shown, and not judged."""
 
-    def run(self) -> list[Foretold]:
+    def run(self) -> list[CheckedPrediction]:
         jobs, cluster = self._jobs(), load_cluster(self.cluster)
         settings = resolve(self.policy, self.figures["placement"], self._decides())
         first_s, span_s = jobs[0].submit_s, jobs[-1].submit_s - jobs[0].submit_s
@@ -154,7 +154,7 @@ def _stops(figures: Mapping[str, Any], policy: str) -> bool:
     return policy not in figures["without_stops"]
 
 
-def _run(item: Replay) -> list[Foretold]:
+def _run(item: Replay) -> list[CheckedPrediction]:
     return item.run()
 
 
@@ -194,7 +194,7 @@ def _chosen(policies: Sequence[str], only: Sequence[str]) -> list[str]:
     return [name for name in policies if not only or name in only]
 
 
-Found = Sequence[tuple[Replay, list[Foretold]]]
+Found = Sequence[tuple[Replay, list[CheckedPrediction]]]
 
 
 def _overview(figures: Mapping[str, Any], found: Found) -> Part:
@@ -204,7 +204,7 @@ def _overview(figures: Mapping[str, Any], found: Found) -> Part:
     return Part([], tables=[ResultTable(title, ("policy", *_HEADER), rows)])
 
 
-def _of_policy(policy: str, found: Found) -> list[Foretold]:
+def _of_policy(policy: str, found: Found) -> list[CheckedPrediction]:
     return [each for replay, made in found if replay.policy == policy for each in made]
 
 
@@ -219,7 +219,7 @@ _EACH = ("as drawn", "as shown")
 _HEADER = ("starts", "queues", *_EACH, "off by (h)", "Slurm's (h)", "ends", *_EACH)
 
 
-def _figures(made: Sequence[Foretold]) -> tuple[str, ...]:
+def _figures(made: Sequence[CheckedPrediction]) -> tuple[str, ...]:
     """As ``_HEADER`` names them."""
     starts, ends = _by_kind(made)
     queues = f"{len(_trials(starts)):,}"
@@ -227,7 +227,7 @@ def _figures(made: Sequence[Foretold]) -> tuple[str, ...]:
     return (*of_starts, f"{len(ends):,}", _share_as_drawn(ends), _share(ends))
 
 
-def _by_kind(made: Sequence[Foretold]) -> tuple[list[Foretold], list[Foretold]]:
+def _by_kind(made: Sequence[CheckedPrediction]) -> tuple[list[CheckedPrediction], list[CheckedPrediction]]:
     """Starts, and ends of jobs that wait or run."""
     return [each for each in made if each.kind == "start"], [each for each in made if each.kind != "start"]
 
@@ -247,7 +247,7 @@ def _judged(figures: Mapping[str, Any], policy: str, found: Found) -> Part:
     return Part(checks)
 
 
-def _coverage(figures: Mapping[str, Any], policy: str, what: str, made: Sequence[Foretold]) -> Check:
+def _coverage(figures: Mapping[str, Any], policy: str, what: str, made: Sequence[CheckedPrediction]) -> Check:
     """As shown: put right by the score of earlier ones where there was one, else as drawn."""
     low, high = figures["band"]["low"], figures["band"]["high"]
     held = None
@@ -257,19 +257,19 @@ def _coverage(figures: Mapping[str, Any], policy: str, what: str, made: Sequence
     return Check(policy, f"80 % intervals that held: {what}", ours, "80 %", held=held, band=f"{low:.0%} to {high:.0%}")
 
 
-def _held(made: Sequence[Foretold]) -> list[bool]:
+def _held(made: Sequence[CheckedPrediction]) -> list[bool]:
     return [each.predicted.holds(each.real_s) for each in made]
 
 
-def _share(made: Sequence[Foretold]) -> str:
+def _share(made: Sequence[CheckedPrediction]) -> str:
     return f"{np.mean(_held(made)):.1%}" if made else "-"
 
 
-def _share_as_drawn(made: Sequence[Foretold]) -> str:
+def _share_as_drawn(made: Sequence[CheckedPrediction]) -> str:
     return f"{np.mean([(each.drawn or each.predicted).holds(each.real_s) for each in made]):.1%}" if made else "-"
 
 
-def _trials(made: Sequence[Foretold]) -> list[list[bool]]:
+def _trials(made: Sequence[CheckedPrediction]) -> list[list[bool]]:
     """Which intervals held, by what shares one fate: a queue of one replay, or a moment at which no job waits."""
     trials: dict[tuple[str, int | None, float], list[bool]] = {}
     for each, held in zip(made, _held(made), strict=True):
@@ -278,7 +278,7 @@ def _trials(made: Sequence[Foretold]) -> list[list[bool]]:
     return list(trials.values())
 
 
-def _range(made: Sequence[Foretold]) -> str:
+def _range(made: Sequence[CheckedPrediction]) -> str:
     """In which the share would lie in 95 % of such replays: whole queues drawn anew, since each shares one fate."""
     trials = _trials(made)
     if len(trials) < _LEAST_TRIALS:
@@ -290,7 +290,7 @@ def _range(made: Sequence[Foretold]) -> str:
     return f" in {len(trials)} queues [{low:.0%}, {high:.0%}]"
 
 
-def _errors_h(starts: Sequence[Foretold]) -> tuple[str, str]:
+def _errors_h(starts: Sequence[CheckedPrediction]) -> tuple[str, str]:
     """Median absolute errors of starts, ours and by Slurm's method, hours."""
     if not starts:
         return "-", "-"
