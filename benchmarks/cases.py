@@ -92,8 +92,8 @@ def _contended(policy: str, placement: str, **values: Any) -> Measured:
     return Measured(s.sim_cpu_s, _peak_mb(), f"{s.rounds} rounds, {s.preemptions} preemptions, {s.migrations} moves")
 
 
-def _forecast(policy: str, *, sweeps: bool = False) -> Measured:
-    seconds, detail = forecast.processor_s(policy, sweeps=sweeps)
+def _forecast(policy: str, *, sweeps: bool = False, limits: bool = False) -> Measured:
+    seconds, detail = forecast.processor_s(policy, sweeps=sweeps, limits=limits)
     return Measured(seconds, _peak_mb(), detail)
 
 
@@ -256,7 +256,8 @@ _ALL = (
     Case("live-memory", "idle daemon, resident memory", 150, _memory, unit="MB"),
     Case("forecast-fifo", "100 draws, 1,000 jobs wait, FIFO", 10.0, lambda: _forecast("fifo")),
     Case("forecast-backfill", "the same, FIFO with backfilling", 10.0, lambda: _forecast("fifo-backfill")),
-    Case("forecast-sweeps", "the same, most jobs repeat others", 10.0, lambda: _forecast("fifo-backfill", sweeps=True)),
+    Case("forecast-limits", "the same, all state limits", 10.0, lambda: _forecast("fifo-backfill", limits=True)),
+    Case("forecast-sweeps", "without limits, most jobs repeat others", 10.0, lambda: _forecast("fifo-backfill", sweeps=True)),
     Case("help", "trine --help", 0.15, _help),
 )  # fmt: skip
 CASES = {case.name: case for case in _ALL}

@@ -7,7 +7,7 @@ hundreds of jobs of which none ends would not be one of the cluster in the histo
 run on, too, and would be drawn long.
 
 Drawn lengths are independent, so nothing recurs (``forecast.recurrence``); with ``sweeps`` nineteen of twenty jobs take
-as long as the one before of their user.
+as long as the one before of their user. With ``limits`` all jobs state one, as in the replays that score predictions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from trine.assembly.factory import make_engine, performance_model
 from trine.assembly.settings import resolve
 from trine.core.job import Job
 from trine.forecast.draws import Futures
-from trine.forecast.present import Present, of_engine
+from trine.forecast.present import Present, of_engine, stated
+from trine.forecast.replay import with_limits
 from trine.forecast.work_history import KnownJob
 from trine.inputs.cluster import load_cluster
 from trine.perf.throughput import ThroughputTable
@@ -46,8 +47,8 @@ _ALIKE, _DEVIATION = 0.95, 0.02
 """Part of the jobs that repeat the one before of their user, and the deviation of their logarithms."""
 
 
-def busy_cluster(policy: str, *, sweeps: bool = False) -> Present:
-    """The moment at which so many jobs wait, after some hours of overload."""
+def busy_cluster(policy: str, *, sweeps: bool = False, limits: bool = False) -> Present:
+    """The moment at which so many jobs wait, after some hours of overload; ``limits``: all jobs state one."""
     settings = resolve(policy, "packed-sticky", {"event_driven": True, "round_s": 1_800.0})
     cluster = load_cluster("128x8")
     perf = performance_model(settings.run, cluster, VariabilityTable.of_cluster(cluster), ThroughputTable())
@@ -55,24 +56,43 @@ def busy_cluster(policy: str, *, sweeps: bool = False) -> Present:
     usual = _jobs(_USUAL_JOBS, 2, _USUAL_LOAD, "usual", 0.0, sweeps)
     now_s = usual[-1].submit_s
     # Those that are over by then took no GPUs from the others at this load, or few: they are history and not simulated.
-    ended = [KnownJob(job, job.steps, ended=True) for job in usual if job.submit_s + job.steps <= now_s]
+    over = [job for job in usual if job.submit_s + job.steps <= now_s][-_ENDED:]
     still = [job for job in usual if job.submit_s + job.steps > now_s]
-    jobs = [*still, *_jobs(_SURGE_JOBS, 1, _SURGE_LOAD, "surge", now_s, sweeps)]
-    world = World(engine, iter(jobs), len(jobs), settings.run, Recorder(cluster, keep_segments=False))
+    ended, _ = _stated(over, limits)
+    jobs, lengths = _stated([*still, *_jobs(_SURGE_JOBS, 1, _SURGE_LOAD, "surge", now_s, sweeps)], limits)
+    steps_of = lambda job: lengths[job.id]  # noqa: E731 - one line
+    recorder = Recorder(cluster, keep_segments=False)
+    world = World(engine, iter(jobs), len(jobs), settings.run, recorder, true_steps=steps_of)
     world.now = jobs[0].submit_s
     while engine.waiting_count < WAITING:
         now_s += 600.0
         world.advance(now_s)
-    present = of_engine(engine, now_s, settings.run)
-    return replace(present, known=[*ended[-_ENDED:], *present.known])
+    present = of_engine(engine, now_s, settings.run, _limit if limits else stated)
+    history = [
+        KnownJob(job, before.steps, ended=True, limit_s=job.steps if limits else math.inf)
+        for job, before in zip(ended, over, strict=True)
+    ]
+    return replace(present, known=[*history, *present.known])
 
 
 def _jobs(count: int, seed: int, load: float, name: str, from_s: float, sweeps: bool) -> list[Job]:
-    """Jobs of unknown length whose submissions begin at ``from_s``; ``load`` as in ``trace.generate``."""
+    """Jobs whose submissions begin at ``from_s``; ``load`` as in ``trace.generate``."""
     drawn = generate("philly", jobs=count, seed=seed, gpus=_GPUS, load=load)
     if sweeps:
         drawn = _in_sweeps(drawn, seed)
-    return [replace(job, id=f"{name}-{job.id}", submit_s=from_s + job.submit_s, open_ended=True) for job in drawn]
+    return [replace(job, id=f"{name}-{job.id}", submit_s=from_s + job.submit_s) for job in drawn]
+
+
+def _stated(jobs: list[Job], limits: bool) -> tuple[list[Job], dict[str, float]]:
+    """The jobs as they are submitted, with a limit or of unknown length, and what they really take, in steps."""
+    if limits:
+        return with_limits(jobs, 0)
+    return [replace(job, open_ended=True) for job in jobs], {job.id: job.steps for job in jobs}
+
+
+def _limit(job: Job) -> tuple[bool, float]:
+    """The steps that a job states are a limit."""
+    return False, job.steps
 
 
 def _in_sweeps(jobs: list[Job], seed: int) -> list[Job]:
@@ -89,9 +109,9 @@ def _in_sweeps(jobs: list[Job], seed: int) -> list[Job]:
     return [replace(job, steps=as_much * job.steps) for job in found]
 
 
-def processor_s(policy: str, *, sweeps: bool = False) -> tuple[float, str]:
+def processor_s(policy: str, *, sweeps: bool = False, limits: bool = False) -> tuple[float, str]:
     """Of ``DRAWS`` draws, extrapolated from a few, and what was drawn."""
-    present = busy_cluster(policy, sweeps=sweeps)
+    present = busy_cluster(policy, sweeps=sweeps, limits=limits)
     started_s = time.process_time()
     futures = Futures(present, 0)
     ready_s = time.process_time()
