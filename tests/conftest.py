@@ -23,6 +23,13 @@ settings.load_profile("trine")
 SHARED = Path(os.environ.get("TRINE_SHARED", Path(__file__).parents[2] / "shared"))
 
 
+def pytest_configure() -> None:
+    """A suite that a script runs in the background begins with interrupts ignored, as would all that it starts."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def _existing(path: Path) -> Path:
     if not path.is_dir():
         pytest.skip(f"public data not found at {path} (set TRINE_SHARED to the folder that holds data/ and reference/)")

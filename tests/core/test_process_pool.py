@@ -80,5 +80,8 @@ def test_an_interrupt_ends_the_workers() -> None:
     with subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None and process.stdout.readline() == b"done\n"
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        try:
+            rest, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert rest == b"" and process.returncode != 0
