@@ -13,7 +13,7 @@ from trine.report.running_record import Happened, RunningRecord
 from trine.sim.recorder import Life, Recorder
 
 _FIRST_S = 0.5
-"""Runs that are over sooner leave no record: nobody could look at it."""
+"""Runs that are over sooner leave no record: it could not be looked at in time."""
 _EVERY_S = 1.0
 _REST = 20
 """A line that took long to write is followed by a pause of so many times as long."""

@@ -160,7 +160,7 @@ def run_comparison(
 ) -> Comparison:
     """All runs of a sweep, at every load and for every value of the settings that are swept.
 
-    ``count`` is told the number of runs and returns what is called after each of them.
+    ``count`` gets the number of runs and returns what is called after each of them.
     """
     points = _points(inputs, loads, swept or {})
     sweeps = [make_sweep(replace(inputs, values=values), policies, placements, seeds) for _, values in points]

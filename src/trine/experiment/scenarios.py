@@ -25,7 +25,7 @@ WORLD_SETTINGS = "world."
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is simulated, whoever asks: jobs, cluster, files and settings. Empty leaves it to the preset."""
+    """What is simulated: jobs, cluster, files and settings. Empty leaves it to the preset."""
 
     preset: str = ""
     trace: str = ""

@@ -148,13 +148,13 @@ class Delay(Wrapper):
         job, since_s = ask.job, ask.idle_from_s
         wider = [(ends_s[tier], Tier(tier + 1)) for tier in _BELOW_NETWORK if allowed <= tier < ask.widest]
         widest_at = dict(wider)  # of tiers that come at the same time, the last
-        told = ", ".join(f"{_WHERE[tier]} once it has waited {s - since_s:.0f} s" for s, tier in widest_at.items())
+        tiers = ", ".join(f"{_WHERE[tier]} once it has waited {s - since_s:.0f} s" for s, tier in widest_at.items())
         return Reason(
             Why.WAITS,
             f"job {job.id} waits for {job.gpus} GPUs within one {allowed.label}; the {pool.total} that are free are "
             "further apart.",
             {"needed": job.gpus, "free": pool.total},
-            f"It takes GPUs {told}.",
+            f"It takes GPUs {tiers}.",
             ends_s[allowed],
         )
 

@@ -92,7 +92,7 @@ class FreePool:
         return masks.items()
 
     def unwatch(self, touched: set[int]) -> None:
-        """This set, and not another that is equal just now, is no longer told."""
+        """This set, and not another that is equal just now, no longer hears of changes."""
         self.watchers = [watcher for watcher in self.watchers if watcher is not touched]
 
     def take(self, gpus: Sequence[int]) -> None:

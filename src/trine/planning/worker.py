@@ -29,7 +29,7 @@ from trine.server.state import LiveState
 _LEAST_DRAWS = 10
 """Fewer make no interval, whatever the budget."""
 _WHATIF_S = 3.0
-"""Processor seconds of a what-if: somebody waits for it."""
+"""Processor seconds of a what-if: its caller waits for the answer."""
 _WITHOUT_GPUS = {
     "held": "is held: does not start before it is released",
     "set aside": "is set aside",

@@ -47,7 +47,7 @@ def found_record(out_dir: Path) -> Path | None:
 
 
 def is_running(path: Path) -> bool:
-    """Somebody writes it now."""
+    """A process writes it now."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -121,8 +121,8 @@ class Sweep(Experiment[JointInputs]):
     def _gains(self, inputs: JointInputs, found: PairedComparison, setting: Setting) -> list[str]:
         """Against the best per seed of the other contenders, with the stops and moves of both variants."""
         others = [name for name in inputs.figures["sweeps"]["contenders"] if name not in VARIANTS]
-        told = set(inputs.group(["ancestors, known", "combinations, known"]))
-        learned = found.difference(setting, LEARNED, [name for name in others if name not in told], "jct_h")
+        with_run_times = set(inputs.group(["ancestors, known", "combinations, known"]))
+        learned = found.difference(setting, LEARNED, [name for name in others if name not in with_run_times], "jct_h")
         known = found.difference(setting, KNOWN, others, "jct_h")
         stops = [number(found.mean(setting, name, "stops_and_moves"), 2) for name in VARIANTS]
         return [percent(learned), percent(known), " / ".join(stops)]

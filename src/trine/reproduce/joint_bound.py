@@ -18,7 +18,7 @@ from trine.sim.scenario import Scenario, jobs_and_model
 
 @dataclass(frozen=True)
 class HowFarFromOptimal(Experiment[JointInputs]):
-    """Every contender of the main table beside the bound, which is told all run times and arrivals in advance."""
+    """Every contender of the main table beside the bound, which knows all run times and arrivals in advance."""
 
     against: AgainstAll
     """Whose worlds, contenders and bars."""

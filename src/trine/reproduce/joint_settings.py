@@ -78,8 +78,8 @@ def drawn_setting(
     name: str, drawn: Mapping[str, Any], seeds: Iterable[int], kind: str = "TVN", **values: Any
 ) -> Setting:
     """Worlds that are drawn with these settings; ``values`` are further settings of the runs."""
-    told = {f"world.{key}": value for key, value in drawn.items()} | values
-    return Setting(name, tuple(Scenario(world=kind, seed=seed, values=dict(told)) for seed in seeds), judged=False)
+    settings = {f"world.{key}": value for key, value in drawn.items()} | values
+    return Setting(name, tuple(Scenario(world=kind, seed=seed, values=dict(settings)) for seed in seeds), judged=False)
 
 
 def prototype_results(setting: Setting, policy: str) -> list[dict[str, float]] | None:

@@ -51,7 +51,7 @@ def percent(found: Estimate) -> str:
 class AgainstAll(Experiment[JointInputs]):
     """Both variants of trine, its ancestors and all combinations in the worlds of one kind.
 
-    Contenders that are told run times are compared with the variant that is, only.
+    Contenders that know run times are compared with the variant that is, only.
     """
 
     name: str

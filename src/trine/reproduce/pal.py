@@ -150,8 +150,8 @@ class LocalitySweep(Experiment[PalData]):
         held = all(Band(b, 0.15).holds(a) for a, b in zip(gains, expected, strict=True))
         ends = f"{table['penalties'][0]:g} .. {table['penalties'][-1]:g}"
         what = f"workload {workload}, {placement}, gain % at {ends}"
-        told = str(published.get(placement, "-"))
-        return Check("A2", what, _listed(gains), _listed(expected), told, held, "each to 0.1 points")
+        shown = str(published.get(placement, "-"))
+        return Check("A2", what, _listed(gains), _listed(expected), shown, held, "each to 0.1 points")
 
 
 @dataclass(frozen=True)

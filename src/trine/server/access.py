@@ -95,7 +95,7 @@ class Access:
             kind, _, name = subject.partition(":")
             if kind == "user":
                 users[name] = replace(self.limits(name), max_gpus=max_gpus)
-            elif name in queues:  # one that is configured no longer limits nobody
+            elif name in queues:  # a quota of a queue that is not configured any more limits no job
                 queues[name] = replace(queues[name], max_gpus=max_gpus)
         return replace(self, queues=queues, users=users)
 

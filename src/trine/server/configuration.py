@@ -329,7 +329,7 @@ def quotas_of(access: Access) -> Quotas:
 
 
 def refuse_simulated(settings: Iterable[str]) -> None:
-    """Settings that only a simulation reads would change nothing here, which nobody would notice."""
+    """Settings that only a simulation reads would change nothing here, and silently."""
     for name in filter(is_only_simulated, settings):
         instead = "--event-driven" if name.endswith("event_driven") else "none: live, jobs and nodes are what they are"
         raise InputError("--set", "a setting that only a simulation reads", instead, name)

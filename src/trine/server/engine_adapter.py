@@ -16,7 +16,7 @@ from trine.server.outcome import state_after_exit
 from trine.server.state import LiveState
 
 _LEAST_WORK_S = 0.001
-"""A job that ended has done something, also where nobody saw it run."""
+"""A job that ended has done something, also where it was never seen running."""
 
 
 class EngineAdapter:

@@ -1,6 +1,6 @@
 """Work that people gave to the engine itself and that asks trine for a place: put on record as a job, once; ended when
-its owner takes it back; told why it waits. Of what such work says of itself only its size and its name are believed:
-whose it is the engine's settings say, and limits hold for it as for any user."""
+its owner takes it back; the engine shows why it waits. Of what such work says of itself only its size and its name are
+believed: whose it is the engine's settings say, and limits hold for it as for any user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trine.server.interface import Caller, Refused, Unavailable
 from trine.server.service import LiveService
 
 _TELL_AFTER_S = 1.0
-"""Reasons are told at most so often."""
+"""Reasons are sent at most so often."""
 
 
 class ExternalWork(LiveService):

@@ -137,7 +137,7 @@ class JobView:
     eligible_s: float | None = None
     """When the last job that it had to wait for ended; `None`: it waited for none, or still does."""
     command: tuple[str, ...] | None = None
-    """What it runs; like ``workdir`` told of a single job only, it would be most of a long list."""
+    """What it runs; like ``workdir`` given of a single job only, it would be most of a long list."""
     workdir: str | None = None
     expected_start_s: float | None = None
     """Median of the last predictions, for a job that has not started; ``expected_end_s`` likewise where the job does
@@ -267,7 +267,7 @@ class QuotaView:
     configured: int | None
     """What the daemon's configuration file says."""
     changed_by: str = ""
-    """Who changed it since; empty: nobody."""
+    """User who changed it since; empty: not changed."""
     changed_s: float | None = None
     """When, Unix seconds."""
 
@@ -436,7 +436,7 @@ class Service(Protocol):
     def nodes(self) -> list[NodeView]: ...
 
     def board(self) -> Board:
-        """All that a dashboard shows at once, for whoever; what a caller may see of it is for the API to choose."""
+        """All that a dashboard shows at once; what a caller may see of it is for the API to choose."""
 
     def job_log(self, job_id: str, caller: Caller, rank: int = 0) -> OpenLog:
         """Opens the log of one rank, over all attempts; it may not exist yet."""

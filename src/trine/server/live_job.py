@@ -73,7 +73,7 @@ class LiveJob:
     """Id of the first element of its array; empty: it belongs to none."""
     array_index: int | None = None
     external: str = ""
-    """Work that somebody gave to the engine itself: its key, see ``executor.base.ExternalJob``."""
+    """Work that was given to the engine itself: its key, see ``executor.base.ExternalJob``."""
     in_turn: bool = True
     """False while as many elements of its array as may be under way at once are."""
     eligible_s: float | None = None

@@ -1,4 +1,4 @@
-"""Which changes of which jobs the webhook is told of, and in which words. Delivery is ``server.webhook``'s."""
+"""Which changes of which jobs are sent to the webhook, and in which words. Delivery is ``server.webhook``'s."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Receiver(Protocol):
 class Notices:
     """Compares the states of jobs with those last seen, whenever state and disk say the same.
 
-    States that a job passed through between two looks are not told."""
+    States that a job passed through between two looks are not sent."""
 
     def __init__(self, receiver: Receiver, states: frozenset[str], state: LiveState) -> None:
         self._receiver, self._states = receiver, states
@@ -65,7 +65,7 @@ class Notices:
 
 def notice(job: LiveJob, before: str | None, now: float) -> dict[str, Any]:
     """What the receiver gets, as JSON. Times are Unix seconds; ``before`` is the state last seen, if there was one."""
-    told = {name: getattr(job, name) for name in _FIELDS}
+    fields = {name: getattr(job, name) for name in _FIELDS}
     last = job.story[-1].sentence if job.story else ""
     more = {"name": job.spec.name, "gpus": job.spec.gpus.count, "attempt": job.epoch, "sentence": last}
-    return {"event": "job.state", "at_s": now, "before": before, "job": told | more}
+    return {"event": "job.state", "at_s": now, "before": before, "job": fields | more}

@@ -1,5 +1,5 @@
 """Quotas that were changed while the daemon ran: they hold before those of its configuration file, until they are given
-back to it. Pure: what may be changed, what holds then, and how it is told; the verb is in ``server.service``."""
+back to it. Pure: what may be changed, what holds then, and how it is shown; the verb is in ``server.service``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMED = "user:NAME or queue:NAME"
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What somebody asked for: GPUs at most (``None``: no limit), at ``at_s``, Unix seconds."""
+    """What was asked for: GPUs at most (``None``: no limit), at ``at_s``, Unix seconds."""
 
     max_gpus: int | None
     by: str

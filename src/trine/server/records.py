@@ -137,7 +137,7 @@ class Accepted:
     """Id of the first element of the array that the job belongs to."""
     array_index: int | None = None
     external: str = ""
-    """Work that somebody gave to the engine itself: its key, see ``executor.base.ExternalJob``."""
+    """Work that was given to the engine itself: its key, see ``executor.base.ExternalJob``."""
     orders: Orders = field(default_factory=Orders)
 
 

@@ -93,7 +93,7 @@ class Scheduler(Execution):
         """Called with an error that must not happen; whatever was decided since is forgotten with the process."""
 
     def use_webhook(self, webhook: Webhook | None) -> None:
-        """Changes of jobs are told to ``webhook`` from now on."""
+        """Changes of jobs are sent to ``webhook`` from now on."""
         self.webhook = webhook
         state = self.controller.state
         self._notices = None if webhook is None else Notices(webhook, webhook.settings.states, state)
@@ -213,7 +213,7 @@ class Scheduler(Execution):
         self._tell_external_soon()
         if self._notices is not None:
             self._notices.touch(records)
-            if self.journal.idle:  # else the state is ahead of the disk: it is told of with the next batch
+            if self.journal.idle:  # else the state is ahead of the disk: it is sent with the next batch
                 self._guarded(partial(self._notices.tell, self.controller.state))
         self._notify()
 

@@ -2,7 +2,7 @@
 
 A session is two secrets: one in a cookie that scripts cannot read, one (the proof) that only the pages of this very
 address can read. Cookies are shared by all ports of a host, so on a machine with several users the cookie alone would
-be told to whoever else listens there. Only digests are kept. Who may do what is not decided here.
+be sent to any other program that listens there. Only digests are kept. Who may do what is not decided here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEPT_EVERY_S = 600.0
 """How much of the time since the last request a restart may forget."""
 MAX_SESSIONS, MAX_CODES, MAX_GUESSES = 2_000, 100, 50
 MAX_OF_ONE_TOKEN = 20
-"""Whoever logs in again and again loses the oldest of their own sessions, and nobody else's."""
+"""Who logs in again and again loses the oldest of their own sessions, and of no other user."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """No letters that look like digits: codes are typed."""
 _CODE_LETTERS = 12

@@ -1,7 +1,7 @@
 """Delivers notices to one receiver over HTTP: signed, in order, retried with growing pauses, from a thread of its own.
 
-Nobody waits for it: the queue is bounded and adding to it never blocks. A receiver that is dead or slow costs notices,
-which are counted, and nothing else. What is told, and when, is decided in ``server.notices``.
+Nothing waits for it: the queue is bounded and adding to it never blocks. A receiver that is dead or slow costs notices,
+which are counted, and nothing else. What is sent, and when, is decided in ``server.notices``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TIMEOUT_S = 10.0
 """For one attempt in all."""
 ENDED = ("done", "failed", "cancelled", "timed out")
 STATES = ("waiting", "held", "set aside", "running", *ENDED)
-"""States that can be told of; what is only decided, a start or a stop, may never come about."""
+"""States that can be sent; what is only decided, a start or a stop, may never come about."""
 _TRIED_AGAIN = frozenset({408, 425, 429})
 _SHORTEST_SECRET = 16
 
@@ -100,7 +100,7 @@ class Webhook:
         first_pause_s: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``count`` is told how each notice fared: ``delivered``, ``retried``, ``given up`` or ``dropped``."""
+        """``count`` gets the outcome of each notice: ``delivered``, ``retried``, ``given up`` or ``dropped``."""
         self.settings = settings
         self._count, self._first_pause_s, self._clock = count, first_pause_s, clock
         self._queue: deque[tuple[str, bytes]] = deque()

@@ -66,7 +66,7 @@ class Eligibility:
             self._left[job_index] = self._left.get(job_index, 0) + 1
 
     def begin(self, present: Iterable[Job]) -> None:
-        """The first job with predecessors arrives, while these are present; each that comes or ends is told now."""
+        """The first job with predecessors arrives, while these are present; each that comes or ends is noted now."""
         self.used = True
         self._present.update(job.id for job in present)
 

@@ -58,7 +58,7 @@ class Life:
     index: int
     """Its job number."""
     steps: float
-    """Steps that it really takes; ``job.steps`` is what the engine was told."""
+    """Steps that it really takes; ``job.steps`` is what the engine knows."""
     start_s: float = -1.0
     finish_s: float = -1.0
     eligible_s: float | None = None

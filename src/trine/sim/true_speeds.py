@@ -11,7 +11,7 @@ class TrueSpeeds:
     """Speeds by the performance model of the world; its book of flows is not that of the engine."""
 
     def __init__(self, perf: PerfModel, measured: bool = True) -> None:
-        """``measured``: the engine is told the speed of running jobs, else only how far they are."""
+        """``measured``: the engine knows the speed of running jobs, else only how far they are."""
         self.perf, self.measured = perf, measured
         self.traffic = Traffic.of(perf)
         self._gpus: dict[int, tuple[int, ...]] = {}

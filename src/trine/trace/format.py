@@ -14,7 +14,7 @@ from trine.inputs.csv_table import Row, table_lines, table_rows
 from trine.trace.source import FirstLine
 
 NEVER_STARTED, STILL_RUNNING, END_FIRST = "never-started", "still-running", "end-before-start"
-"""Why a row of a log is no job: it holds no run time. Nobody can mend a published log, so none of them is an error."""
+"""Why a row of a log is no job: it holds no run time. Published logs cannot be corrected, so none is an error."""
 
 
 @dataclass(slots=True)

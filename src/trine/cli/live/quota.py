@@ -63,7 +63,7 @@ def _parsed(texts: list[str]) -> dict[str, int | str | None]:
 
 
 def _unlimited(subject: str) -> QuotaAnswer:
-    """Of somebody without a quota, whom the daemon does not list."""
+    """Of a user or queue without a quota, which the daemon does not list."""
     kind, _, name = subject.partition(":")
     return {"kind": kind, "name": name, "max_gpus": None, "configured": None, "changed_by": "", "changed_s": None}
 

@@ -120,7 +120,7 @@ def _whatif_of_run(changes: list[str], run: Path | None, at: str, apply: bool, o
 
 
 def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> None:
-    """``since_s``: times are told as the time from then on, of a simulation, which knows no dates."""
+    """``since_s``: times are shown as seconds after it, for a simulation, which has no dates."""
     from trine.cli.tables import Fit, print_columns
 
     def middle(job: dict[str, Any]) -> float:

@@ -112,7 +112,7 @@ def _add_submit(router: APIRouter, submission: submit.Submit) -> None:
 
 
 def add_error_shapes(app: FastAPI) -> None:
-    """Every error has the same shape, whoever finds it."""
+    """Every error has the same shape, wherever it is found."""
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -1,6 +1,6 @@
 """The board as it travels: a snapshot, then what changed, as server-sent events; each made once for all who may see it.
 
-Nobody looks, nothing is computed: a look at the board is taken when a viewer wants to know, at most every ``LOOK_S``.
+Without viewers nothing is computed: a look at the board is taken when a viewer wants to know, at most every ``LOOK_S``.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _visible_to(caller: Caller) -> str:
 
 
 def _ranks(order: list[str], rows: dict[str, Row], caller: Caller) -> dict[str, Any]:
-    """The waiting jobs by rank; a user is told the ranks of own jobs among all."""
+    """The waiting jobs by rank; a user sees the ranks of own jobs among all."""
     if caller.admin:
         return {"order": order}
     own = [(job_id, rank) for rank, job_id in enumerate(order, 1) if _is_seen(job_id, rows, caller)]

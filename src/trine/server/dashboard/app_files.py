@@ -1,4 +1,4 @@
-"""Serves the dashboard itself: one page, a style sheet and ES modules from ``app/``, as they are, to everybody.
+"""Serves the dashboard itself: one page, a style sheet and ES modules from ``app/``, as they are, without a login.
 
 They hold no data: the modules ask the API for it, within a session. Nothing is built and nothing comes from elsewhere,
 so the policy can forbid all that is not a file of this directory.
@@ -32,7 +32,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
-    # Asked for again at every view, answered with 304: after an update nobody sees the modules of before.
+    # Asked for again at every view, answered with 304: after an update no browser runs the modules of before.
     "Cache-Control": "no-cache",
 }
 
