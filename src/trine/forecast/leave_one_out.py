@@ -75,11 +75,12 @@ class _Chain:
         return found
 
     def _proportions(self, of_all: Floats) -> Floats:
-        """How likely each proportion is by which lengths grow with limits."""
+        """How likely each proportion is by which lengths grow with limits: by the number of jobs, and by their
+        lengths."""
         magnitudes = [keys[1] for keys in self.sets]
         stand_out = {key for key in set(magnitudes) if self.history.stands_out(key)}
         rows = np.array([at for at, key in enumerate(magnitudes) if key in stand_out], dtype=np.int64)
-        likely = np.zeros(len(_PROPORTIONS))
+        likely = self.history.limit_steps.log_likelihood(_PROPORTIONS)
         if len(rows):
             levels, plain = [_Depth(self, depth, rows) for depth in (1, 2)], Learned()
             for at, proportion in enumerate(_PROPORTIONS.tolist()):
@@ -87,7 +88,7 @@ class _Chain:
                 for level in levels:
                     prior = level.prior(hazards, proportion)
                     hazards = _mean(*level.others(), prior, plain.concentration(level.kinds[0]))
-                likely[at] = _log_likelihood(hazards, levels[-1].bins, self.ended[rows])
+                likely[at] += _log_likelihood(hazards, levels[-1].bins, self.ended[rows])
         chances = np.exp(likely - likely.max())
         found: Floats = chances / chances.sum()
         return found

@@ -17,16 +17,15 @@ the jobs that had such limits make it.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from trine.core.job import Job
+from trine.forecast.limit_steps import LimitSteps
 from trine.policy.remaining import pareto_hazard, work_bins
 from trine.policy.view import Floats, Ints
 
@@ -150,6 +149,7 @@ class WorkHistory:
         began = Counter(sets_of(each)[2] for each in self.past if each.limit_s < math.inf and each.work_s > 0.0)
         self._with_limit: dict[Key, int] = dict(began)
         """Jobs by the set of their limit. Those that wait do not count: one more in a what-if changes no other."""
+        self.limit_steps = LimitSteps({float(str(key[-1])): jobs for key, jobs in began.items()})
         self._numbers = {key: number for number, key in enumerate(self._counts)}
 
     def ended_like(self, known: KnownJob) -> int:
@@ -204,18 +204,8 @@ class WorkHistory:
                 logs = [math.log(self._excess(each)) * jobs for each, jobs in own.items()]
                 self._excesses[key] = math.exp(sum(logs) / sum(own.values()))
             else:
-                self._excesses[key] = 1.0 if len(key) == 2 else self._excess_of(float(str(key[-1])))
+                self._excesses[key] = 1.0 if len(key) == 2 else self.limit_steps.excess(float(str(key[-1])))
         return self._excesses[key]
-
-    def _excess_of(self, limit_s: float) -> float:
-        """Of one limit; the usual step is the median, by the jobs that have each."""
-        jobs_of = {float(str(key[-1])): jobs for key, jobs in self._with_limit.items()}
-        limits_s = sorted(jobs_of)
-        below = bisect_left(limits_s, limit_s) - 1
-        others = sorted((above / s, jobs_of[above]) for s, above in pairwise(limits_s) if above != limit_s)
-        passed, middle = accumulate(jobs for _, jobs in others), sum(jobs for _, jobs in others) / 2.0
-        usual = next((gap for (gap, _), jobs in zip(others, passed, strict=True) if jobs >= middle), 1.0)
-        return 1.0 if below < 0 else min(usual * limits_s[below] / limit_s, 1.0)
 
     def stands_out(self, magnitude: Key) -> bool:
         """Whether there are limits of it that are further above the next smaller ones than others are."""
