@@ -12,7 +12,16 @@ from trine.forecast.predictions import Interval
 from trine.forecast.replay import CheckedPrediction, Waits
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.prediction_clusters import fewest_nodes, moments_of, queue_at, wait_per_run
-from trine.reproduce.predictions import _FIGURES, _by_cluster, _judged, _overview, _range, replays
+from trine.reproduce.predictions import (
+    _FIGURES,
+    _by_cluster,
+    _by_time_queued,
+    _clusters,
+    _judged,
+    _overview,
+    _range,
+    replays,
+)
 from trine.trace import ImportOptions, load
 
 
@@ -30,6 +39,8 @@ def test_replays_are_scored_by_policy_and_time_queued_beside_slurms_method() -> 
     checks = _judged(figures, "fifo", [(item, made)]).checks
     assert checks[0].held is not None and checks[-1].band == "not above Slurm's" and not checks[-1].counted
     assert _overview(figures, [(item, made)]).tables[0].rows[0][1] == f"{len(starts):,}"
+    name, nodes, jobs, _, mean_wait_h, *_ = _clusters(figures, [item, item]).tables[0].rows[0]
+    assert (name, nodes, jobs) == ("generated 0", "2x8", "250") and float(mean_wait_h) > 0.0
 
 
 def test_queues_of_different_replays_are_different_trials_and_moments_of_one_queue_are_one() -> None:
@@ -51,11 +62,14 @@ def test_overloaded_clusters_are_shown_and_not_judged(tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
     figures = read_mapping(_FIGURES).plain()
     both = [item for item in replays(str(tmp_path), figures, quick=True) if item.policy == "fifo"]
-    assert {item.group for item in both if item.judged} == {item.group for item in both if not item.judged}
+    overloaded = {item.group for item in both if item.name.endswith(", overloaded")}
+    assert {item.group for item in both if item.judged} == overloaded
+    assert {item.group for item in both} - overloaded == {"6214e9", "11cb48"}  # which the method was developed on
     made = CheckedPrediction("1", "start", 0.0, 0.0, Interval(0.0, 1.0, 2.0), 9.0, slurm_s=1.0)
     missed = [(item, [made] * 200) for item in both if not item.judged]
     rows = _by_cluster(missed).tables[0].rows
-    assert len(rows) == 3 and all("overloaded" in row[0] and "0.0%" in row for row in rows)
+    assert len(rows) == 5 and all(", " in row[0] and "0.0%" in row for row in rows)
+    assert _by_time_queued(figures, missed).tables[0].rows[0][1:] == ("0.0% of 200", "-", "-", "-")
 
 
 def test_moments_are_spread_over_the_time_in_which_jobs_wait() -> None:
@@ -82,12 +96,13 @@ def test_a_cluster_has_the_fewest_nodes_on_which_jobs_wait_as_recorded() -> None
     assert nodes == [1, 2, 4]
 
 
-@pytest.mark.parametrize("group", ["103959", "ee9e8c", "7f04ca"])
+@pytest.mark.parametrize("group", ["103959", "ee9e8c", "7f04ca", "6214e9", "11cb48"])
 def test_sizes_follow_the_rule(shared_data: Path, group: str) -> None:
     """Not below, where jobs would wait longer than recorded, and not above."""
     figures = read_mapping(_FIGURES).plain()
     rule, trace = figures["recorded_waits"], shared_data / figures["philly"]["trace"]
-    nodes = int(figures["philly"]["clusters"][group].split("x")[0])
+    clusters = figures["philly"]["clusters"] | figures["philly"]["developed"]
+    nodes = int(clusters[group].split("x")[0])
     jobs = [job for job in load(str(trace), None, ImportOptions()).jobs if job.group == group]
     fewer, as_many = (wait_per_run(jobs, f"{count}x8", figures) for count in (nodes - 1, nodes))
     assert as_many <= rule["mean_wait_s"] / rule["mean_run_s"] < fewer

@@ -97,9 +97,13 @@ class Waits:
     """How long each takes."""
 
     @property
+    def mean_wait_s(self) -> float:
+        return float((self.starts_s - self.submits_s).mean())
+
+    @property
     def per_run(self) -> float:
         """Mean wait over mean length."""
-        return float((self.starts_s - self.submits_s).mean() / self.runs_s.mean())
+        return self.mean_wait_s / float(self.runs_s.mean())
 
     def queues(self) -> list[tuple[float, float]]:
         """From when to when jobs waited: each begins with a job that has to wait, and ends when none does."""

@@ -24,9 +24,13 @@ def fewest_nodes(jobs: Sequence[Job], figures: Mapping[str, Any]) -> int:
     that hold the largest job and the work of the trace."""
     rule = figures["recorded_waits"]
     gpus, most = int(rule["gpus_per_node"]), rule["mean_wait_s"] / rule["mean_run_s"]
-    busy_gpus = sum(job.gpus * (job.ideal_s or job.steps) for job in jobs) / (jobs[-1].submit_s - jobs[0].submit_s)
-    least = math.ceil(max(busy_gpus, *(job.gpus for job in jobs)) / gpus)
+    least = math.ceil(max(busy_gpus(jobs), *(job.gpus for job in jobs)) / gpus)
     return next(nodes for nodes in count(least) if wait_per_run(jobs, f"{nodes}x{gpus}", figures) <= most)
+
+
+def busy_gpus(jobs: Sequence[Job]) -> float:
+    """How many the jobs keep busy on average, from the first submission to the last."""
+    return sum(job.gpus * (job.ideal_s or job.steps) for job in jobs) / (jobs[-1].submit_s - jobs[0].submit_s)
 
 
 def wait_per_run(jobs: Sequence[Job], shape: str, figures: Mapping[str, Any]) -> float:

@@ -6,6 +6,7 @@ Nothing here is tuned to the clusters that are replayed: what does not lie in it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,20 +20,25 @@ from trine.core.cluster import Cluster
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.core.process_pool import work_through
-from trine.forecast.replay import CheckedPrediction, replay, waits
+from trine.forecast.replay import CheckedPrediction, Waits, replay, waits
 from trine.inputs.cluster import load_cluster
 from trine.inputs.yaml_reader import read_mapping
 from trine.reproduce.checks import Check
 from trine.reproduce.experiment import HOUR_S, Progress
-from trine.reproduce.prediction_clusters import moments_of, queue_at, without_rounds
+from trine.reproduce.prediction_clusters import busy_gpus, moments_of, queue_at, without_rounds
 from trine.reproduce.reproduction import Part, Reproduction, ResultTable
 from trine.trace import ImportOptions, load
 from trine.trace.generate import generate
 
 _FIGURES = Path(__file__).with_suffix(".yaml")
+_DAY_S = 24 * HOUR_S
 _LEAST_TRIALS, _RESAMPLES = 5, 1_000
 _WARM_UP, _LAST = 0.1, 0.95
 """Predictions are made between these parts of a trace: before, there is no history, and after, nothing more comes."""
+
+_SHOWN = {"overloaded": "overloaded", "developed": "developed on"}
+"""Clusters that are shown and not judged: about the GPUs that jobs keep busy, where one queue is one trial; and those
+that draws and calibration were developed on."""
 
 _NOTES = (
     "Jobs state a time limit: one to five times their length (uniform), rounded up to a round figure; the trace "
@@ -65,7 +71,7 @@ class Replay:
     times: int
     draws: int
     judged: bool = True
-    """``False``: an overloaded cluster, whose one queue is one trial; it is shown, and not judged."""
+    """``False``: it is shown, and not judged (``_SHOWN``)."""
 
     def run(self) -> list[CheckedPrediction]:
         jobs, cluster = self._jobs(), load_cluster(self.cluster)
@@ -79,12 +85,24 @@ class Replay:
         made = replay(jobs, cluster, settings, times_s, self.draws, seed=0)
         return [replace(each, trace=self.name, queue=queue_at(queues, each.at_s)) for each in made]
 
+    def waits_shown(self) -> tuple[str, ...]:
+        """How many jobs there are, the load of the cluster, and what jobs wait there, as ``_clusters`` names it."""
+        jobs, cluster = self._jobs(), load_cluster(self.cluster)
+        found = self._waits(jobs, cluster, self.figures["recorded_waits"]["policy"])
+        load, queues = busy_gpus(jobs) / cluster.gpu_count, found.queues()
+        longest_s = max((end_s - begin_s for begin_s, end_s in queues), default=0.0)
+        waited = (f"{found.mean_wait_s / HOUR_S:.1f}", f"{found.per_run:.2f}")
+        return f"{len(jobs):,}", f"{load:.2f}", *waited, str(len(queues)), f"{longest_s / _DAY_S:.1f}"
+
+    def _waits(self, jobs: Sequence[Job], cluster: Cluster, policy: str) -> Waits:
+        settings = resolve(policy, self.figures["placement"], without_rounds(self.figures))
+        return waits(jobs, cluster, settings, seed=0)
+
     def _queues(self, jobs: Sequence[Job], cluster: Cluster) -> list[tuple[float, float]]:
         """When there is more work than GPUs. A policy that stops jobs has no queue of jobs that never ran: then, when
         there would be one without stops."""
         policy = self.figures["recorded_waits"]["policy"] if _stops(self.figures, self.policy) else self.policy
-        settings = resolve(policy, self.figures["placement"], without_rounds(self.figures))
-        return waits(jobs, cluster, settings, seed=0).queues()
+        return self._waits(jobs, cluster, policy).queues()
 
     def _decides(self) -> dict[str, Any]:
         """When: at every event where nothing is stopped, as then rounds make no difference; else in rounds, too."""
@@ -104,13 +122,14 @@ def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay
     """All that is replayed: the public trace, or, without its folder, drawn workloads."""
     effort = figures["quick"] if quick else figures
     found = []
-    where = _philly(folder, figures) if folder else _generated(figures, quick)
+    where = _philly(folder, figures, "clusters") if folder else _generated(figures, quick)
     for policy in figures["policies"]:
         # Less where jobs are stopped, since a draw is a simulation by rounds then.
         chosen = effort["with_stops"] if _stops(figures, policy) else effort
         found += _of_size(where, policy, figures, chosen, judged=True)
         if folder and not _stops(figures, policy):
-            found += _of_size(_overloaded(folder, figures), policy, figures, effort["overloaded"], judged=False)
+            for kind in _SHOWN:
+                found += _of_size(_philly(folder, figures, kind), policy, figures, effort[kind], judged=False)
     return found
 
 
@@ -125,15 +144,11 @@ Where = list[tuple[str, str, str, str]]
 """Names of replays, with source, group and shape of the cluster."""
 
 
-def _philly(folder: str, figures: Mapping[str, Any]) -> Where:
-    clusters = figures["philly"]["clusters"]
-    return [(f"Philly {vc}", _trace(folder, figures), vc, shape) for vc, shape in clusters.items()]
-
-
-def _overloaded(folder: str, figures: Mapping[str, Any]) -> Where:
-    """The same virtual clusters with about the GPUs that their jobs keep busy."""
-    clusters = figures["philly"]["overloaded"]
-    return [(f"Philly {vc}, overloaded", _trace(folder, figures), vc, shape) for vc, shape in clusters.items()]
+def _philly(folder: str, figures: Mapping[str, Any], kind: str) -> Where:
+    """Virtual clusters of the trace; ``kind``: ``clusters`` are judged, others as ``_SHOWN`` names them."""
+    suffix = f", {_SHOWN[kind]}" if kind in _SHOWN else ""
+    clusters = figures["philly"][kind]
+    return [(f"Philly {vc}{suffix}", _trace(folder, figures), vc, shape) for vc, shape in clusters.items()]
 
 
 def _trace(folder: str, figures: Mapping[str, Any]) -> str:
@@ -181,7 +196,8 @@ class Replays:
         found = list(zip(todo, made, strict=True))
         judged = [(replay, made_of) for replay, made_of in found if replay.judged]
         parts = [_judged(figures, policy, judged) for policy in figures["policies"]]
-        return Reproduction(self.title, [_overview(figures, judged), _by_cluster(found), *parts], _NOTES)
+        tables = [_overview(figures, judged), _by_cluster(found), _by_time_queued(figures, found)]
+        return Reproduction(self.title, [*tables, _clusters(figures, todo), *parts], _NOTES)
 
 
 PAPER = Replays()
@@ -204,6 +220,15 @@ def _overview(figures: Mapping[str, Any], found: Found) -> Part:
     return Part([], tables=[ResultTable(title, ("policy", *_HEADER), rows)])
 
 
+def _clusters(figures: Mapping[str, Any], todo: Sequence[Replay]) -> Part:
+    """How long jobs wait on each cluster, under the policy that its size rests on."""
+    of_name = {replay.name: replay for replay in reversed(todo)}
+    title = f"Clusters: what jobs wait under {figures['recorded_waits']['policy']}, before anything is predicted"
+    header = ("cluster", "nodes", "jobs", "load", "mean wait (h)", "wait / length", "queues", "longest (days)")
+    rows = [(name, replay.cluster, *replay.waits_shown()) for name, replay in sorted(of_name.items())]
+    return Part([], tables=[ResultTable(title, header, rows)])
+
+
 def _of_policy(policy: str, found: Found) -> list[CheckedPrediction]:
     return [each for replay, made in found if replay.policy == policy for each in made]
 
@@ -211,8 +236,35 @@ def _of_policy(policy: str, found: Found) -> list[CheckedPrediction]:
 def _by_cluster(found: Found) -> Part:
     """Every replay apart, also those that are not judged."""
     rows = [(f"{replay.policy}, {replay.name}", replay.cluster, *_figures(made)) for replay, made in found]
-    title = "The same by cluster; overloaded ones are shown and not judged"
+    title = "The same by cluster; overloaded ones, and those that the method was developed on, are not judged"
     return Part([], tables=[ResultTable(title, ("replay", "nodes", *_HEADER), rows)])
+
+
+def _by_time_queued(figures: Mapping[str, Any], found: Found) -> Part:
+    """Starts as shown, of every replay in which jobs wait."""
+    spans = _spans_queued(figures)
+    rows = []
+    for item, made in found:
+        if not _stops(figures, item.policy):
+            starts, _ = _by_kind(made)
+            cells = (_of_span(starts, low_h, high_h) for low_h, high_h in spans)
+            shares = (f"{_share(queued)} of {len(queued):,}" if queued else "-" for queued in cells)
+            rows.append((f"{item.policy}, {item.name}", *shares))
+    header = ("starts held as shown", *(f"{_span_name(low_h, high_h)}" for low_h, high_h in spans))
+    return Part([], tables=[ResultTable("By cluster and time queued", header, rows)])
+
+
+def _spans_queued(figures: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Hours that jobs have queued, from and below."""
+    return list(pairwise([*figures["queued_h"], math.inf]))
+
+
+def _of_span(starts: Sequence[CheckedPrediction], low_h: float, high_h: float) -> list[CheckedPrediction]:
+    return [each for each in starts if low_h * HOUR_S <= each.waited_s < high_h * HOUR_S]
+
+
+def _span_name(low_h: float, high_h: float) -> str:
+    return f"queued {low_h:g} to {high_h:g} h" if high_h < math.inf else f"queued over {low_h:g} h"
 
 
 _EACH = ("as drawn", "as shown")
@@ -235,11 +287,9 @@ def _by_kind(made: Sequence[CheckedPrediction]) -> tuple[list[CheckedPrediction]
 def _judged(figures: Mapping[str, Any], policy: str, found: Found) -> Part:
     starts, ends = _by_kind(_of_policy(policy, found))
     checks = [_coverage(figures, policy, "starts", starts), _coverage(figures, policy, "ends", ends)]
-    edges_h = [*figures["queued_h"], float("inf")]
-    for low_h, high_h in pairwise(edges_h):
-        queued = [each for each in starts if low_h * HOUR_S <= each.waited_s < high_h * HOUR_S]
-        name = f"starts of jobs queued {low_h} to {high_h:g} h" if high_h < float("inf") else f"queued over {low_h} h"
-        checks.append(_coverage(figures, policy, name, queued))
+    for low_h, high_h in _spans_queued(figures):
+        what = f"starts of jobs {_span_name(low_h, high_h)}"
+        checks.append(_coverage(figures, policy, what, _of_span(starts, low_h, high_h)))
     ours, slurm = _errors_h(starts)
     better = None if len(starts) < figures["least"] else float(ours) <= float(slurm)
     what = "median error of starts (h), Slurm's beside it"
