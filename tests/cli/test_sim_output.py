@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from trine.cli.main import app
-from trine.cli.tables import blocks
+from trine.cli.tables import blocks, print_table
 from trine.core.errors import InputError, TrineError
 
 POLICY = """
@@ -198,6 +198,17 @@ def test_one_number_of_seeds_is_said_to_be_one_seed(trace: Path) -> None:
 
 def test_a_table_too_wide_for_the_terminal_goes_on_below() -> None:
     rows = [("policy", "placement", "a", "b", "c"), ("fifo", "packed", "1 [2, 3]", "4 [5, 6]", "7 [8, 9]")]
-    parts = blocks(rows, 2, 40)
+    parts = blocks(rows, 2, 42)
     assert [part[0] for part in parts] == [["policy", "placement", "a", "b"], ["policy", "placement", "c"]]
     assert blocks(rows, 2, 1000) == [[list(row) for row in rows]]
+
+
+def test_no_part_of_a_table_is_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("policy", "placement", "a", "b", "c"), ("fifo", "packed", "1 [2, 3] *", "4 [5, 6]", "7 [8, 9] *")]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for room in range(33, 60):
+        monkeypatch.setenv("COLUMNS", str(room))
+        print_table(rows)
+        text = capsys.readouterr().out
+        assert "…" not in text
+        assert text.count("] *") == 2
