@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from trine.cli.main import app
 from trine.cli.tables import blocks, print_table
 from trine.core.errors import InputError, TrineError
+from trine.report.compare import label
 
 POLICY = """
 from dataclasses import dataclass
@@ -212,3 +213,22 @@ def test_no_part_of_a_table_is_cut(capsys: pytest.CaptureFixture[str], monkeypat
         text = capsys.readouterr().out
         assert "…" not in text
         assert text.count("] *") == 2
+
+
+def test_the_summary_names_files_shortly_and_says_when_is_decided(trace: Path, tmp_path: Path) -> None:
+    """A job that comes just after the beginning of a round waits for the next: one has to know how long that is."""
+    (tmp_path / "mine.py").write_text(POLICY)
+    run = ("run", "--trace", trace, "--cluster", "2x2", "--policy", tmp_path / "mine.py")
+    shown = sim(*run).stdout
+    assert "policy       mine with packed-sticky\n" in shown
+    assert "decided      in rounds of 300 s, " in shown
+    assert "decided      at arrivals and completions, " in sim(*run, "--event-driven").stdout
+
+
+def test_files_go_by_their_names() -> None:
+    assert [label(name) for name in ("fifo", "./mine.py", "/a/lowest.py-sticky", "pal-sticky")] == [
+        "fifo",
+        "mine",
+        "lowest-sticky",
+        "pal-sticky",
+    ]

@@ -135,9 +135,10 @@ def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> 
         return
     from trine.report.text import count
 
+    least = f"; the largest job needs as many: {count(search.largest_gang, 'GPU')}" if search.is_least(best) else ""
     typer.echo(
         f"{search.cluster(best)}: {search.target.metric} {best.value_s:,.0f} s, {best.price_per_h:g} {unit}; "
-        f"{count(len(search.tried), 'cluster')} simulated."
+        f"{count(len(search.tried), 'cluster')} simulated{least}."
     )
 
 

@@ -204,16 +204,20 @@ _LINES = ("JCT", "wait", "makespan", "utilization", "preemptions", "cost")
 
 def run_lines(result: RunResult, metrics: Sequence[Metric] = ()) -> list[str]:
     """The summary of one run, one subject a line; or these metrics, one a line."""
+    from trine.report.compare import label
+    from trine.report.text import when_decided
+
     s = result.summary
     if metrics:
         wide = max(len(metric.key) for metric in metrics)
         return [f"{metric.key:<{wide}} {_metric_text(metric, getattr(s, metric.key))}" for metric in metrics]
     values = {
         "cluster": result.cluster.describe(),
-        "policy": f"{s.policy} with {s.placement}",
+        "policy": f"{label(s.policy)} with {label(s.placement)}",
         "jobs": f"{s.jobs} ({s.finished} finished)",
         **_metric_lines(s),
-        "simulated": f"{s.rounds} rounds in {s.sim_cpu_s:.2f} s of processor time",
+        "decided": f"{when_decided(result.settings)}, {s.rounds:,} times",
+        "simulated": f"in {s.sim_cpu_s:.2f} s of processor time",
     }
     return [f"{name:<12} {value}" for name, value in values.items()]
 

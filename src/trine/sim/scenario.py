@@ -152,7 +152,8 @@ def run(
         simulated.run()
     recorder = simulated.recorder
     cpu_s = time.process_time() - started
-    fair_s, round_s = fair_completion_s([life.job for life in recorder.lives], perf), settings.run.round_s
+    fair_s = fair_completion_s([life.job for life in recorder.lives], perf)
+    round_s = 0.0 if settings.run.event_driven else settings.run.round_s
     tracked = [life for life in recorder.lives if life.job.tracked]
     records = [metrics.job_record(life, fair_s[life.job.id] + round_s) for life in tracked]
     summary = metrics.summarise(
