@@ -123,3 +123,12 @@ def test_a_group_without_jobs_is_told(desk: LiveService) -> None:
     assert code == 0
     assert "No job belongs to 'reserch' of entities (did you mean 'research'?)." in err
     assert "'web'" not in err
+
+
+def test_a_placement_given_as_a_policy_is_named(desk: LiveService) -> None:
+    code = (
+        "from trine.placement.base import Placement\n\nclass Lowest(Placement):\n"
+        "    name = 'lowest'\n    title = 'lowest ids'\n    def place(self, ask, pool): return []\n"
+    )
+    err = desk.refused(JOBS, TABLE, policy=desk.file("lowest.py", code))
+    assert "0 policy classes (Lowest is a Placement); expected exactly one class" in err

@@ -87,8 +87,9 @@ def _not_one(path: Path, module: ModuleType, found: list[type[T]], base: type[T]
         return InputError(
             str(path), f"the class {nameless[0]} has no name", f'a line such as name = "{nameless[0].lower()}" in it'
         )
+    other = f" ({own[0].__name__} is a {own[0].__mro__[1].__name__})" if own and not found else ""
     return InputError(
-        str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}"
+        str(path), f"{len(found)} {what} classes{other}", f"exactly one class with a name, derived from {base.__name__}"
     )
 
 

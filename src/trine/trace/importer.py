@@ -19,7 +19,16 @@ from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
 from trine.trace.rules import SENTENCES, ImportCounts, Judge, duration_s, job, unsorted
 from trine.trace.selection import Clock, scaled, selection_sentences, within
-from trine.trace.source import A_TRACE, JSON, FirstLine, first_line, is_json, read_text, recognise
+from trine.trace.source import (
+    A_TRACE,
+    JSON,
+    FirstLine,
+    first_line,
+    is_json,
+    is_table_of_types,
+    read_text,
+    recognise,
+)
 
 DEFAULTS = ImportOptions()
 
@@ -197,9 +206,10 @@ def _recognised(sample: FirstLine) -> Format:
         if fmt.detects(sample):
             return fmt
     closest = max((fmt.likeness(sample) for fmt in formats.known().values()), key=lambda each: each.share)
-    if closest.share == 0 and is_json(sample):
+    if closest.share == 0 and is_table_of_types(sample):
         raise InputError(sample.source, f"looks like {JSON}", "a job trace")
-    known = f"{A_TRACE}; formats: {', '.join(formats.known())}; or --columns"
+    any_table = "any other table with --columns submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+    known = f"{A_TRACE}; formats: {', '.join(formats.known())}; {any_table}"
     raise InputError(sample.where, _looks_of(sample), closest.change if closest.share > 0 else known)
 
 
