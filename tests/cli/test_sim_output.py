@@ -100,6 +100,12 @@ def test_what_costs_nothing_is_said(crowd: Path) -> None:
     assert "free" not in charged.stderr
 
 
+def test_types_that_are_alike_for_want_of_rates_are_said_to_be(trace: Path) -> None:
+    two_types = sim("run", "--trace", trace, "--cluster", "v100=1x2,k80=1x2")
+    assert "note: GPU types are alike: without throughputs every job is as fast on v100 as on k80." in two_types.stderr
+    assert "alike" not in sim("run", "--trace", trace, "--cluster", "2x2").stderr
+
+
 def test_what_costs_nothing_is_said_once_for_all_seeds() -> None:
     workload = ("--workload", "philly", "--set", "workload.jobs=60", "--set", "workload.load=1.5", "--cluster", "2x8")
     done = sim("compare", *workload, "--policies", "las,srtf", "--seeds", "0..2", "--workers", "1")

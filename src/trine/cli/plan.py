@@ -59,6 +59,7 @@ def plan(
     from trine.experiment.scenarios import Inputs, make_scenario
     from trine.inputs.prices import load_prices
     from trine.planning.capacity import NodeType, Search, Target
+    from trine.sim.scenario import types_alike
     from trine.report.page import require_page
 
     if out:
@@ -78,6 +79,8 @@ def plan(
     scenario = make_scenario(inputs, policy, placement, seed)
     search = Search(scenario, Target.parse(target), types, lambda tried: _say(search, tried))
     search.check_possible()
+    if len(types) > 1 and not throughputs:
+        typer.echo(f"note: {types_alike([each.gpu_type for each in types])}", err=True)
     best = search.cheapest()
     if out:
         from trine.planning.capacity_page import write_capacity_page

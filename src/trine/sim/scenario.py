@@ -443,11 +443,18 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     return entry
 
 
+def types_alike(types: Sequence[str]) -> str:
+    """What is to be known of results on several types without a throughput table."""
+    return f"GPU types are alike: without throughputs every job is as fast on {types[0]} as on {types[1]}."
+
+
 def _free(
     settings: Settings, perf: PerfModel, costs: StopCosts, summary: Summary, records: Sequence[JobRecord]
 ) -> list[str]:
-    """What happened and cost nothing, which a real cluster would charge for: stops, and gangs that span nodes."""
+    """What made no difference, and would on a real cluster: GPU types, stops, and gangs that span nodes."""
     run, notes = settings.run, list[str]()
+    if len(perf.cluster.types) > 1 and not perf.throughputs.rates:
+        notes.append(types_alike(perf.cluster.types))
     stops = summary.preemptions + summary.migrations
     if stops and not summary.lost_work_s and costs.by_model is None and not costs.restore_s:
         # Without their number, which differs by seed: a comparison says it once.
