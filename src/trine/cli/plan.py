@@ -59,8 +59,8 @@ def plan(
     from trine.experiment.scenarios import Inputs, make_scenario
     from trine.inputs.prices import load_prices
     from trine.planning.capacity import NodeType, Search, Target
-    from trine.sim.scenario import types_alike
     from trine.report.page import require_page
+    from trine.sim.scenario import types_alike
 
     if out:
         require_page()
