@@ -132,3 +132,9 @@ def test_a_placement_given_as_a_policy_is_named(desk: LiveService) -> None:
     )
     err = desk.refused(JOBS, TABLE, policy=desk.file("lowest.py", code))
     assert "0 policy classes (Lowest is a Placement); expected exactly one class" in err
+
+
+def test_steps_without_any_table_are_not_blamed_on_a_table(desk: LiveService) -> None:
+    code, _, err = desk.run("--trace", desk.file("jobs.csv", OWN + "1,0,1,100,,m,,\n"), "--cluster", "v100=1x1")
+    assert code == 2
+    assert "job 1 states no run time, only steps of model 'm', and there is no throughput table; expected" in err

@@ -104,6 +104,15 @@ def test_types_that_are_alike_for_want_of_rates_are_said_to_be(trace: Path) -> N
     two_types = sim("run", "--trace", trace, "--cluster", "v100=1x2,k80=1x2")
     assert "note: GPU types are alike: without throughputs every job is as fast on v100 as on k80." in two_types.stderr
     assert "alike" not in sim("run", "--trace", trace, "--cluster", "2x2").stderr
+    table = ("--throughputs", "gavel-simulation")  # the jobs name no model
+    assert "GPU types are alike" in sim("run", "--trace", trace, "--cluster", "v100=1x2,k80=1x2", *table).stderr
+
+
+def test_jobs_that_the_table_does_not_tell_apart_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,submit_s,gpus,duration_s,model\na,0,1,60,LM (batch size 40)\nb,0,1,60,\nc,0,1,60,\n")
+    done = sim("run", "--trace", path, "--cluster", "v100=1x2,k80=1x2", "--throughputs", "gavel-simulation")
+    assert "note: 2 of 3 jobs name no model of the throughput table" in done.stderr
 
 
 def test_what_costs_nothing_is_said_once_for_all_seeds() -> None:

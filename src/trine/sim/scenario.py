@@ -453,8 +453,14 @@ def _free(
 ) -> list[str]:
     """What made no difference, and would on a real cluster: GPU types, stops, and gangs that span nodes."""
     run, notes = settings.run, list[str]()
-    if len(perf.cluster.types) > 1 and not perf.throughputs.rates:
-        notes.append(types_alike(perf.cluster.types))
+    if len(perf.cluster.types) > 1:
+        known = frozenset(perf.throughputs.models)
+        alike = sum(record.model not in known for record in records)
+        if 0 < alike == len(records):
+            notes.append(types_alike(perf.cluster.types))
+        elif alike:
+            known_of = "name no model of the throughput table: they are as fast on all GPU types"
+            notes.append(f"{alike:,} of {len(records):,} jobs {known_of}.")
     stops = summary.preemptions + summary.migrations
     if stops and not summary.lost_work_s and costs.by_model is None and not costs.restore_s:
         # Without their number, which differs by seed: a comparison says it once.
