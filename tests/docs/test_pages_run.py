@@ -290,8 +290,12 @@ PAGES_RUN: dict[str, Page] = {
     "docs/operations.md": OPERATIONS,
     "docs/security.md": SECURITY,
     "docs/allocate.md": Page(
-        files=("problem.json",),
-        lines=(Line("trine allocate problem.json --policy max-min", _shown("docs/allocate.md", " job ")),),
+        files=("problem.json", "best_type.py"),
+        lines=(
+            Line("trine allocate problem.json --policy max-min", _shown("docs/allocate.md", " job ")),
+            Line("trine allocate problem.json --policy ./best", "smallest share of time: 0.333"),
+            Line("trine sim compare", "best_type", instead=("workload.jobs=40", "workload.jobs=8 --workers 1")),
+        ),
     ),
     "docs/clusters.md": Page(files=("nodes.csv.gz",), lines=(Line("trine cluster info 4x8x8", "256"),)),
     "docs/policies.md": Page(
