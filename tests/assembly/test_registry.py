@@ -12,6 +12,7 @@ from trine.assembly import registry
 from trine.assembly.settings import resolve
 from trine.core.errors import InputError, TrineError
 from trine.placement.wrapper import Sticky
+from trine.policy.shares.problem import Problem
 from trine.sim.scenario import Scenario, run
 
 RUN_AND_LIST_MODULES = """
@@ -86,6 +87,9 @@ def test_a_share_policy_in_a_file_is_simulated_in_rounds(tmp_path: Path) -> None
 
 def test_shares_of_a_file_that_are_more_time_than_there_is_are_refused(tmp_path: Path) -> None:
     (tmp_path / "even.py").write_text(SHARES)
+    problem = Problem.of({"v100": 1, "k80": 1}, [[1.0, 1.0]])
+    with pytest.raises(TrineError, match="policy even: shares of job 0 add up to 2; expected at most 1"):
+        registry.find_policy(str(tmp_path / "even.py")).policy_type().allocate(problem)
     values = {"workload.jobs": 12, "workload.max_gpus": 1, "workload.load": 3.0, "part": 2.0}
     with pytest.raises(TrineError, match="policy even: shares of gpu take 5 GPUs; expected at most its 4"):
         run(Scenario("1x4", str(tmp_path / "even.py"), "packed-sticky", workload="pai", values=values))
