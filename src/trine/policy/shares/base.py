@@ -154,7 +154,8 @@ def _check_shares(name: str, problem: Problem, found: Allocation) -> None:
     time = found.total().sum(axis=1)
     if not (time <= 1 + _SLACK).all():  # also of shares that are no numbers
         job = int(np.argmax(~(time <= 1 + _SLACK)))
-        raise TrineError(f"policy {name}: shares of job {problem.ids[job]} add up to {time[job]:.3g}; expected at most 1")
+        total = f"shares of job {problem.ids[job]} add up to {time[job]:.3g}"
+        raise TrineError(f"policy {name}: {total}; expected at most 1")
     held = (found.shares * problem.gang[:, None]).sum(axis=0)
     held += (found.pair_shares * problem.gang[found.pair_jobs[:, 0], None]).sum(axis=0)
     for type_index, (gpu_type, gpus) in enumerate(zip(problem.types, problem.capacity, strict=True)):
