@@ -123,3 +123,18 @@ def test_a_group_without_jobs_is_told(desk: LiveService) -> None:
     assert code == 0
     assert "No job belongs to 'reserch' of entities (did you mean 'research'?)." in err
     assert "'web'" not in err
+
+
+def test_a_placement_given_as_a_policy_is_named(desk: LiveService) -> None:
+    code = (
+        "from trine.placement.base import Placement\n\nclass Lowest(Placement):\n"
+        "    name = 'lowest'\n    title = 'lowest ids'\n    def place(self, ask, pool): return []\n"
+    )
+    err = desk.refused(JOBS, TABLE, policy=desk.file("lowest.py", code))
+    assert "0 policy classes (Lowest is a Placement); expected exactly one class" in err
+
+
+def test_steps_without_any_table_are_not_blamed_on_a_table(desk: LiveService) -> None:
+    code, _, err = desk.run("--trace", desk.file("jobs.csv", OWN + "1,0,1,100,,m,,\n"), "--cluster", "v100=1x1")
+    assert code == 2
+    assert "job 1 states no run time, only steps of model 'm', and there is no throughput table; expected" in err

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from trine.cli.main import app
-from trine.cli.tables import blocks
+from trine.cli.tables import blocks, print_table
 from trine.core.errors import InputError, TrineError
+from trine.report.compare import label
 
 POLICY = """
 from dataclasses import dataclass
@@ -97,6 +98,21 @@ def test_what_costs_nothing_is_said(crowd: Path) -> None:
     options = ("--locality-penalty", "1.4", "--set", "restore_s=30")
     charged = sim("run", "--trace", crowd, "--cluster", "2x2", "--policy", "srtf", *options)
     assert "free" not in charged.stderr
+
+
+def test_types_that_are_alike_for_want_of_rates_are_said_to_be(trace: Path) -> None:
+    two_types = sim("run", "--trace", trace, "--cluster", "v100=1x2,k80=1x2")
+    assert "note: GPU types are alike: without throughputs every job is as fast on v100 as on k80." in two_types.stderr
+    assert "alike" not in sim("run", "--trace", trace, "--cluster", "2x2").stderr
+    table = ("--throughputs", "gavel-simulation")  # the jobs name no model
+    assert "GPU types are alike" in sim("run", "--trace", trace, "--cluster", "v100=1x2,k80=1x2", *table).stderr
+
+
+def test_jobs_that_the_table_does_not_tell_apart_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("job_id,submit_s,gpus,duration_s,model\na,0,1,60,LM (batch size 40)\nb,0,1,60,\nc,0,1,60,\n")
+    done = sim("run", "--trace", path, "--cluster", "v100=1x2,k80=1x2", "--throughputs", "gavel-simulation")
+    assert "note: 2 of 3 jobs name no model of the throughput table" in done.stderr
 
 
 def test_what_costs_nothing_is_said_once_for_all_seeds() -> None:
@@ -198,6 +214,36 @@ def test_one_number_of_seeds_is_said_to_be_one_seed(trace: Path) -> None:
 
 def test_a_table_too_wide_for_the_terminal_goes_on_below() -> None:
     rows = [("policy", "placement", "a", "b", "c"), ("fifo", "packed", "1 [2, 3]", "4 [5, 6]", "7 [8, 9]")]
-    parts = blocks(rows, 2, 40)
+    parts = blocks(rows, 2, 42)
     assert [part[0] for part in parts] == [["policy", "placement", "a", "b"], ["policy", "placement", "c"]]
     assert blocks(rows, 2, 1000) == [[list(row) for row in rows]]
+
+
+def test_no_part_of_a_table_is_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("policy", "placement", "a", "b", "c"), ("fifo", "packed", "1 [2, 3] *", "4 [5, 6]", "7 [8, 9] *")]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for room in range(33, 60):
+        monkeypatch.setenv("COLUMNS", str(room))
+        print_table(rows)
+        text = capsys.readouterr().out
+        assert "…" not in text
+        assert text.count("] *") == 2
+
+
+def test_the_summary_names_files_shortly_and_says_when_is_decided(trace: Path, tmp_path: Path) -> None:
+    """A job that comes just after the beginning of a round waits for the next: one has to know how long that is."""
+    (tmp_path / "mine.py").write_text(POLICY)
+    run = ("run", "--trace", trace, "--cluster", "2x2", "--policy", tmp_path / "mine.py")
+    shown = sim(*run).stdout
+    assert "policy       mine with packed-sticky\n" in shown
+    assert "decided      in rounds of 300 s, " in shown
+    assert "decided      at arrivals and completions, " in sim(*run, "--event-driven").stdout
+
+
+def test_files_go_by_their_names() -> None:
+    assert [label(name) for name in ("fifo", "./mine.py", "/a/lowest.py-sticky", "pal-sticky")] == [
+        "fifo",
+        "mine",
+        "lowest-sticky",
+        "pal-sticky",
+    ]

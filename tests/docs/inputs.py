@@ -104,6 +104,11 @@ def problem(path: Path) -> None:
     path.write_text(text)
 
 
+def share_policy(path: Path) -> None:
+    [text] = blocks(ROOT / "docs/allocate.md", "python")
+    path.write_text(text)
+
+
 def nodes(path: Path) -> None:
     rows = [f"n{i},64000,262144,{i % 3},V100" for i in range(6)]
     path.write_bytes(gzip.compress("\n".join(["sn,cpu_milli,memory_mib,gpu,model", *rows, ""]).encode()))
@@ -173,6 +178,7 @@ MAKERS: dict[str, Maker] = {
     "workload-1.csv": pal_jobs,
     "simulation_throughputs.json": throughputs,
     "problem.json": problem,
+    "best_type.py": share_policy,
     "nodes.csv.gz": nodes,
     "job.yaml": job,
     "job.sh": _text("#!/bin/bash\n#SBATCH --time=1\ntrue\n"),

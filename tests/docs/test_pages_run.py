@@ -59,7 +59,7 @@ class Page:
 # -- README ----------------------------------------------------------------------------------------------------------
 
 README = Page(
-    files=("trace.csv", "log.csv", "openb_pod_list_default.csv.gz", "profile.json", "problem.json"),
+    files=("log.csv", "openb_pod_list_default.csv.gz", "profile.json", "problem.json"),
     gpus=64,
     lines=(
         Line("make ", not_run="builds an environment from the network, or runs this very suite"),
@@ -71,7 +71,9 @@ README = Page(
         Line("trine sim run --trace log.csv", "jobs +2 "),
         Line("trine sim run --trace", "srtf"),
         Line("trine sim run --preset all-three", "trine with trine", instead=("--seed", "--set world.jobs=50 --seed")),
-        Line("trine sim compare --trace trace.csv --cluster v100", "tiresias", instead=("0..9", "0..1 --workers 1")),
+        Line("trine trace generate", instead=("2000", "200")),
+        Line("trine sim compare --trace trace.csv --cluster v100", "las", instead=("--out", "--workers 1 --out")),
+        Line("trine sim compare --workload", "tiresias", instead=("0..9", "0..1 --workers 1 --set workload.jobs=100")),
         Line("trine sim compare --trace trace.csv --cluster 16x4", "pal", instead=("16x4", "16x4 --workers 1")),
         Line("trine trace info", "3 skipped: no GPU asked for"),
         Line("trine profile gpus", instead=("--out", "--devices cpu,0 --repeats 2 --seconds 0.02 --out")),
@@ -288,8 +290,12 @@ PAGES_RUN: dict[str, Page] = {
     "docs/operations.md": OPERATIONS,
     "docs/security.md": SECURITY,
     "docs/allocate.md": Page(
-        files=("problem.json",),
-        lines=(Line("trine allocate problem.json --policy max-min", _shown("docs/allocate.md", " job ")),),
+        files=("problem.json", "best_type.py"),
+        lines=(
+            Line("trine allocate problem.json --policy max-min", _shown("docs/allocate.md", " job ")),
+            Line("trine allocate problem.json --policy ./best", "smallest share of time: 0.333"),
+            Line("trine sim compare", "best_type", instead=("workload.jobs=40", "workload.jobs=8 --workers 1")),
+        ),
     ),
     "docs/clusters.md": Page(files=("nodes.csv.gz",), lines=(Line("trine cluster info 4x8x8", "256"),)),
     "docs/policies.md": Page(

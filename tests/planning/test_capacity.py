@@ -71,6 +71,21 @@ def test_the_command_prints_the_cluster_and_writes_a_plot(
     assert "Capacity plan" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.parametrize(("largest", "least"), [(1, False), (60, True)])
+def test_it_is_said_that_a_large_job_and_not_the_target_needs_so_many(
+    largest: int, least: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(TRACE + f"60,60,{largest},600\n")
+    words = ["--trace", str(path), "--policy", "fifo", "--target", "wait_p95=10h", "--nodes", "gpu=4"]
+    monkeypatch.setattr("sys.argv", ["trine", "plan", *words])
+    with pytest.raises(SystemExit):
+        main()
+    said = re.search(r"simulated(.*)\.", capsys.readouterr().out)
+    assert said is not None
+    assert said.group(1) == ("; the largest job needs as many: 60 GPUs" if least else "")
+
+
 @pytest.mark.parametrize(("more", "cause"), [([], True), (["--set", "event_driven=true"], False)])
 def test_a_target_that_no_capacity_meets_ends_the_search_where_more_nodes_change_nothing(
     more: list[str],

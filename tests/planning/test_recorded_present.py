@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trine.cli.main import app
-from trine.core.errors import InputError
+from trine.core.errors import InputError, TrineError
 from trine.planning import recorded_present
 from trine.planning.changes import APPLICABLE, GRAMMAR, INSTEAD
 from trine.planning.recorded_present import read_any, whatif_of_run
@@ -83,9 +83,51 @@ def test_mistakes_are_told_in_a_sentence(folder: Path, options: list[str], said:
     assert said in (str(done.exception) + done.output)
 
 
+LAST = """
+from trine.policy.base import KeyPolicy
+
+class Last(KeyPolicy):
+    name = "last"
+    title = "the youngest first"
+
+    def key(self, view):
+        return -view.submit_s
+"""
+LOWEST = """
+from trine.placement.base import Placement, too_few
+
+class Lowest(Placement):
+    name = "lowest"
+    title = "lowest GPU ids first"
+
+    def place(self, ask, pool):
+        return pool.gpus()[: ask.job.gpus] if pool.total >= ask.job.gpus else too_few(ask.job, pool)
+"""
+
+
+def test_a_policy_and_a_placement_of_ones_own_can_be_tried(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "last.py").write_text(LAST)
+    (tmp_path / "lowest.py").write_text(LOWEST)
+    found = whatif_of_run(folder, "", [f"policy {tmp_path / 'last.py'}", f"placement {tmp_path / 'lowest.py'}-sticky"])
+    assert found["gain"] > 0 and found["lose"] > 5
+    (tmp_path / "last.py").write_text(LAST.replace("view.submit_s", "view.submitted"))
+    with pytest.raises(TrineError, match=r"last.py:9: AttributeError: a view of the jobs has no 'submitted'"):
+        whatif_of_run(folder, "", [f"policy {tmp_path / 'last.py'}"])
+
+
+def test_a_run_of_a_policy_of_ones_own_can_be_asked(tmp_path: Path) -> None:
+    (tmp_path / "last.py").write_text(LAST)
+    (tmp_path / "trace.csv").write_text(TRACE)
+    scenario = Scenario("4x4", str(tmp_path / "last.py"), "packed-sticky", trace=str(tmp_path / "trace.csv"))
+    write_run(run(scenario), tmp_path / "out")
+    found = whatif_of_run(tmp_path / "out", "", ["policy fifo"])
+    assert found["gain"] > 0 and found["lose"] > 0
+
+
 def test_the_command_tells_times_from_then_on(folder: Path) -> None:
     done = CliRunner().invoke(app, ["whatif", "add 4x4", "--run", str(folder)])
     assert done.exit_code == 0 and "jobs gain, 0 lose" in done.stdout and "in " in done.stdout
+    assert done.stdout.startswith("After 3h17m of the run:\n")
     as_json = CliRunner().invoke(app, ["whatif", "add 4x4", "--run", str(folder), "--output", "json"])
     assert json.loads(as_json.stdout)["gain"] > 5
 

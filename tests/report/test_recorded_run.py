@@ -98,3 +98,15 @@ def test_another_run_in_the_directory_is_another_version(result: RunResult, fold
     first = version_of(tmp_path)
     write_timeline(tmp_path / TIMELINE, result.segments[:-5], result.settings, replace(result.cluster))
     assert version_of(tmp_path) not in ("", first) and version_of(tmp_path / "none") == ""
+
+
+def test_a_job_that_waits_beside_free_gpus_says_what_may_keep_it(tmp_path: Path) -> None:
+    """c could have the second GPU, but b, which needs both, goes first."""
+    (tmp_path / "trace.csv").write_text("job_id,submit_s,gpus,duration_s\na,0,1,100\nb,0,2,50\nc,10,1,20\n")
+    for event_driven, rounds in ((False, "Jobs start at rounds, here every 300 s."), (True, "")):
+        values, out = {"event_driven": event_driven}, tmp_path / f"out-{event_driven}"
+        write_run(run(Scenario("1x2", "fifo", "packed-sticky", trace=str(tmp_path / "trace.csv"), values=values)), out)
+        board = RecordedBoard(read_run(out))
+        waits = "job c waits for 1 GPU; 1 GPU of the cluster is free. 1 job submitted before it waits as well."
+        assert board.reason("c", 50.0) == f"{waits} {rounds}".rstrip()
+        assert board.reason("b", 50.0) == "job b waits for 2 GPUs; 1 GPU of the cluster is free."

@@ -19,6 +19,16 @@ from trine.server.live_job import LiveJob
 from trine.server.predictions import Scores
 
 ANN, BOB, ROOT = Caller("ann"), Caller("bob"), Caller("root", admin=True)
+OWN_POLICY = """
+from trine.policy.base import KeyPolicy
+
+class Last(KeyPolicy):
+    name = "last"
+    title = "the youngest first"
+
+    def key(self, view):
+        return -view.submit_s
+"""
 
 
 def _spec(user: str = "ann", gpus: int = 1, **more: Any) -> JobSpec:
@@ -150,6 +160,25 @@ def test_nobody_learns_of_jobs_of_others_by_predictions(tmp_path: Path) -> None:
                 await daemon.whatif([change], BOB)
             said.append(str(refused.value).replace("'1'", "X").replace("'77'", "X"))
         assert said[0] == said[1]
+
+    _with_site(tmp_path, check)
+
+
+def test_only_the_owner_has_code_of_a_file_executed(tmp_path: Path) -> None:
+    """A file runs with the rights of the daemon, which users do not have."""
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n" + OWN_POLICY)
+
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        for change in (f"policy {trap}", f"placement {trap}-sticky"):
+            with pytest.raises(Refused, match="only the owner of the daemon"):
+                await daemon.whatif([change], BOB)
+        assert not (tmp_path / "executed").exists()
+        assert (await daemon.whatif([f"policy {trap}"], ROOT))["jobs"].keys() == {"1", "2", "3"}
+        trap.write_text(OWN_POLICY.replace("view.submit_s", "view.submitted"))
+        with pytest.raises(Refused, match=r"trap.py:\d+: AttributeError: a view of the jobs has no 'submitted'"):
+            await daemon.whatif([f"policy {trap}"], ROOT)
 
     _with_site(tmp_path, check)
 

@@ -34,6 +34,7 @@ PACKED = gzip.compress(GOOD.encode(), mtime=0)
         (b"\x7fELF\0\0", "binary data"),
         (b"Dear reader,\nthis is a letter.\n", "an unknown layout"),
         (b'{"v100": {}}', "looks like JSON, which --throughputs"),
+        (b'{"philly": ["500:0:0"]}', "JSON of an unknown shape; expected a job trace"),
         (b"job_id,submit_s,gpus,duration_s\n", "no rows"),
         (b'job_id,submit_s,gpus,duration_s\n"a,0,1,60\nb,5,2,60\n', "trace:2: a line that cannot be split"),
         (b"duration\n121\n122\n", "a sample of GPU times, which --set sample= takes"),

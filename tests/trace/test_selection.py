@@ -126,7 +126,11 @@ def test_dates_cut_traces_that_have_dates(tmp_path: Path) -> None:
         ({"until": "soon"}, "--to: 'soon'; expected seconds, or a date such as"),
         ({"since": "-1"}, "--from: '-1'; expected seconds of at least 0"),
         ({"since": "300", "until": "200"}, "--from: '300', not before --to '200'"),
-        ({"since": "900"}, "none of 4 rows is a job (4 outside-window)"),
+        (
+            {"since": "900"},
+            "expected jobs submitted in the window; this trace has some from 100 to 800",
+        ),
+        ({"until": "50"}, "none of 4 rows is a job (4 outside-window)"),
         ({"scale_load": "0"}, "scale_load: 0; expected a positive, finite number"),
     ],
 )
@@ -134,6 +138,12 @@ def test_windows_and_loads_that_do_not_work_are_told(tmp_path: Path, options: di
     with pytest.raises(InputError) as caught:
         own(tmp_path, **options)
     assert complaint in str(caught.value)
+
+
+def test_a_window_before_the_first_date_says_when_the_trace_was(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, TABLE, COLUMNS, until="2019-12-31")
+    assert "this trace has some from 2020-01-01 00:00:00 to 2020-01-01 00:10:00" in str(caught.value)
 
 
 def run(*words: str | Path) -> str:
@@ -183,3 +193,13 @@ def test_combinations_that_contradict_are_refused(
     Path("t").write_text(TABLE)
     result = CliRunner().invoke(app, ["sim", "run", "--cluster", "1x2", *words])
     assert isinstance(result.exception, InputError) and complaint in str(result.exception)
+
+
+def test_info_shows_when_jobs_were_submitted_so_that_a_window_can_be_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    whole = run("trace", "info", path, "--columns", COLUMNS)
+    assert "submitted       2020-01-01 00:00:00 to 2020-01-01 00:10:00" in whole
+    empty = run("trace", "info", path, "--columns", COLUMNS, "--from", "2021-01-01")
+    assert "submitted       2020-01-01 00:00:00 to 2020-01-01 00:10:00" in empty
+    assert "duration_p50_s  no jobs" in empty

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trine.assembly.choices import Choice, class_of, made_anew
 from trine.core.errors import InputError, unknown_name
 from trine.core.params import Param, build, params_of
-from trine.core.plugins import discover, find
+from trine.core.plugins import discover, find, find_in_file
 from trine.parity.flags import Compat
 from trine.placement.base import Placement
 from trine.placement.wrapper import Sticky
@@ -73,8 +73,10 @@ def find_policy(name: Choice, keys: Collection[str] = (), *, prefer_shares: bool
     """
     if not isinstance(name, str):
         return _given_policy(name)
+    if name.endswith(".py"):
+        return _policy_in_file(name)
     ordering, shares_wanted = ordering_policies(), prefer_shares or bool(set(keys).intersection(SHARE_KEYS))
-    if name.endswith(".py") or (name in ordering and not shares_wanted):
+    if name in ordering and not shares_wanted:
         return PolicyEntry(find("trine.policy", Policy, "policy", name, "--policy"), computes_shares=False)
     shares = share_policies()
     if name in shares:
@@ -82,6 +84,14 @@ def find_policy(name: Choice, keys: Collection[str] = (), *, prefer_shares: bool
     if name in ordering:
         return PolicyEntry(ordering[name], computes_shares=False)
     raise unknown_name("--policy", "policy", name, {**ordering, **shares})
+
+
+def _policy_in_file(path: str) -> PolicyEntry:
+    """Of either kind, whichever the file defines."""
+    from trine.policy.shares.base import SharePolicy
+
+    found = find_in_file(path, (Policy, SharePolicy), "policy", "--policy")
+    return PolicyEntry(found, issubclass(found, SharePolicy))
 
 
 def _given_policy(given: Choice) -> PolicyEntry:
@@ -109,7 +119,7 @@ def parameters_called(name: Choice) -> list[dict[str, Param]]:
     if not isinstance(name, str):
         return [params_of(name if isinstance(name, type) else type(name))]
     if name.endswith(".py"):
-        return [params_of(_in_file(name))]
+        return [_in_file(name).params]
     found = [PolicyEntry(known[name], False).params for known in (ordering_policies(), placements()) if name in known]
     shares = share_policies()
     return [*found, PolicyEntry(shares[name], True).params] if name in shares else found
@@ -117,15 +127,15 @@ def parameters_called(name: Choice) -> list[dict[str, Param]]:
 
 def own_name(name: str) -> str:
     """What the policy or placement calls itself: ``name``, or the name of the class in the file ``name``."""
-    return str(_in_file(name).name) if name.endswith(".py") else name
+    return str(_in_file(name).policy_type.name) if name.endswith(".py") else name
 
 
-def _in_file(path: str) -> type[Any]:
+def _in_file(path: str) -> PolicyEntry:
     """The policy in a file, or the placement if it defines none."""
     try:
-        return find("trine.policy", Policy, "policy", path, "--policy")
+        return _policy_in_file(path)
     except InputError:
-        return find("trine.placement", Placement, "placement", path, "--placement")
+        return PolicyEntry(find("trine.placement", Placement, "placement", path, "--placement"), computes_shares=False)
 
 
 def make_policy(

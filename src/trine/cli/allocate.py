@@ -30,18 +30,20 @@ def allocate(
     """Compute each job's share of time on each GPU type."""
     from time import process_time
 
+    from trine.core.plugins import mistakes_in_files
     from trine.policy.shares.base import Memory
     from trine.policy.shares.problem_json import problem_from
 
     chosen = _policy(policy, sets or [])
     problem, notes = problem_from(_document(path), path)
     start_s = process_time()
-    found = chosen.allocate(problem, Memory(seed))
-    cpu_s = process_time() - start_s
-    if as_json:
-        _print_json(found.as_dict(problem) | {"cpu_s": cpu_s})
-    else:
-        _print_table(chosen, problem, found, cpu_s)
+    with mistakes_in_files():
+        found = chosen.allocate(problem, Memory(seed))
+        cpu_s = process_time() - start_s
+        if as_json:
+            _print_json(found.as_dict(problem) | {"cpu_s": cpu_s})
+        else:
+            _print_table(chosen, problem, found, cpu_s)
     for note in [*notes, *(n.text for n in found.notes)]:
         typer.echo(f"note: {note}", err=True)
 

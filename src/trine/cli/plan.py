@@ -60,6 +60,7 @@ def plan(
     from trine.inputs.prices import load_prices
     from trine.planning.capacity import NodeType, Search, Target
     from trine.report.page import require_page
+    from trine.sim.scenario import types_alike
 
     if out:
         require_page()
@@ -78,6 +79,8 @@ def plan(
     scenario = make_scenario(inputs, policy, placement, seed)
     search = Search(scenario, Target.parse(target), types, lambda tried: _say(search, tried))
     search.check_possible()
+    if len(types) > 1 and not throughputs:
+        typer.echo(f"note: {types_alike([each.gpu_type for each in types])}", err=True)
     best = search.cheapest()
     if out:
         from trine.planning.capacity_page import write_capacity_page
@@ -135,9 +138,10 @@ def _print(search: Search, best: Candidate | None, as_json: bool, unit: str) -> 
         return
     from trine.report.text import count
 
+    least = f"; the largest job needs as many: {count(search.largest_gang, 'GPU')}" if search.is_least(best) else ""
     typer.echo(
         f"{search.cluster(best)}: {search.target.metric} {best.value_s:,.0f} s, {best.price_per_h:g} {unit}; "
-        f"{count(len(search.tried), 'cluster')} simulated."
+        f"{count(len(search.tried), 'cluster')} simulated{least}."
     )
 
 

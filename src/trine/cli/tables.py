@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Sequence[str]]
 _GAP = 2
+_DRAWN_GAP, _DRAWN_EDGE = 3, 1
+"""Of tables that rich draws: spaces between two columns, and at either end of a line."""
 _ELLIPSIS = "…"
 
 
@@ -66,7 +68,8 @@ def print_table(rows: Rows, numbers_from: int = 2) -> None:
 
 def blocks(rows: Rows, numbers_from: int, room: int) -> list[Rows]:
     """The table in parts that are at most ``room`` wide, each with the columns before ``numbers_from``."""
-    widths = [max(width(row[i]) for row in rows) + _GAP for i in range(len(rows[0]))]
+    widths = [max(width(row[i]) for row in rows) + _DRAWN_GAP for i in range(len(rows[0]))]
+    room += _DRAWN_GAP - 2 * _DRAWN_EDGE  # no gap behind the last column, but an edge on both sides
     parts: list[list[int]] = [[]]
     for i in range(numbers_from, len(rows[0])):
         if parts[-1] and sum(widths[:numbers_from]) + sum(widths[k] for k in parts[-1]) + widths[i] > room:
@@ -201,16 +204,20 @@ _LINES = ("JCT", "wait", "makespan", "utilization", "preemptions", "cost")
 
 def run_lines(result: RunResult, metrics: Sequence[Metric] = ()) -> list[str]:
     """The summary of one run, one subject a line; or these metrics, one a line."""
+    from trine.report.compare import label
+    from trine.report.text import when_decided
+
     s = result.summary
     if metrics:
         wide = max(len(metric.key) for metric in metrics)
         return [f"{metric.key:<{wide}} {_metric_text(metric, getattr(s, metric.key))}" for metric in metrics]
     values = {
         "cluster": result.cluster.describe(),
-        "policy": f"{s.policy} with {s.placement}",
+        "policy": f"{label(s.policy)} with {label(s.placement)}",
         "jobs": f"{s.jobs} ({s.finished} finished)",
         **_metric_lines(s),
-        "simulated": f"{s.rounds} rounds in {s.sim_cpu_s:.2f} s of processor time",
+        "decided": f"{when_decided(result.settings)}, {s.rounds:,} times",
+        "simulated": f"in {s.sim_cpu_s:.2f} s of processor time",
     }
     return [f"{name:<12} {value}" for name, value in values.items()]
 

@@ -176,13 +176,13 @@ def _options(
 
 def _table(summary: ImportSummary) -> list[str]:
     """Names and values for people, then the sentences."""
-    median_s = (
-        "only a throughput table can tell" if summary.duration_p50_s is None else f"{summary.duration_p50_s:,.1f}"
-    )
+    unknown = "only a throughput table can tell" if summary.jobs else "no jobs"
+    median_s = unknown if summary.duration_p50_s is None else f"{summary.duration_p50_s:,.1f}"
     values = {
         "format": f"{summary.format} ({summary.title})",
         "rows": f"{summary.rows:,}",
         "jobs": f"{summary.jobs:,}",
+        **({"submitted": " to ".join(summary.submitted)} if summary.submitted else {}),
         "span_s": f"{summary.span_s:,.1f}",
         "gpus_max": f"{summary.gpus_max:,}",
         "duration_p50_s": median_s,

@@ -43,14 +43,15 @@ def _looked_for(package: str, base: type[T]) -> dict[str, type[T]]:
 def find(package: str, base: type[T], what: str, name: str, where: str) -> type[T]:
     """The class called ``name``, or the one in the file ``name`` if it ends in ``.py``."""
     if name.endswith(".py"):
-        return _from_file(Path(name), base, what, where)
+        found: type[T] = find_in_file(name, (base,), what, where)
+        return found
     known = discover(package, base)
     if name not in known:
         raise unknown_name(where, what, name, known)
     return known[name]
 
 
-def _defined_in(module: ModuleType, base: type[T]) -> dict[str, type[T]]:
+def _defined_in(module: ModuleType, base: type[T] | tuple[type[T], ...]) -> dict[str, type[T]]:
     return {
         cls.__dict__["name"]: cls
         for cls in vars(module).values()
@@ -61,7 +62,9 @@ def _defined_in(module: ModuleType, base: type[T]) -> dict[str, type[T]]:
     }
 
 
-def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
+def find_in_file(name: str, bases: tuple[type[Any], ...], what: str, where: str) -> type[Any]:
+    """The class in the file ``name`` that is derived from one of ``bases``."""
+    path = Path(name)
     spec = importlib.util.spec_from_file_location(f"{_FILE_MODULE}{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(where, f"no file {path}", f"a Python file that defines a {what}")
@@ -72,23 +75,27 @@ def _from_file(path: Path, base: type[T], what: str, where: str) -> type[T]:
         raise InputError(
             str(path), f"{type(error).__name__}: {error}", f"a Python file that defines a {what}"
         ) from error
-    found = list(_defined_in(module, base).values())
+    found = list(_defined_in(module, bases).values())
     if len(found) != 1:
-        raise _not_one(path, module, found, base, what)
+        raise _not_one(path, module, found, bases, what)
     check_complete(str(path), found[0], what)
     return found[0]
 
 
-def _not_one(path: Path, module: ModuleType, found: list[type[T]], base: type[T], what: str) -> InputError:
+def _not_one(
+    path: Path, module: ModuleType, found: list[type[Any]], bases: tuple[type[Any], ...], what: str
+) -> InputError:
     """No class, several, or one that lacks only its name."""
     own = [cls for cls in vars(module).values() if inspect.isclass(cls) and cls.__module__ == module.__name__]
-    nameless = [cls.__name__ for cls in own if issubclass(cls, base) and "name" not in cls.__dict__]
+    nameless = [cls.__name__ for cls in own if issubclass(cls, bases) and "name" not in cls.__dict__]
     if not found and nameless:
         return InputError(
             str(path), f"the class {nameless[0]} has no name", f'a line such as name = "{nameless[0].lower()}" in it'
         )
+    other = f" ({own[0].__name__} is a {own[0].__mro__[1].__name__})" if own and not found else ""
+    derived = " or ".join(base.__name__ for base in bases)
     return InputError(
-        str(path), f"{len(found)} {what} classes", f"exactly one class with a name, derived from {base.__name__}"
+        str(path), f"{len(found)} {what} classes{other}", f"exactly one class with a name, derived from {derived}"
     )
 
 

@@ -156,7 +156,7 @@ _DEADLINES = "left out where no job has a deadline"
 _AFTER = "left out where no job had to"
 _BOUNDED = f"JCT over the ideal run time, of which at least {SHORT_JOB_S:g} s count; 1 is perfect"
 _EACH_BOUNDED = f"b_j = max(1, JCT_j / max(ideal_j, {SHORT_JOB_S:g} s))"
-_EACH_RHO = "rho_j = JCT_j / (JCT_j with 1/n of the cluster + one round)"
+_EACH_RHO = "rho_j = JCT_j / (JCT_j with 1/n of the cluster + one round, if decisions are made in rounds)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from trine.core.job import Job
 from trine.engine.engine import Engine
 from trine.perf.model import PerfModel
 
-_SHARED = (Job, Cluster, PerfModel, FunctionType)
-"""Values that no run changes but for caches of what they compute; functions may be lambdas, which have no pickle."""
+_SHARED = (Job, Cluster, PerfModel, FunctionType, type)
+"""Values that no run changes but for caches of what they compute. Functions may be lambdas and classes come from
+a file that a user named: neither could be found by its name when unpickled."""
 
 
 What = TypeVar("What")

@@ -143,6 +143,9 @@ def _runs(job: Job, table: ThroughputTable, types: Sequence[str], source: str) -
 
 
 def _unknown(job: Job, table: ThroughputTable, source: str) -> InputError:
+    if not table.rates:
+        found = f"job {job.id} states no run time, only steps of model {job.model!r}, and there is no throughput table"
+        return InputError(_where(source, job), found, "--throughputs, such as gavel-simulation or a file", "model")
     hint = nearest(job.model, table.models)
     found = f"job {job.id}: the throughput table does not know model {job.model!r}{hint}"
     return InputError(_where(source, job), found, "a model of the table, or a table with this model", "model")

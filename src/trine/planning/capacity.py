@@ -122,6 +122,11 @@ class Search:
         met = [each for each in self.tried.values() if each.meets]
         return min(met, key=lambda each: (each.price_per_h, sum(each.nodes), each.nodes), default=None)
 
+    def is_least(self, candidate: Candidate) -> bool:
+        """Several nodes of one type, of which fewer do not hold the largest job, so that none was tried."""
+        (each, count), *more = ((t, n) for t, n in zip(self.types, candidate.nodes, strict=True) if n)
+        return not more and 0 < (count - 1) * each.gpus < self.largest_gang
+
     def cluster(self, candidate: Candidate) -> str:
         """As ``--cluster`` takes it."""
         pairs = zip(self.types, candidate.nodes, strict=True)
@@ -130,7 +135,7 @@ class Search:
     def _fewest(self, at: int) -> int | None:
         """Nodes of one type alone: from as many as the largest job needs doubled until they suffice, then halved in
         between."""
-        high = math.ceil(self._largest_gang / self.types[at].gpus)
+        high = math.ceil(self.largest_gang / self.types[at].gpus)
         low = high - 1
         before = self._try(self._of(at, high))
         while not before.meets:
@@ -161,7 +166,7 @@ class Search:
             ones, twos = (ones - 1, twos) if suffices else (ones, twos + 1)
 
     @cached_property
-    def _largest_gang(self) -> int:
+    def largest_gang(self) -> int:
         """GPUs of the largest job, 1 at least. A job runs on GPUs of one type: a cluster that has fewer of each is not
         worth a simulation."""
         return max((job.gpus for job in self._jobs_and_model(self.types[0])[0]), default=1)
@@ -173,7 +178,7 @@ class Search:
 
     def _holds_each_job(self, nodes: tuple[int, ...]) -> bool:
         gpus = (count * each.gpus for count, each in zip(nodes, self.types, strict=True))
-        return max(gpus) >= self._largest_gang
+        return max(gpus) >= self.largest_gang
 
     def _of(self, *pairs: int) -> tuple[int, ...]:
         counts = dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -121,12 +121,16 @@ def _changed_settings(run: RecordedRun) -> dict[str, Any]:
 
 
 def whatif_of_run(folder: Path, at: str, changes: Sequence[str]) -> dict[str, Any]:
-    """What ``changes`` at the time ``at`` of the run in ``folder`` would do; see ``planning.comparison``."""
+    """What ``changes`` at the time ``at`` of the run in ``folder`` would do; see ``planning.comparison``.
+
+    ``after_s``: that time, since the first submission.
+    """
     run = read_any(folder)
     moment = RecordedMoment(run, _time_s(run, at))
     state = moment.state()
     request = moment.request(tuple(changes), DRAWS, BUDGET_S)
-    return answer(request, lambda: copy.deepcopy(state), moment.exact)
+    found = answer(request, lambda: copy.deepcopy(state), moment.exact)
+    return found | {"after_s": moment.at_s - run.begin_s}
 
 
 def read_any(folder: Path) -> RecordedRun:

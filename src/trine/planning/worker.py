@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trine.core.errors import InputError
+from trine.core.errors import InputError, TrineError
+from trine.core.plugins import mistakes_in_files
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.predictions import Forecast, JobPrediction, of_draws
 from trine.inputs.job_relations import predecessor
@@ -38,6 +39,7 @@ _WITHOUT_GPUS = {
 }
 
 
+@mistakes_in_files()
 def answer(
     request: ForecastRequest, make_state: Callable[[], LiveState] | None = None, exact: Collection[str] = ()
 ) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def main() -> None:
     request = pickle.load(sys.stdin.buffer)  # from the daemon that started this process
     try:
         found = answer(request)
-    except InputError as error:
+    except TrineError as error:
         found = {"refused": str(error)}
     sys.stdout.write(json.dumps(found))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
+from trine.assembly.registry import STICKY
 from trine.core.result import Metric, RunResult, Summary, flat_results
 from trine.report.text import count, median, share, time_unit, with_bounds
 
@@ -271,7 +272,8 @@ def _lines(comparison: Comparison, columns: Sequence[Sequence[str]]) -> list[tup
 
 def label(name: str) -> str:
     """What a policy or placement is called where people read: a file of one's own by its name, not by its path."""
-    return PurePath(name).stem if name.endswith(".py") else name
+    path, _, wrapper = name.rpartition(".py")
+    return f"{PurePath(path).name}{wrapper}" if path and wrapper in ("", STICKY) else name
 
 
 def name_of(contender: Contender) -> str:

@@ -27,7 +27,7 @@ from trine.report.compare import (
 )
 from trine.report.occupancy import MAX_CELLS
 from trine.report.page import Cell
-from trine.report.text import count, duration, times
+from trine.report.text import count, duration, times, when_decided
 
 DOT_METRICS = tuple(m for m in METRICS if m.key != "jct_p50_s")
 MAX_VIEWS = 16
@@ -59,12 +59,17 @@ def compare_page(comparison: Comparison, command: str = "") -> str:
     ]
     seeds = len({r.seed for r in comparison.rows})
     lead = f"{count(len(contenders), 'combination')} of policy and placement, {count(seeds, 'seed')}"
-    return page.page(headline(comparison), f"{lead}{_cluster(comparison)}", body)
+    return page.page(headline(comparison), f"{lead}{_cluster(comparison)}{_decided(comparison)}", body)
 
 
 def _cluster(comparison: Comparison) -> str:
     described = {run.cluster.describe() for run in comparison.runs.values()}
     return f"; {described.pop()}" if len(described) == 1 else ""
+
+
+def _decided(comparison: Comparison) -> str:
+    decided = {when_decided(run.settings) for run in comparison.runs.values()}
+    return f"; decided {decided.pop()}" if len(decided) == 1 and "" not in decided else ""
 
 
 def _warnings(comparison: Comparison) -> list[str]:

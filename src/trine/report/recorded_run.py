@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, require_extra
+from trine.report.compare import label
 
 TIMELINE, JOBS = "timeline.parquet", "jobs.csv"
 _EXPECTED = "the directory of a run, as `trine sim run --out DIR` writes it"
@@ -160,7 +161,8 @@ def _run(table: Any, lines: list[dict[str, str]], version: str, folder: Path) ->
 
 def run_title(name: str, about: dict[str, Any]) -> str:
     """Of the directory ``name``, by the settings of its run."""
-    return f"{name}: {about.get('policy', '')} with {about.get('placement', '')}, seed {about.get('seed', '')}"
+    policy, placement = label(about.get("policy", "")), label(about.get("placement", ""))
+    return f"{name}: {policy} with {placement}, seed {about.get('seed', '')}"
 
 
 def _jobs(

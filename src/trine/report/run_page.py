@@ -16,7 +16,18 @@ from trine.report import breakdown, figures, gantt, page, provenance, series
 from trine.report.compare import label
 from trine.report.figures import LINE_COLOURS, Figure, axis, clock_axis, line_colour, step_line
 from trine.report.page import Cell
-from trine.report.text import MISSING, count, duration, median, number, share, time_unit, times, written
+from trine.report.text import (
+    MISSING,
+    count,
+    duration,
+    median,
+    number,
+    share,
+    time_unit,
+    times,
+    when_decided,
+    written,
+)
 
 WORST_JOBS = 20
 TIER_NAMES = {Tier.GPU: "one GPU", Tier.NODE: "one node", Tier.RACK: "one rack", Tier.NETWORK: "several racks"}
@@ -43,7 +54,9 @@ def run_page(result: RunResult, command: str = "") -> str:
         _worst(result.jobs),
         provenance.section("run", result.settings, command),
     ]
-    return page.page(title, f"{result.cluster.describe()}; seed {s.seed}", body)
+    decided = when_decided(result.settings)
+    lead = [result.cluster.describe(), f"decided {decided}" if decided else "", f"seed {s.seed}"]
+    return page.page(title, "; ".join(filter(None, lead)), body)
 
 
 def _unfinished(s: Summary) -> list[str]:

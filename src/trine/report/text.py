@@ -97,6 +97,16 @@ def count(n: float, noun: str) -> str:
     return f"{n:,.0f} {noun}" if n == 1 else f"{n:,.0f} {noun}s"
 
 
+def when_decided(settings: Mapping[str, Any]) -> str:
+    """``in rounds of 300 s``: when jobs could start in a run with these settings; empty if they do not say."""
+    run = settings.get("settings", {}).get("run", {})
+    if run.get("ideal"):
+        return "without rounds"
+    if run.get("event_driven"):
+        return "at arrivals and completions"
+    return f"in rounds of {run['round_s']:g} s" if "round_s" in run else ""
+
+
 def with_interval(mean: float, half: float | None) -> str:
     """``12.3 ± 0.4``: as many decimals as the interval's two leading digits warrant; no interval, no ``±``."""
     if not math.isfinite(mean):

@@ -360,9 +360,12 @@ class LiveService(ABC):
         return self._of_caller(found, caller)
 
     def _check_named(self, changes: Sequence[str], caller: Caller) -> None:
-        """A job of another user is refused in the words in which one is that does not exist."""
+        """A job of another user is refused in the words in which one is that does not exist; a policy or a placement in
+        a file to all but the owner: the file would be executed with the rights of the daemon."""
         live = self.controller.state.live
         for first, job_id, *_ in (words for words in map(str.split, changes) if len(words) > 1):
+            if first in ("policy", "placement") and ".py" in job_id and not caller.admin:
+                raise Refused("not-admin", f"only the owner of the daemon may try a {first} from a file")
             if first in _NAME_A_JOB and (job_id not in live or not caller.sees(live[job_id].user)):
                 sentence = InputError("what-if", f"no live job {job_id!r}", "the id of a job that has not ended")
                 raise Refused("invalid", str(sentence))

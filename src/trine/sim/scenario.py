@@ -152,7 +152,8 @@ def run(
         simulated.run()
     recorder = simulated.recorder
     cpu_s = time.process_time() - started
-    fair_s, round_s = fair_completion_s([life.job for life in recorder.lives], perf), settings.run.round_s
+    fair_s = fair_completion_s([life.job for life in recorder.lives], perf)
+    round_s = 0.0 if settings.run.event_driven else settings.run.round_s
     tracked = [life for life in recorder.lives if life.job.tracked]
     records = [metrics.job_record(life, fair_s[life.job.id] + round_s) for life in tracked]
     summary = metrics.summarise(
@@ -442,11 +443,24 @@ def _entry(engine: Engine, now: float, decision: Decision) -> dict[str, Any]:
     return entry
 
 
+def types_alike(types: Sequence[str]) -> str:
+    """What is to be known of results on several types without a throughput table."""
+    return f"GPU types are alike: without throughputs every job is as fast on {types[0]} as on {types[1]}."
+
+
 def _free(
     settings: Settings, perf: PerfModel, costs: StopCosts, summary: Summary, records: Sequence[JobRecord]
 ) -> list[str]:
-    """What happened and cost nothing, which a real cluster would charge for: stops, and gangs that span nodes."""
+    """What made no difference, and would on a real cluster: GPU types, stops, and gangs that span nodes."""
     run, notes = settings.run, list[str]()
+    if len(perf.cluster.types) > 1:
+        known = frozenset(perf.throughputs.models)
+        alike = sum(record.model not in known for record in records)
+        if 0 < alike == len(records):
+            notes.append(types_alike(perf.cluster.types))
+        elif alike:
+            known_of = "name no model of the throughput table: they are as fast on all GPU types"
+            notes.append(f"{alike:,} of {len(records):,} jobs {known_of}.")
     stops = summary.preemptions + summary.migrations
     if stops and not summary.lost_work_s and costs.by_model is None and not costs.restore_s:
         # Without their number, which differs by seed: a comparison says it once.

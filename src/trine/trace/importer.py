@@ -19,7 +19,16 @@ from trine.trace.models import draw_models, drawn_sentence, find_mix
 from trine.trace.options import ImportOptions
 from trine.trace.rules import SENTENCES, ImportCounts, Judge, duration_s, job, unsorted
 from trine.trace.selection import Clock, scaled, selection_sentences, within
-from trine.trace.source import A_TRACE, JSON, FirstLine, first_line, is_json, read_text, recognise
+from trine.trace.source import (
+    A_TRACE,
+    JSON,
+    FirstLine,
+    first_line,
+    is_json,
+    is_table_of_types,
+    read_text,
+    recognise,
+)
 
 DEFAULTS = ImportOptions()
 
@@ -42,6 +51,9 @@ class ImportSummary:
     """Rows showing a trait, kept or not: reasons overlap here."""
     span_s: float
     """From the first to the last submission."""
+    submitted: tuple[str, str] | None
+    """First and last submission in the file, of the groups that were asked for, as a window takes them: dates where
+    the file has some, otherwise seconds. ``None`` if it has no jobs."""
     gpus_max: int
     duration_p50_s: float | None
     """Median run time on reference GPUs; ``None`` if only a throughput table can tell."""
@@ -90,9 +102,17 @@ def load(path: str | Path, fmt: str | None = None, options: ImportOptions = DEFA
     """The jobs of a trace file, in order of submission; ``fmt`` forces a format, otherwise it is recognised."""
     trace = _read(path, fmt, options, counting=False)
     if not trace.jobs:
-        rows, reasons = trace.summary.rows, ", ".join(f"{n} {code}" for code, n in trace.summary.skipped.items())
-        raise InputError(trace.source, f"none of {rows} rows is a job ({reasons})" if rows else "no rows", "jobs")
+        raise _no_jobs(trace.source, trace.summary)
     return trace
+
+
+def _no_jobs(source: str, summary: ImportSummary) -> InputError:
+    if not summary.rows:
+        return InputError(source, "no rows", "jobs")
+    reasons = ", ".join(f"{n} {code}" for code, n in summary.skipped.items())
+    there = summary.submitted if "outside-window" in summary.skipped else None
+    window = f" submitted in the window; this trace has some from {there[0]} to {there[1]}" if there else ""
+    return InputError(source, f"none of {summary.rows} rows is a job ({reasons})", f"jobs{window}")
 
 
 def inspect(path: str | Path, fmt: str | None = None, options: ImportOptions = DEFAULTS) -> ImportSummary:
@@ -110,12 +130,13 @@ def _read(path: str | Path, fmt: str | None, options: ImportOptions, counting: b
     _check_groups(source, chosen, options.group, judge.counts)
     clock = Clock.of(chosen, sample, drafts)
     _check_predecessors(source, drafts)
+    submitted = clock.span(drafts)
     drafts, clock = within(drafts, clock, options, judge.counts)
     jobs = scaled(_in_order(drafts, clock, judge.counts), options.scale_load)
     jobs, drawn = _with_models(jobs, options) if options.models else (jobs, ())
     durations = [d for draft in drafts if (d := duration_s(draft)) is not None]
     notes = (*chosen.notes(sample), *selection_sentences(options), *drawn)
-    summary = _summary(source, chosen, jobs, durations, judge.counts, options.group, notes)
+    summary = _summary(source, chosen, jobs, durations, submitted, judge.counts, options.group, notes)
     return Trace(jobs, summary, source)
 
 
@@ -185,9 +206,10 @@ def _recognised(sample: FirstLine) -> Format:
         if fmt.detects(sample):
             return fmt
     closest = max((fmt.likeness(sample) for fmt in formats.known().values()), key=lambda each: each.share)
-    if closest.share == 0 and is_json(sample):
+    if closest.share == 0 and is_table_of_types(sample):
         raise InputError(sample.source, f"looks like {JSON}", "a job trace")
-    known = f"{A_TRACE}; formats: {', '.join(formats.known())}; or --columns"
+    any_table = "any other table with --columns submit=COLUMN,gpus=COLUMN,duration=COLUMN"
+    known = f"{A_TRACE}; formats: {', '.join(formats.known())}; {any_table}"
     raise InputError(sample.where, _looks_of(sample), closest.change if closest.share > 0 else known)
 
 
@@ -212,6 +234,7 @@ def _summary(
     fmt: Format,
     jobs: Sequence[Job],
     durations: Sequence[float],
+    submitted: tuple[str, str] | None,
     counts: ImportCounts,
     wanted: Sequence[str],
     notes: tuple[str, ...],
@@ -227,6 +250,7 @@ def _summary(
         changed=dict(sorted(counts.changed.items())),
         found=dict(sorted(counts.found.items())),
         span_s=jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0,
+        submitted=submitted,
         gpus_max=max((j.gpus for j in jobs), default=0),
         duration_p50_s=_median(durations),
         groups=dict(sorted(counts.groups.items())),

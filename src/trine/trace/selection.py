@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from trine.core.errors import InputError
 from trine.core.job import Job
-from trine.inputs.csv_table import naive_s
+from trine.inputs.csv_table import EPOCH, naive_s
 from trine.trace.format import Draft, Format
 from trine.trace.options import ImportOptions
 from trine.trace.rules import ImportCounts
@@ -46,6 +46,16 @@ class Clock:
             raise InputError(option, f"{text!r}", "seconds of at least 0, or a date")
         return seconds
 
+    def span(self, drafts: Sequence[Draft]) -> tuple[str, str] | None:
+        """First and last submission as a window takes them: dates where the file has some, otherwise seconds."""
+        times_s = [(draft.submit_s or 0.0) - self.zero_s for draft in drafts]
+        return (self._text(min(times_s)), self._text(max(times_s))) if times_s else None
+
+    def _text(self, moment_s: float) -> str:
+        if self.unix_s is None:
+            return f"{moment_s:.15g}"
+        return (EPOCH + timedelta(seconds=math.floor(self.unix_s + moment_s))).isoformat(" ")
+
     def _of_date(self, text: str, option: str) -> float:
         try:
             unix_s = naive_s(datetime.fromisoformat(text))
@@ -64,7 +74,7 @@ def within(
         return drafts, clock
     first_s = clock.moment_s(options.since, "--from") if options.since else 0.0
     last_s = clock.moment_s(options.until, "--to") if options.until else math.inf
-    if first_s >= last_s:
+    if options.since and first_s >= last_s:
         raise InputError("--from", f"{options.since!r}, not before --to {options.until!r}", "a time before it")
     kept = [draft for draft in drafts if first_s <= (draft.submit_s or 0.0) - clock.zero_s < last_s]
     if len(kept) < len(drafts):

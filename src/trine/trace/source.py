@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,11 @@ JSON = Lookalike("JSON", frozenset(), "--throughputs (throughput tables)")
 
 def is_json(sample: FirstLine) -> bool:
     return sample.text.lstrip()[:1] in ("{", "[")
+
+
+def is_table_of_types(sample: FirstLine) -> bool:
+    """An object of objects, as throughput tables are: a GPU type, then what runs there."""
+    return re.match(r'\s*\{\s*"[^"]*"\s*:\s*\{', sample.text) is not None
 
 
 def recognise(sample: FirstLine) -> Lookalike | None:

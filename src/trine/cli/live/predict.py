@@ -52,6 +52,8 @@ def times_text(found: dict[str, float] | None, since_s: float | None = None) -> 
 
     if found is not None and since_s is not None:
         median, low, high = (found[name] for name in ("median", "low", "high"))
+        if high - low < 1.0:  # where lengths are known
+            return f"in {duration(median - since_s)}"
         return f"in {duration(median - since_s)} -{duration(median - low)} +{duration(high - median)}"
     return NOTHING if found is None else foretold(found["median"], (found["low"], found["high"]))
 

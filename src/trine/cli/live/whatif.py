@@ -55,7 +55,8 @@ def whatif(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="With --run: how long after its first submission, such as 12h.  [default: half]",
+            help="With --run: how long after its first submission, such as 12h.  "
+            "[default: when half of its jobs had come, or now if it goes on]",
         ),
     ] = "",
     state: State = None,
@@ -105,6 +106,7 @@ def _check_applicable(changes: list[str], apply: bool, command: list[str] | None
 
 
 def _whatif_of_run(changes: list[str], run: Path | None, at: str, apply: bool, output: Form) -> None:
+    from trine.cli.live.job_text import duration
     from trine.core.errors import InputError
     from trine.planning.recorded_present import whatif_of_run
 
@@ -116,6 +118,7 @@ def _whatif_of_run(changes: list[str], run: Path | None, at: str, apply: bool, o
     if output is Form.JSON:
         print_json(found)
     else:
+        typer.echo(f"After {duration(found['after_s'])} of the run:")
         _print_comparison(found, since_s=found["made_at_s"])
 
 
@@ -150,12 +153,13 @@ def _end(times: dict[str, Any] | None) -> dict[str, float] | None:
 
 
 def shift(change: dict[str, float] | None) -> str:
-    """``12m earlier [1h05m earlier, 3m later]``."""
+    """``12m earlier [1h05m earlier, 3m later]``; without an interval where all draws say the same."""
     from trine.cli.live.job_text import NOTHING
 
     if change is None:
         return NOTHING
-    return f"{_later(change['median'])} [{_later(change['low'])}, {_later(change['high'])}]"
+    median, low, high = (_later(change[name]) for name in ("median", "low", "high"))
+    return median if low == median == high else f"{median} [{low}, {high}]"
 
 
 def _later(seconds: float) -> str:

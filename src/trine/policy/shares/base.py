@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from trine.policy.shares.solver.lexicographic_vertex import LexicographicVertex
 
 Kept = TypeVar("Kept")
+_SLACK = 1e-6
+"""Relative; of rounding."""
 REFERENCE_TYPE = "v100"
 REFERENCE_DOC = "type whose speed stands for all when not aware; the first by name if the cluster has none of it"
 
@@ -129,11 +131,14 @@ class SharePolicy(ABC):
             return allocation(problem, np.zeros((0, len(problem.types))), exact(0.0))
         try:
             stated = problem if self.takes_classes else problem.listed()
-            return self.compute(stated, Memory() if memory is None else memory)
+            found = self.compute(stated, Memory() if memory is None else memory)
         except (InfeasibleError, UnservableError) as error:
             raise TrineError(
                 f"policy {self.name}: no proven answer ({error}); are the numbers very far apart?"
             ) from error
+        if not type(self).__module__.startswith("trine."):  # those of ours are proven and tested
+            _check_shares(self.name, stated, found)
+        return found
 
     @abstractmethod
     def compute(self, problem: Problem, memory: Memory) -> Allocation:
@@ -142,6 +147,23 @@ class SharePolicy(ABC):
     def explain(self, problem: Problem, found: Allocation) -> list[str]:
         """One sentence per job: why it got its share."""
         return by_prices(problem, found)
+
+
+def _check_shares(name: str, problem: Problem, found: Allocation) -> None:
+    """``TrineError`` about a policy from a file or a notebook that gives out more time than there is."""
+    time = found.total().sum(axis=1)
+    if not (time <= 1 + _SLACK).all():  # also of shares that are no numbers
+        job = int(np.argmax(~(time <= 1 + _SLACK)))
+        total = f"shares of job {problem.ids[job]} add up to {time[job]:.3g}"
+        raise TrineError(f"policy {name}: {total}; expected at most 1")
+    held = (found.shares * problem.gang[:, None]).sum(axis=0)
+    held += (found.pair_shares * problem.gang[found.pair_jobs[:, 0], None]).sum(axis=0)
+    for type_index, (gpu_type, gpus) in enumerate(zip(problem.types, problem.capacity, strict=True)):
+        taken = float(held[problem.column_type == type_index].sum())
+        if not taken <= gpus * (1 + _SLACK):
+            raise TrineError(
+                f"policy {name}: shares of {gpu_type} take {taken:.4g} GPUs; expected at most its {gpus:g}"
+            )
 
 
 TRAITS = (

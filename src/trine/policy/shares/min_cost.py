@@ -30,7 +30,7 @@ class MinCost(SharePolicy):
     title: ClassVar[str] = "as much throughput per price as can be, deadlines kept"
     paper: ClassVar[str] = "Gavel (OSDI'20), section 4.2"
     takes_classes: ClassVar[bool] = True
-    objective: ClassVar[str] = "steps per second for a price of 1 per hour"
+    objective: ClassVar[str] = "steps per second over the price per hour of their GPUs"
     uses_prices: ClassVar[bool] = True
 
     form: str = param(

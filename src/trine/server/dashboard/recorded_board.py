@@ -98,9 +98,26 @@ class RecordedBoard:
             )
         if at_s < job.submit_s:
             return f"job {job_id} is not submitted yet."
-        free = max(run.cluster.gpu_count - sum(len(run.gpus_of(i)) for i in run.running_at(at_s)), 0)
+        running = run.running_at(at_s)
+        free = max(run.cluster.gpu_count - sum(len(run.gpus_of(i)) for i in running), 0)
         left = f"{count(free, 'GPU')} of the cluster {'is' if free == 1 else 'are'} free"
-        return f"job {job_id} waits for {count(job.gpus, 'GPU')}; {left}."
+        held_up = self._held_up(index, at_s, running) if free >= job.gpus else ""
+        return f"job {job_id} waits for {count(job.gpus, 'GPU')}; {left}.{held_up}"
+
+    def _held_up(self, index: int, at_s: float, running: list[int]) -> str:
+        """What is known of why a job does not have GPUs that are free: the policy may put others before it, and in
+        rounds jobs start at their beginning."""
+        run = self.run
+        before = (run.submit_s < run.submit_s[index]) & (run.finish_s > at_s)
+        before[run.job_of[running]] = False
+        said = []
+        if waiting := int(before.sum()):
+            verb = "waits" if waiting == 1 else "wait"
+            said.append(f"{count(waiting, 'job')} submitted before it {verb} as well")
+        taken = run.settings.get("settings", {}).get("run", {})
+        if not taken.get("event_driven") and "round_s" in taken:
+            said.append(f"Jobs start at rounds, here every {taken['round_s']:g} s")
+        return "".join(f" {sentence}." for sentence in said)
 
     def code(self, job_id: str, at_s: float) -> str:
         """In a word, which a filter can be set to: ``placed``, ``preempted`` or ``waits``."""
