@@ -16,6 +16,7 @@ the jobs that had such limits make it.
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -326,6 +327,7 @@ class WorkDraw:
         self._proportion = history.learned.draw_proportion(rng)
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._of_new_sets = np.random.Generator(self._stream.jumped())
+        self._of_added = np.random.Generator(self._stream.jumped(2))
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
         self._log_edges = history.log_edges
@@ -347,6 +349,12 @@ class WorkDraw:
             np.cumsum(np.log1p(-hazards), axis=1, out=survival[:, 1:])
             self._hazards.update(zip(level.keys, hazards, strict=True))
             self._survival.update(zip(level.keys, survival, strict=True))
+
+    def apart(self) -> WorkDraw:
+        """The same hazards, other random numbers: what is drawn by them leaves those to come here as they are."""
+        twin = copy.copy(self)
+        twin._hazards, twin._survival, twin._rng = dict(self._hazards), dict(self._survival), self._of_added
+        return twin
 
     def total_s(self, known: KnownJob, done_s: Floats, level: Floats | float = 0.0, own: float = 1.0) -> Floats:
         """As ``totals_s``, of jobs that are all like this one."""

@@ -18,7 +18,7 @@ from trine.core.errors import InputError
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.predictions import Forecast, JobPrediction, of_draws
 from trine.inputs.job_relations import predecessor
-from trine.planning.changes import Moment, changed, instead_of
+from trine.planning.changes import Moment, assumed_of, cancelled_by, changed, instead_of
 from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
 from trine.server.build import Model, performance_with, why_too_small
@@ -49,14 +49,20 @@ def answer(
     make_state = make_state or (lambda: live_state(request))
     state = make_state()
     # Before anything is computed: a change may be a mistake.
-    other = changed(make_state(), request.changes, Moment(request.now_s, request.user, request.queue))
-    futures = Futures(live_present(request, state, request.model, exact), request.seed)
+    measured_types = () if request.model.throughputs is None else request.model.throughputs.types
+    moment = Moment(request.now_s, request.user, request.queue, measured_types)
+    other = changed(make_state(), request.changes, moment) if request.changes else state
+    present = live_present(request, state, request.model, exact)
+    futures = Futures(present, request.seed)
     if request.changes:
         _check_can_run(state, other, request.model)
-        others = Futures(live_present(request, other, request.model, exact), request.seed)
+        others = Futures(live_present(request, other, request.model, exact, unchanged=present), request.seed)
         draws, other_draws = _draws_within([futures, others], request.draws, min(request.budget_s, _WHATIF_S))
-        moved = _come_or_gone(state, other)
-        found = compared(futures, draws, others, other_draws, moved) | {"instead": instead_of(request.changes)}
+        moved = _come_or_gone(state, other) | cancelled_by(request.changes)
+        found = compared(futures, draws, others, other_draws, moved)
+        assert state.cluster is not None and other.cluster is not None
+        found["assumed"] = assumed_of(state.cluster, other.cluster, measured_types)
+        found["instead"] = instead_of(request.changes)
     else:
         (draws,) = _draws_within([futures], request.draws, request.budget_s)
         found = _with_all(of_draws(futures, draws), state).as_json()
@@ -71,7 +77,7 @@ def _check_can_run(state: LiveState, other: LiveState, model: Model) -> None:
 
 
 def _come_or_gone(state: LiveState, other: LiveState) -> set[str]:
-    """Jobs that the changes themselves submit, or take out of the queue."""
+    """Jobs that the changes themselves submit or hold."""
     held = {job.id for job in state.live.values() if job.state == "held"}
     return {
         job.id
