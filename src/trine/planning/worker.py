@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import resource
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from trine.core.errors import InputError
@@ -23,19 +26,13 @@ from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
 from trine.server.build import Model, performance_with, why_too_small
 from trine.server.live_job import LiveJob
-from trine.server.predictions import ForecastRequest
+from trine.server.predictions import WITHOUT_GPUS, ForecastRequest
 from trine.server.state import LiveState
 
 _LEAST_DRAWS = 10
 """Fewer make no interval, whatever the budget."""
 _WHATIF_S = 3.0
 """Processor seconds of a what-if: somebody waits for it."""
-_WITHOUT_GPUS = {
-    "held": "is held: does not start before it is released",
-    "set aside": "is set aside",
-    "waiting": "does not take part in decisions now",
-    "stopping": "is being stopped for good",
-}
 
 
 def answer(
@@ -121,17 +118,33 @@ def _without_times(job: LiveJob) -> JobPrediction:
     if job.state == "waiting" and job.blocked:
         reason, blocker = _waits_for(job)
         return JobPrediction(None, None, f"{reason}; predicted once that is in sight", blocker)
-    return JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
+    if job.not_before_s:
+        return JobPrediction(None, None, "pauses before it is started again; predicted once the pause is over")
+    return JobPrediction(None, None, WITHOUT_GPUS.get(job.state, "does not take part in decisions now"))
 
 
 def main() -> None:
     os.nice(10)  # rounds and jobs come first
-    request = pickle.load(sys.stdin.buffer)  # from the daemon that started this process
+    most_bytes = _limit_memory()
     try:
+        request = pickle.load(sys.stdin.buffer)  # from the daemon that started this process
         found = answer(request)
     except InputError as error:
         found = {"refused": str(error)}
+    except MemoryError:
+        sys.exit(f"it needs more than {most_bytes / 2**30:.1f} GB of memory")
     sys.stdout.write(json.dumps(found))
+
+
+def _limit_memory() -> int:
+    """Take half of the machine's memory at most, and be what a machine without any left ends first; the bytes."""
+    most_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard == resource.RLIM_INFINITY or most_bytes < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, hard))
+    with contextlib.suppress(OSError):  # Linux has it
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    return most_bytes
 
 
 if __name__ == "__main__":
