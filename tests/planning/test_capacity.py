@@ -7,7 +7,7 @@ import pytest
 from trine.cli.main import main
 from trine.core.errors import InputError
 from trine.core.prices import Prices
-from trine.planning.capacity import NodeType, Search, Target
+from trine.planning.capacity import NodeType, Search, Target, parse_types
 from trine.sim.scenario import Scenario, run
 
 TRACE = "job_id,submit_s,gpus,duration_s\n" + "".join(f"{i},{i * 60},{1 + i % 2},600\n" for i in range(60))
@@ -50,6 +50,14 @@ def test_no_cluster_is_simulated_that_is_smaller_than_the_largest_job(tmp_path: 
     assert best is not None
     assert all(max(nodes[0] * 4, nodes[1] * 2) >= 24 for nodes in search.tried), search.tried
     assert best.price_per_h == 24
+
+
+@pytest.mark.parametrize(
+    "wrong", [["v100=\u00b2"], ["v100=0"], ["v100=-1"], ["=8"], [""], ["a,b=8"], ["v100=245"], ["v100=8", "v100=4"]]
+)
+def test_wrong_nodes_are_one_sentence_before_anything_is_simulated(wrong: list[str]) -> None:
+    with pytest.raises(InputError, match="--nodes"):
+        parse_types(wrong, Prices())
 
 
 @pytest.mark.parametrize("wrong", ["wait_p95", "wait_p59=1h", "wait_p95=soon"])

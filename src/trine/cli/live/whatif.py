@@ -142,7 +142,8 @@ def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> No
     gain = "1 job gains" if found["gain"] == 1 else f"{found['gain']} jobs gain"
     never = sum(bool(job.get("never_runs")) for job in found["jobs"].values())
     stopped = f"; {never} of those that lose could not run at all" if never else ""
-    typer.echo(f"{gain}, {found['lose']} lose, {found['same']} stay{stopped}; on average {mean}.")
+    counted = f"{gain}, {found['lose']} lose, {found['same']} stay{stopped}"
+    typer.echo(f"{counted}; on average {mean}. From {found['draws']} futures.")
     for sentence in found.get("assumed", ()):  # daemons before this did not say
         say(f"trine: {sentence}")
 
