@@ -7,7 +7,8 @@ import pytest
 from trine.cli.main import main
 from trine.core.errors import InputError
 from trine.core.prices import Prices
-from trine.planning.capacity import NodeType, Search, Target, parse_types
+from trine.planning.capacity import Candidate, NodeType, Search, Target, parse_types
+from trine.planning.capacity_page import write_capacity_page
 from trine.sim.scenario import Scenario, run
 
 TRACE = "job_id,submit_s,gpus,duration_s\n" + "".join(f"{i},{i * 60},{1 + i % 2},600\n" for i in range(60))
@@ -77,6 +78,17 @@ def test_the_command_prints_the_cluster_and_writes_a_plot(
     found = json.loads(capsys.readouterr().out)
     assert found["best"]["meets"] and found["best"]["cluster"].startswith("gpu=")
     assert "Capacity plan" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("value_s", "wide"), [(400_000.0, True), (5_000.0, False), (0.0, False)])
+def test_clusters_near_the_target_can_be_told_apart_beside_one_that_is_far_too_small(
+    value_s: float, wide: bool, tmp_path: Path
+) -> None:
+    search = Search(Scenario(cluster="gpu=1x2"), Target("wait_p95", 3600.0), [NodeType("gpu", 2, 2.0)])
+    for nodes, waits_s in ((1, value_s), (2, 4_000.0), (3, 3_500.0)):
+        search.tried[nodes,] = Candidate((nodes,), 2.0 * nodes, waits_s, waits_s <= 3600.0)
+    write_capacity_page(search, search.tried[3,], tmp_path / "out", "GPUs")
+    assert ("wait_p95 (log scale)" in (tmp_path / "out" / "report.html").read_text()) is wide
 
 
 @pytest.mark.parametrize(("more", "cause"), [([], True), (["--set", "event_driven=true"], False)])
