@@ -400,6 +400,34 @@ def test_a_score_that_makes_no_sense_is_begun_anew(part: str, value: Any, tmp_pa
     assert scores.as_json() is None and not scores.calibrations and not scores._open
 
 
+def test_a_job_that_is_held_says_nothing_of_predictions_made_before() -> None:
+    """Else every hour of it would count as an hour by which starts are later than predicted."""
+    scores, jobs = Scores(), {"7": LiveJob("7", "ann", "default", 1.0, _spec(), 0.0)}
+    made = {"made_at_s": 0.0, "draws": 10, "jobs": {"7": {"start_s": TIMES, "end_s": None}}}
+    scores.note(scores.calibrated(made, "fifo", jobs))
+    jobs["7"].state = "held"
+    scores.settle(jobs)
+    assert not scores._open and not scores.calibrations["fifo"].noted
+    jobs["7"].state, jobs["7"].started_s = "running", 9e5
+    scores.settle(jobs)
+    assert scores.as_json() is None
+
+
+def test_no_job_is_shown_to_end_before_it_starts() -> None:
+    """Starts turned out later than drawn, ends of those that wait did not: each is put right by its own score."""
+    scores = Scores()
+    early, late = ({"low": at, "median": at * 1.1, "high": at * 1.2} for at in (1e3, 2e3))
+    for number in range(40):
+        job_id, now_s = str(number), 1e5 * number
+        job = LiveJob(job_id, "ann", "default", 1.0, _spec(), now_s)
+        said = [{name: now_s + at for name, at in times.items()} for times in (early, late)]
+        made = {"made_at_s": now_s, "draws": 10, "jobs": {job_id: {"start_s": said[0], "end_s": said[1]}}}
+        shown = scores.calibrated(made, "fifo", {job_id: job})["jobs"][job_id]
+        assert all(shown["start_s"][name] <= shown["end_s"][name] for name in TIMES), number
+        job.started_s, job.finished_s, job.state = now_s + 20_000.0, now_s + 2e3, "done"
+        scores.settle({job_id: job})
+
+
 def test_what_was_noted_is_forgotten_with_its_jobs(tmp_path: Path) -> None:
     """A daemon that runs for months has millions of jobs."""
     scores = Scores()

@@ -143,6 +143,8 @@ class Scores:
                 if job[name] is None:
                     continue
                 found = corrections.of(kind, waited_s, job[name])
+                if found is not None and kind == "end":  # starts have corrections of their own
+                    found = {at: max(found[at], after["start_s"][at]) for at in found}
                 calibration.note(job_id, kind, waited_s, now_s, job[name], found)
                 after[name], right = found or job[name], right + (found is not None)
         calibration.forget_all_but(made["jobs"])
@@ -183,11 +185,12 @@ def _times(said: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _happened(job: LiveJob | None, kind: str) -> float | None:
-    """When a job started or ended; ``None``: not yet, infinity: it never will, or is not known any more."""
+    """When a job started or ended; ``None``: not yet, infinity: it never will, is not known any more, or says nothing
+    of predictions, since the job was held."""
     if job is None:
         return math.inf
     real_s = job.started_s if kind == "start" else job.finished_s
-    return math.inf if real_s is None and not job.live else real_s
+    return math.inf if real_s is None and (not job.live or job.state in ("held", "set aside")) else real_s
 
 
 class Predictions:
