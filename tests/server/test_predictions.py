@@ -109,6 +109,23 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
     _with_site(tmp_path, check)
 
 
+def test_a_user_has_few_what_ifs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forecasts, and what others ask, wait for them."""
+
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        monkeypatch.setattr(predictions, "_MOST_ASKED", 2)
+        asked = [asyncio.create_task(daemon.whatif(["add 1x4"], ANN)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="2 what-ifs of ann are being computed"):
+            await daemon.whatif(["add 1x4"], ANN)
+        assert (await daemon.whatif(["add 1x4"], BOB))["draws"] >= 10
+        assert all(found["gain"] >= 1 for found in await asyncio.gather(*asked))
+        assert (await daemon.whatif(["add 1x4"], ANN))["draws"] >= 10 and not daemon.forecasts._asked
+
+    _with_site(tmp_path, check)
+
+
 def test_a_host_that_can_start_no_process_is_a_refusal_and_not_the_end_of_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import json
 import math
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,8 @@ _OUTDATED_S = 300.0
 _SOON_S = 5.0
 """Who asks waits at most so long for a forecast that has jobs which the last one has not."""
 _PATIENCE_S = 120.0
+_MOST_ASKED = 4
+"""What-ifs of one user at once: each has a processor for seconds, and all forecasts wait for it."""
 _ENDING = "the daemon is shutting down"
 _ENDED_USED = 5_000
 WITHOUT_GPUS = {
@@ -209,6 +212,8 @@ class Predictions:
         self._rested_at_s = 0.0
         """On the clock of the event loop: after a failure that took long, none is begun before, even if asked for."""
         self._one = asyncio.Lock()
+        self._asked: Counter[str] = Counter()
+        """What-ifs that wait for their answer, by user."""
         self._process: asyncio.subprocess.Process | None = None
         """The forecaster, while it computes."""
         self._closed = False
@@ -307,8 +312,15 @@ class Predictions:
 
     async def compare(self, changes: Sequence[str], user: str, queue: str) -> dict[str, Any]:
         """What the changes would do, before anything happens; jobs that they submit are of this user and queue."""
-        async with self._one:
-            found = await self._ask(changes=tuple(changes), user=user, queue=queue)
+        if self._asked[user] >= _MOST_ASKED:
+            raise Refused("unavailable", f"{_MOST_ASKED} what-ifs of {user} are being computed; ask again after those")
+        self._asked[user] += 1
+        try:
+            async with self._one:
+                found = await self._ask(changes=tuple(changes), user=user, queue=queue)
+        finally:
+            self._asked[user] -= 1
+            self._asked += Counter()  # without users who ask for nothing any more
         del found["cpu_s"]
         return found
 
