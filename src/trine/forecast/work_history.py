@@ -81,11 +81,14 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
 
 
 def kinds_of(known: KnownJob) -> tuple[str, ...]:
-    """What the jobs of each of these sets have in common beyond those of the larger one."""
-    kinds = ["any"] if known.limit_s == math.inf else ["limited", "magnitude", "limit"]
-    job = known.job
+    """What the jobs of each of these sets have in common beyond those of the larger one.
+
+    What a user says beyond a limit is another thing than what one says where there is none.
+    """
+    limited, job = known.limit_s < math.inf, known.job
+    kinds = ["limited", "magnitude", "limit"] if limited else ["any"]
     own = zip(("gpus", "user", "model"), (job.gpus, job.user or None, job.model or None), strict=True)
-    return (*kinds, *(kind for kind, what in own if what is not None))
+    return (*kinds, *(f"limited {kind}" if limited else kind for kind, what in own if what is not None))
 
 
 @dataclass(frozen=True)
