@@ -265,6 +265,9 @@ def test_a_change_is_tried_and_told_before_anything_happens(cluster: Daemon, ope
     says(page, "main", re.compile(r"\d gain, \d lose"))
     says(page, "main", "add the nodes to the cluster that the daemon runs on")
     assert cluster.client is not None and len(cluster.client.nodes()) == 2
+    page.get_by_label("Changes").fill("add 1x4:a100")
+    page.get_by_role("button", name="Try it").click()
+    says(page, "main", "Nothing was measured on a100: it is taken to be as fast as gpu.")
 
 
 def test_a_change_that_was_tried_is_made(cluster: Daemon, open_page: Open) -> None:
@@ -272,10 +275,11 @@ def test_a_change_that_was_tried_is_made(cluster: Daemon, open_page: Open) -> No
     waits = submit(cluster, "sleep 300", gpus=4, max_runtime="5m")
     page = logged_in(cluster, open_page)
     page.goto(f"{url_of(cluster)}#/whatif")
-    page.get_by_label("Changes").fill(f"priority {waits} -2\nquota user:ann=16")
+    page.get_by_label("Changes").fill(f"priority {waits} -2\nquota user:ann=16\ndrain node1")
     page.get_by_role("button", name="Try it").click()
     page.get_by_role("button", name="Make these changes").click()
-    says(page, "main", f"Done: priority {waits} -2, quota user:ann=16.")
+    says(page, "main", f"Done: priority {waits} -2, quota user:ann=16, drain node1.")
+    assert cluster.client is not None and cluster.client.nodes()[1]["state"] == "drained"
     assert cluster.client is not None and cluster.client.job(waits)["priority"] == -2
     assert [(each["name"], each["max_gpus"]) for each in cluster.client.quotas() if each["kind"] == "user"] == [
         ("ann", 16)

@@ -146,7 +146,7 @@ class FakeDaemon:
         change = {"low": -3_600.0, "median": -720.0, "high": 0.2}
         counts = {"gain": len(self.jobs), "lose": 0, "same": 0, "mean_change_s": change}
         jobs = {job_id: {"before": None, "after": None, "change_s": change} for job_id in self.jobs}
-        return {"made_at_s": 1.7e9, "draws": 50, **counts, "jobs": jobs}
+        return {"made_at_s": 1.7e9, "draws": 50, **counts, "assumed": ["Nothing was measured on a100."], "jobs": jobs}
 
     def history_page(self, after: int) -> list[dict[str, Any]]:
         """Two ended jobs at a time."""

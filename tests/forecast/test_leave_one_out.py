@@ -108,3 +108,21 @@ def test_a_job_that_waits_with_a_limit_of_its_own_leaves_what_is_drawn_of_others
 
 def test_without_history_nothing_is_learned() -> None:
     assert LeaveOneOut(WorkHistory(), []).learned.concentration("user") < math.inf
+
+
+def test_a_job_without_a_limit_changes_nothing_that_is_learned_of_those_with_one() -> None:
+    rng = np.random.default_rng(1)
+    lengths_s = np.minimum(HOUR_S * np.exp(rng.normal(0.0, 1.0, 400)), 10 * HOUR_S).tolist()
+    limited = [
+        KnownJob(Job(f"j{i}", float(i), 1, 1.0, user=f"u{i % 20}"), length_s, True, limit_s=10 * HOUR_S)
+        for i, length_s in enumerate(lengths_s)
+    ]
+    other = KnownJob(Job("o", 500.0, 1, 1.0, user="u3"), 0.0, False)
+    one, two = (LeaveOneOut(WorkHistory(known), known).learned for known in (limited, [*limited, other]))
+    assert one.concentrations.items() <= two.concentrations.items()
+    assert one.concentrations["limited user"] == math.inf, "lengths do not depend on users here"
+
+
+def test_where_lengths_say_nothing_a_larger_set_counts_as_usual() -> None:
+    one = [KnownJob(Job("j", 0.0, 1, 1.0, user="ann"), 600.0, True)]
+    assert LeaveOneOut(WorkHistory(one), one).learned.concentrations == {"gpus": 5.0, "user": 5.0}

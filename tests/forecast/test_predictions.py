@@ -8,7 +8,8 @@ from trine.core.job import Job
 from trine.forecast.arrivals import RecentArrivals
 from trine.forecast.draws import Futures
 from trine.forecast.engine_copy import EngineImage
-from trine.forecast.predictions import forecast, interval
+from trine.forecast.predictions import _waits_for, forecast, interval
+from trine.forecast.queue_run import NEW_JOB, NO_JOB
 from trine.forecast.work_history import KnownJob, NewJobs, OpenJobs, WorkDraw, WorkHistory, sets_of
 from trine.trace.generate import generate
 
@@ -170,3 +171,27 @@ def test_lengths_drawn_at_once_are_those_drawn_group_by_group() -> None:
         survival = one._survival_of(sets_of(known))
         work_s = np.exp(np.interp(np.log(chance), survival[::-1], history.log_edges[::-1])) - history.edges[1]
         assert drawn_s == pytest.approx(max(min(work_s, known.limit_s), 1.0))
+
+
+@pytest.mark.parametrize(
+    ("blockers", "said"),
+    [
+        ([0, 0, 1], "waits for job a to end"),
+        ([0, 0, 1, 1, 2, NEW_JOB], "waits for one of 3 jobs to end; most often for job a to end (33%)"),
+        ([0, 0, NEW_JOB, NO_JOB], "waits for job a to end"),
+        ([0, 0, 0, NO_JOB, NO_JOB, NEW_JOB, NEW_JOB], "waits most often for job a to end (43%)"),
+    ],
+)
+def test_a_reason_counts_the_jobs_that_there_are(blockers: list[int], said: str) -> None:
+    jobs = [_job(name, 0.0, 1, 1000.0) for name in "abc"]
+    engine = present_at("fifo", "1x4", jobs, 10.0).engine
+    assert _waits_for(engine, blockers, starts=True)[0] == said
+
+
+def test_a_sentence_about_a_length_has_its_limit_in_a_fitting_unit() -> None:
+    jobs = [_job("a", 0.0, 1, 1000.0), _job("b", 0.0, 1, 1000.0)]
+    present = present_at("fifo", "1x4", jobs, 10.0)
+    known = [replace(each, exact=False, limit_s=7200.0) for each in present.known]
+    ended = replace(known[1], ended=True, work_s=900.0, job=replace(jobs[1], id="e"))
+    found = forecast(Futures(replace(present, known=[ended, *known])), range(2))
+    assert found.jobs["a"].reason == "its length is guessed from 1 job like it, and its limit of 2 h"

@@ -7,7 +7,8 @@ import pytest
 from trine.cli.main import main
 from trine.core.errors import InputError
 from trine.core.prices import Prices
-from trine.planning.capacity import NodeType, Search, Target
+from trine.planning.capacity import Candidate, NodeType, Search, Target, parse_types
+from trine.planning.capacity_page import write_capacity_page
 from trine.sim.scenario import Scenario, run
 
 TRACE = "job_id,submit_s,gpus,duration_s\n" + "".join(f"{i},{i * 60},{1 + i % 2},600\n" for i in range(60))
@@ -52,6 +53,14 @@ def test_no_cluster_is_simulated_that_is_smaller_than_the_largest_job(tmp_path: 
     assert best.price_per_h == 24
 
 
+@pytest.mark.parametrize(
+    "wrong", [["v100=\u00b2"], ["v100=0"], ["v100=-1"], ["=8"], [""], ["a,b=8"], ["v100=245"], ["v100=8", "v100=4"]]
+)
+def test_wrong_nodes_are_one_sentence_before_anything_is_simulated(wrong: list[str]) -> None:
+    with pytest.raises(InputError, match="--nodes"):
+        parse_types(wrong, Prices())
+
+
 @pytest.mark.parametrize("wrong", ["wait_p95", "wait_p59=1h", "wait_p95=soon"])
 def test_a_wrong_target_is_one_sentence(wrong: str) -> None:
     with pytest.raises(InputError, match="--target"):
@@ -84,6 +93,17 @@ def test_it_is_said_that_a_large_job_and_not_the_target_needs_so_many(
     said = re.search(r"simulated(.*)\.", capsys.readouterr().out)
     assert said is not None
     assert said.group(1) == ("; the largest job needs as many: 60 GPUs" if least else "")
+
+
+@pytest.mark.parametrize(("value_s", "wide"), [(400_000.0, True), (5_000.0, False), (0.0, False)])
+def test_clusters_near_the_target_can_be_told_apart_beside_one_that_is_far_too_small(
+    value_s: float, wide: bool, tmp_path: Path
+) -> None:
+    search = Search(Scenario(cluster="gpu=1x2"), Target("wait_p95", 3600.0), [NodeType("gpu", 2, 2.0)])
+    for nodes, waits_s in ((1, value_s), (2, 4_000.0), (3, 3_500.0)):
+        search.tried[nodes,] = Candidate((nodes,), 2.0 * nodes, waits_s, waits_s <= 3600.0)
+    write_capacity_page(search, search.tried[3,], tmp_path / "out", "GPUs")
+    assert ("wait_p95 (log scale)" in (tmp_path / "out" / "report.html").read_text()) is wide
 
 
 @pytest.mark.parametrize(("more", "cause"), [([], True), (["--set", "event_driven=true"], False)])

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from trine.inputs.job_spec import JobSpec
 from trine.planning.changes import Moment, changed
 from trine.planning.live_present import live_present, live_state
 from trine.policy.trine import Trine
+from trine.server import predictions
 from trine.server.build import engine_job
 from trine.server.interface import Caller, Refused
 from trine.server.live_job import LiveJob
 from trine.server.predictions import Scores
 
+TIMES = {"low": 90.0, "median": 100.0, "high": 110.0}
 ANN, BOB, ROOT = Caller("ann"), Caller("bob"), Caller("root", admin=True)
 OWN_POLICY = """
 from trine.policy.base import KeyPolicy
@@ -111,6 +115,23 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         ):
             with pytest.raises(InputError, match="expected"):
                 changed(live_state(request), [wrong], Moment(request.now_s))
+
+    _with_site(tmp_path, check)
+
+
+def test_a_user_has_few_what_ifs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forecasts, and what others ask, wait for them."""
+
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        monkeypatch.setattr(predictions, "_MOST_ASKED", 2)
+        asked = [asyncio.create_task(daemon.whatif(["add 1x4"], ANN)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="2 what-ifs of ann are being computed"):
+            await daemon.whatif(["add 1x4"], ANN)
+        assert (await daemon.whatif(["add 1x4"], BOB))["draws"] >= 10
+        assert all(found["gain"] >= 1 for found in await asyncio.gather(*asked))
+        assert (await daemon.whatif(["add 1x4"], ANN))["draws"] >= 10 and not daemon.forecasts._asked
 
     _with_site(tmp_path, check)
 
@@ -243,7 +264,7 @@ def test_the_score_survives_a_restart_and_says_when_it_is_too_thin(tmp_path: Pat
     jobs["7"] = LiveJob("7", "ann", "default", 1.0, _spec(), 0.0)
     assert scores.calibrated(made, "fifo", jobs)["calibrated"] is False  # nothing has happened yet
     scores.note(made)
-    scores.keep()
+    scores.keep()()
     again = Scores(path)
     jobs["7"].started_s = 105.0
     again.settle(jobs)
@@ -307,3 +328,212 @@ def test_the_forecaster_counts_an_ended_job_once(tmp_path: Path) -> None:
             assert isinstance(engine.policy, Trine) and engine.policy._work.count == 3
 
     _with_site(tmp_path, check, policy="trine", placement="trine", event_driven=True)
+
+
+def _forecaster(monkeypatch: pytest.MonkeyPatch, home: Path, code: str) -> None:
+    """The forecaster is a program that does this."""
+    (home / "broken_forecaster.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(home))
+    monkeypatch.setattr(predictions, "FORECASTER", "broken_forecaster")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "the forecaster failed: signal 9 ended it"),
+        ("import sys; sys.exit(3)", "the forecaster failed: it ended with status 3"),
+        ("raise RuntimeError('boom')", "the forecaster failed: RuntimeError: boom"),
+        ("print('{half')", "the forecaster failed: its answer is no JSON"),
+        ("import time; time.sleep(600)", "no forecast within 1 s"),
+    ],
+)
+def test_a_forecaster_that_breaks_is_a_sentence_and_costs_no_more_than_that(
+    code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        with monkeypatch.context() as broken:
+            _forecaster(broken, tmp_path, code)
+            broken.setattr(predictions, "_PATIENCE_S", 1.0)
+            with pytest.raises(Refused, match=said):
+                await daemon.whatif(["add 1x4"], ROOT)
+            assert b"trine_forecast_failing 0" in daemon.metrics(), "a question that has no answer is no alarm"
+            with pytest.raises(Refused, match=said):
+                await daemon.predictions(ROOT)
+            assert b"trine_forecast_failing 1" in daemon.metrics()
+            await site.tick(60.0)
+        assert (await daemon.predictions(ROOT))["draws"] >= 10
+        assert b"trine_forecast_failing 0" in daemon.metrics()
+
+    _with_site(tmp_path, check)
+
+
+def test_after_a_forecaster_that_hung_none_is_begun_for_nine_times_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        _forecaster(monkeypatch, tmp_path, "import time; time.sleep(600)")
+        monkeypatch.setattr(predictions, "_PATIENCE_S", 1.0)
+        monkeypatch.setattr(predictions, "_SOON_S", 0.5)
+        with pytest.raises(Refused, match="no forecast within 1 s"):
+            await daemon.predictions(ROOT)
+        assert daemon.forecasts._rest_s >= 9.0
+        monkeypatch.setattr(predictions, "_PATIENCE_S", 600.0)
+        async with asyncio.timeout(30):
+            with pytest.raises(Refused, match="no forecast within 1 s"):
+                await daemon.predictions(ROOT)
+
+    _with_site(tmp_path, check)
+
+
+def test_a_bug_in_the_score_does_not_end_forecasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        with monkeypatch.context() as broken:
+            broken.setattr(daemon.forecasts.scores, "note", lambda made: 1 / 0)
+            task = asyncio.create_task(daemon.forecasts.run(every_s=0.01))
+            async with asyncio.timeout(60):
+                while not daemon.forecasts.problem:
+                    await asyncio.sleep(0.01)
+        daemon.forecasts._rest_s = 0.0
+        assert not task.done() and "ZeroDivisionError" in daemon.forecasts.problem
+        async with asyncio.timeout(60):
+            while daemon.forecasts.last is None:
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    _with_site(tmp_path, check)
+
+
+def test_the_score_may_change_while_it_is_written(tmp_path: Path) -> None:
+    """It is written beside the event loop, which goes on with requests that settle it."""
+    path, jobs = tmp_path / "predictions.json", {"7": LiveJob("7", "ann", "default", 1.0, _spec(), 0.0)}
+    scores = Scores(path)
+    made = {"made_at_s": 0.0, "draws": 10, "jobs": {"7": {"start_s": TIMES, "end_s": None, "reason": ""}}}
+    scores.note(scores.calibrated(made, "fifo", jobs))
+    write = scores.keep()
+    jobs["7"].started_s = 105.0
+    scores.settle(jobs)
+    write()
+    assert Scores(path)._open == {("7", "start_s"): TIMES}, "as it was when it was asked for"
+    assert Scores(path).calibrations["fifo"].noted[0].score is None
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("open", [["7", "start_s", {}]]),
+        ("open", [["7", "frobnicate", TIMES]]),
+        ("open", [["7", "start_s", TIMES | {"low": "x"}]]),
+        ("open", 5),
+        ("starts", {"held": [True], "errors_s": [float("nan")]}),
+        ("starts", []),
+        ("calibrations", []),
+        ("calibrations", {"fifo": {"noted": [["7", "start", 0, 1.0, 2.0, 0.0, None, None]], "levels": {}}}),
+        ("calibrations", {"fifo": {"noted": [["7", "start", 0, 1.0, 2.0, 1.0, None, "x"]], "levels": {}}}),
+        ("calibrations", {"fifo": {"noted": [["7", "start", 0, float("inf"), 2.0, 1.0, None, 1.0]], "levels": {}}}),
+        ("calibrations", {"fifo": {"noted": [["7", "start"]], "levels": {}}}),
+        ("calibrations", {"fifo": {"noted": [], "levels": {"start/0": [0.1]}}}),
+    ],
+)
+def test_a_score_that_makes_no_sense_is_begun_anew(part: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "predictions.json"
+    whole = {"starts": {"held": [], "errors_s": []}, "ends": {"held": [], "errors_s": []}, "open": []}
+    path.write_text(json.dumps({**whole, "calibrations": {}, part: value}))
+    scores, jobs = Scores(path), {"7": LiveJob("7", "ann", "default", 1.0, _spec(), 0.0, started_s=105.0)}
+    scores.settle(jobs)
+    assert scores.as_json() is None and not scores.calibrations and not scores._open
+
+
+def test_a_job_that_is_held_says_nothing_of_predictions_made_before() -> None:
+    """Else every hour of it would count as an hour by which starts are later than predicted."""
+    scores, jobs = Scores(), {"7": LiveJob("7", "ann", "default", 1.0, _spec(), 0.0)}
+    made = {"made_at_s": 0.0, "draws": 10, "jobs": {"7": {"start_s": TIMES, "end_s": None}}}
+    scores.note(scores.calibrated(made, "fifo", jobs))
+    jobs["7"].state = "held"
+    scores.settle(jobs)
+    assert not scores._open and not scores.calibrations["fifo"].noted
+    jobs["7"].state, jobs["7"].started_s = "running", 9e5
+    scores.settle(jobs)
+    assert scores.as_json() is None
+
+
+def test_no_job_is_shown_to_end_before_it_starts() -> None:
+    """Starts turned out later than drawn, ends of those that wait did not: each is put right by its own score."""
+    scores = Scores()
+    early, late = ({"low": at, "median": at * 1.1, "high": at * 1.2} for at in (1e3, 2e3))
+    for number in range(40):
+        job_id, now_s = str(number), 1e5 * number
+        job = LiveJob(job_id, "ann", "default", 1.0, _spec(), now_s)
+        said = [{name: now_s + at for name, at in times.items()} for times in (early, late)]
+        made = {"made_at_s": now_s, "draws": 10, "jobs": {job_id: {"start_s": said[0], "end_s": said[1]}}}
+        shown = scores.calibrated(made, "fifo", {job_id: job})["jobs"][job_id]
+        assert all(shown["start_s"][name] <= shown["end_s"][name] for name in TIMES), number
+        job.started_s, job.finished_s, job.state = now_s + 20_000.0, now_s + 2e3, "done"
+        scores.settle({job_id: job})
+
+
+def test_what_was_noted_is_forgotten_with_its_jobs(tmp_path: Path) -> None:
+    """A daemon that runs for months has millions of jobs."""
+    scores = Scores()
+    for number in range(50):
+        job_id = str(number)
+        made = {"made_at_s": 1e3 * number, "draws": 10, "jobs": {job_id: {"start_s": TIMES, "end_s": TIMES}}}
+        scores.calibrated(made, "fifo", {job_id: LiveJob(job_id, "ann", "default", 1.0, _spec(), 0.0)})
+    assert {job_id for job_id, *_ in scores.calibrations["fifo"]._last} == {"49"}
+
+
+def test_a_full_disk_costs_the_score_and_no_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        daemon.forecasts.keep_score_at(tmp_path / "predictions.json")
+        with monkeypatch.context() as disk:
+            disk.setattr(predictions, "write_private", full)
+            assert (await daemon.predictions(ROOT))["draws"] >= 10
+        assert not (tmp_path / "predictions.json").exists()
+        await daemon.forecasts.make()
+        assert Scores(tmp_path / "predictions.json")._open
+
+    _with_site(tmp_path, check)
+
+
+def test_queue_show_and_predict_agree_and_say_nothing_that_cannot_come_true_any_more(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, steps=1000, max_runtime=6000)], ANN)
+        for _ in range(2):
+            await daemon.submit([_spec(gpus=4, max_runtime=600)], ANN)
+        await site.quiet()
+        await daemon.predictions(ROOT)
+        site.now += 30.0
+        site.world.work("1", 100, 1000, 10.0)  # its end by its speed alone is another than the forecast has
+        await site.tick()
+        found = (await daemon.predictions(ROOT))["jobs"]
+        for job_id in "123":
+            view, said = daemon.job(job_id, ANN), found[job_id]
+            assert view.expected_end_s == said["end_s"]["median"]
+            assert view.end_interval_s == (said["end_s"]["low"], said["end_s"]["high"])
+            assert view.expected_start_s == (said["start_s"] and said["start_s"]["median"])
+        await daemon.hold("2", ANN)
+        await daemon.cancel("3", ANN)
+        held, view = (await daemon.predictions(ROOT))["jobs"], daemon.job("2", ANN)
+        assert (held["2"]["start_s"], held["2"]["end_s"], view.expected_start_s, view.expected_end_s) == (None,) * 4
+        assert held["2"]["reason"] == "is held: does not start before it is released"
+        assert set(held) == {"1", "2"}
+
+    _with_site(tmp_path, check)
+
+
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="the kernel has no such file")
+def test_the_forecaster_takes_half_of_the_memory_at_most() -> None:
+    """And is the first to go where there is none left."""
+    eats = "from trine.planning import worker; n = worker._limit_memory(); "
+    asked = "import resource; print(n, resource.getrlimit(resource.RLIMIT_DATA)[0]); "
+    adjusted = "print(open('/proc/self/oom_score_adj').read()); bytearray(2 * n)"
+    done = subprocess.run([sys.executable, "-c", eats + asked + adjusted], capture_output=True, text=True, check=False)
+    limit, first = done.stdout.splitlines()[:2]
+    assert len(set(limit.split())) == 1 and first == "1000"
+    assert "MemoryError" in done.stderr

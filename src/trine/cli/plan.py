@@ -58,14 +58,14 @@ def plan(
     from trine.core.prices import Prices as PriceTable
     from trine.experiment.scenarios import Inputs, make_scenario
     from trine.inputs.prices import load_prices
-    from trine.planning.capacity import NodeType, Search, Target
+    from trine.planning.capacity import Search, Target, parse_types
     from trine.report.page import require_page
     from trine.sim.scenario import types_alike
 
     if out:
         require_page()
     table = load_prices(prices) if prices else PriceTable()
-    types = [NodeType.parse(text, table) for text in nodes]
+    types = parse_types(nodes, table)
     asked = _asked_history(history, state, since, bool(trace or workload))
     inputs = Inputs(
         trace=asked.source if asked else history or trace,

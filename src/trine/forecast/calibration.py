@@ -18,9 +18,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from trine.forecast.score import finite
 
 BUCKETS_H = (1.0, 4.0, 24.0)
 """Hours queued at which a new set of scores begins."""
@@ -39,6 +41,8 @@ _AGAIN_S = 86_400.0
 _RATE = 0.05
 """Step of the levels, for the predictions of one moment."""
 _NARROWEST, _WIDEST = 0.4, 0.002
+_LONGEST = 700.0
+"""Logarithm of more seconds than anything takes."""
 _FACTOR = 1e3
 """No end moves by more than this factor of the time from now."""
 
@@ -78,7 +82,7 @@ def _log(seconds: float) -> float:
 
 
 def _seconds(log: float) -> float:
-    return max(math.exp(log) - _OFFSET_S, 0.0)
+    return max(math.exp(min(log, _LONGEST)) - _OFFSET_S, 0.0)
 
 
 def not_overlapping(noted: Iterable[Noted]) -> int:
@@ -155,6 +159,10 @@ class Calibration:
             new = replace(new, shown=(new.score_at(shown["low"]), new.score_at(shown["high"])))
         self.noted.append(new)
 
+    def forget_all_but(self, jobs: Container[str]) -> None:
+        """Others will not be noted again: when that was last done need not be kept."""
+        self._last = {key: at_s for key, at_s in self._last.items() if key[0] in jobs}
+
     # -- on disk -------------------------------------------------------------------------------------------------
 
     def as_json(self) -> dict[str, Any]:
@@ -171,15 +179,19 @@ class Calibration:
             ]
             for e in self.noted
         ]
-        return {"noted": rows, "levels": self.levels}
+        return {"noted": rows, "levels": {key: list(both) for key, both in self.levels.items()}}
 
     @classmethod
     def of_json(cls, body: Mapping[str, Any]) -> Calibration:
-        found = cls(levels={str(key): [float(v) for v in both] for key, both in body["levels"].items()})
-        for job, kind, bucket, at_s, centre, half_width, shown, score in body["noted"]:
-            both = None if shown is None else (float(shown[0]), float(shown[1]))
-            found.noted.append(Noted(job, kind, bucket, at_s, centre, half_width, both, score))
-            found._last[job, kind, bucket] = at_s
+        found = cls(levels={str(key): [finite(below), finite(above)] for key, (below, above) in body["levels"].items()})
+        for job, kind, bucket, *numbers, shown, score in body["noted"]:
+            at_s, centre, half_width = map(finite, numbers)
+            if half_width < _LEAST_WIDTH:
+                raise ValueError(half_width)
+            both = None if shown is None else (finite(shown[0]), finite(shown[1]))
+            seen = None if score is None else finite(score)
+            found.noted.append(Noted(str(job), str(kind), int(bucket), at_s, centre, half_width, both, seen))
+            found._last[str(job), str(kind), int(bucket)] = at_s
         return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from trine.forecast.queue_run import NEW_JOB, NO_JOB, LimitsMatterError, Queue, 
 from trine.forecast.work_history import KnownJob, OpenJobs, WorkDraw, WorkHistory, groups_of
 from trine.perf.model import Speed
 from trine.policy.fifo import Fifo
-from trine.policy.view import Floats, Ints
+from trine.policy.view import Flags, Floats, Ints
 from trine.sim.eligibility import Dependents, Eligibility
 from trine.sim.recorder import Life, Recorder, Run
 from trine.sim.world import World
@@ -41,7 +41,6 @@ _HORIZON_S = 14 * 86_400.0
 """Where jobs are stopped for others, a draw ends here; what has not ended by then goes on as fast as it did."""
 _LEVEL, _REPETITIONS = 1, 2
 """Name the random streams of the level that lengths have in common, and of jobs that repeat others."""
-_NONE: Ints = np.zeros(0, dtype=np.int64)
 _LOOK_AGAIN_S = 1_800.0
 """How often a policy that may change its mind with time is asked although nothing happened."""
 
@@ -64,7 +63,7 @@ class Futures:
         engine = present.engine
         self._image = EngineImage(engine)
         self.history = WorkHistory(present.known)
-        self._correlation = LengthCorrelation(self.history, present.known)
+        self._correlation = LengthCorrelation(self.history, present.known, present.added)
         self.history.learned = self._correlation.learned
         self._arrivals = RecentArrivals(present.known, present.now_s)
         self.job_indices = _tracked(engine, present.dependents)
@@ -74,11 +73,15 @@ class Futures:
         self._step_work_s = table.ideal_s[:count] / table.steps[:count]
         self._lives = _lives(engine, set(self.job_indices.tolist()))
         self._done = self._steps_done(engine)
-        groups = self._without_exact_length(engine)
-        self._levels = self.history.levels(known for known, _, _ in groups)
-        self._open = OpenJobs(self.history, [(known, done_s) for known, _, done_s in groups]) if groups else None
-        self._open_indices: Ints = np.concatenate([_NONE, *(own for _, own, _ in groups)])
-        self._positions = self._correlation.positions(table.jobs[i].id for i in self._open_indices.tolist())
+        still_open = [each for each in present.known if not each.ended and not each.exact]
+        self._lengths = _DrawnJobs(self.history, [each for each in still_open if each.job.id not in present.added])
+        self._lengths_added = _DrawnJobs(self.history, [each for each in still_open if each.job.id in present.added])
+        ids = [*self._lengths.ids, *self._lengths_added.ids]
+        self._positions = self._correlation.positions(ids)
+        there = {job.id: i for i, job in enumerate(table.jobs) if not table.finished[i]}
+        self._in_engine: Flags = np.array([job_id in there for job_id in ids], dtype=np.bool_)
+        """A change may have taken some away: their lengths are drawn all the same, so that the others keep theirs."""
+        self._open_indices: Ints = np.array([there[job_id] for job_id in ids if job_id in there], dtype=np.int64)
         self._until_started = not _may_preempt(engine) and _stay_where_they_are(engine)
         self._settings = present.settings
         if self._until_started:
@@ -95,15 +98,6 @@ class Futures:
         """By job id, those that run as they are now."""
         work_s, jobs = work_done_s(engine, self.present.now_s), engine.table.jobs
         return {jobs[i].id: work_s[i] / float(self._step_work_s[i]) for i in self.job_indices.tolist()}
-
-    def _without_exact_length(self, engine: Engine) -> list[tuple[KnownJob, Ints, Floats]]:
-        """Jobs alike, their indices, and the work that each has done; also of jobs that are held, so that lengths
-        drawn for the others do not depend on that."""
-        work_s, table = np.array(work_done_s(engine, self.present.now_s)), engine.table
-        known = {i: self.by_id[table.jobs[i].id] for i in range(len(table)) if not table.finished[i]}
-        some = np.array([i for i, each in known.items() if not each.exact], dtype=np.int64)
-        groups = [(each, some[positions]) for each, positions in groups_of([known[i] for i in some.tolist()])]
-        return [(each, own, work_s[own]) for each, own in groups]
 
     def draw(self, number: int) -> Draw:
         rng = np.random.default_rng([self._seed, number])
@@ -122,12 +116,15 @@ class Futures:
 
     def _steps(self, work: WorkDraw, level: LevelDraw, repetitions: np.random.Generator) -> Floats:
         """What each job really takes in this future, by job index."""
-        work.prepare(self._levels)
-        steps, own = self.present.engine.table.steps[: len(self._lives)].copy(), self._open_indices
-        if self._open is not None:
-            own_s = work.totals_s(self._open, level.at(self._positions), level.own)
+        steps, count = self.present.engine.table.steps[: len(self._lives)].copy(), len(self._lengths.ids)
+        own_s = self._lengths.totals_s(work, level, self._positions[:count])
+        if self._lengths_added.ids:
+            added_s = self._lengths_added.totals_s(work.apart(), level, self._positions[count:])
+            own_s = np.concatenate((own_s, added_s))
+        if len(own_s):
             totals_s = self._correlation.recurrence.totals_s(self._positions, own_s, repetitions)
-            steps[own] = totals_s / self._step_work_s[own]
+            indices = self._open_indices
+            steps[indices] = totals_s[self._in_engine] / self._step_work_s[indices]
         return steps
 
     def _run_queue(
@@ -205,6 +202,26 @@ class Futures:
         if life.start_s < 0 or made <= 0 or since_s <= 0:
             return math.inf
         return world.now + (life.steps - before - made) * since_s / made
+
+
+class _DrawnJobs:
+    """Jobs that have not ended and whose length is not known; also those that are held, so that the lengths of the
+    others do not depend on that."""
+
+    def __init__(self, history: WorkHistory, known: Sequence[KnownJob]) -> None:
+        groups = groups_of(known)
+        self.ids = [known[at].job.id for _, positions in groups for at in positions.tolist()]
+        """In the order in which they are drawn."""
+        self._levels = history.levels(one for one, _ in groups)
+        work_s = np.array([each.work_s for each in known])
+        self._open = OpenJobs(history, [(one, work_s[positions]) for one, positions in groups]) if groups else None
+
+    def totals_s(self, work: WorkDraw, level: LevelDraw, positions: Ints) -> Floats:
+        """What each takes in all if it repeats no other; ``positions``: as ``LevelDraw.at`` takes them."""
+        work.prepare(self._levels)
+        if self._open is None:
+            return np.zeros(0)
+        return work.totals_s(self._open, level.at(positions), level.own)
 
 
 def _tracked(engine: Engine, dependents: Dependents) -> Ints:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trine.forecast.work_history import (
+    CONCENTRATION,
     HIGHEST,
     PARTS,
     Key,
@@ -28,6 +29,9 @@ from trine.policy.view import Flags, Floats, Ints
 
 _CONCENTRATIONS = (2.0, 5.0, 15.0, 50.0, 150.0, 500.0, math.inf)
 """Jobs that a larger set may count as in a smaller one; infinity: the smaller one says nothing of its own."""
+_USUAL = _CONCENTRATIONS.index(CONCENTRATION)
+_NOTHING = 1e-9
+"""Logarithms of likelihoods that differ by less say nothing."""
 _PROPORTIONS: Floats = (np.arange(5) + 0.5) / 5
 _LEAST = 1e-6
 
@@ -130,7 +134,11 @@ class _Depth:
             counts, bins, ended = (over[own], survived[own], prior[own]), self.bins[own], self.ended[own]
             if len(self.keys[0]) > 1:
                 likely = [_log_likelihood(_mean(*counts, each), bins, ended) for each in _CONCENTRATIONS]
-                learned.concentrations[kind] = _CONCENTRATIONS[int(np.argmax(likely))]
+                best = int(np.argmax(likely))
+                if likely[best] > likely[_USUAL] + _NOTHING:
+                    learned.concentrations[kind] = _CONCENTRATIONS[best]
+                else:
+                    learned.concentrations[kind] = CONCENTRATION
             found[own] = _mean(*counts, learned.concentration(kind))
         return found
 

@@ -14,7 +14,7 @@ The jobs that ended tell the level, and so do those that run on: without these o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,11 +105,15 @@ class _Level:
 class LengthCorrelation:
     """What the jobs up to now say of the lengths of those that have not ended."""
 
-    def __init__(self, history: WorkHistory, known: Sequence[KnownJob]) -> None:
+    def __init__(self, history: WorkHistory, known: Sequence[KnownJob], added: Collection[str] = ()) -> None:
+        """``added``: ids of jobs that are submitted now; what is drawn for the others, and for those to come, is the
+        same as without them."""
         open_ones = [each for each in known if not each.ended and not each.exact]
         ended = sorted((each for each in known if each.ended), key=_by_submission)[-_WINDOW:]
         self._jobs = sorted([*ended, *open_ones], key=_by_submission, reverse=True)
         self._position = {each.job.id: at for at, each in enumerate(self._jobs)}
+        self._latest = next((at for at, each in enumerate(self._jobs) if each.job.id not in added), 0)
+        """The job that those to come follow."""
         left_out = LeaveOneOut(history, self._jobs)
         self.learned = left_out.learned
         """For ``WorkHistory.learned``: from the same jobs."""
@@ -149,7 +153,7 @@ class LengthCorrelation:
         at = int(rng.choice(len(self._strengths), p=self._chances))
         strength, count = self._strengths[at], len(self._jobs)
         if not count:
-            return LevelDraw(strength, np.zeros((0, 2)), rng)
+            return LevelDraw(strength, np.zeros((1, 2)), rng)
         if at not in self._levels:
             self._levels[at] = _Level(strength, self._observed)
         level, scores, own = self._levels[at], self._scores.copy(), strength.own**0.5
@@ -163,17 +167,18 @@ class LengthCorrelation:
             scores[self._open] = mean - own * ndtri_exp(chance)
             drawn = level.draw(scores, normals.standard_normal(2 * count)[::-1])
             mean = drawn[self._open].sum(axis=1)
-        return LevelDraw(strength, drawn, rng)
+        return LevelDraw(strength, drawn, rng, self._latest)
 
 
 class LevelDraw:
     """The level of one future: that of each present job, and of those to come."""
 
-    def __init__(self, strength: Strength, drawn: Floats, rng: np.random.Generator) -> None:
+    def __init__(self, strength: Strength, drawn: Floats, rng: np.random.Generator, latest: int = 0) -> None:
+        """``drawn``: burst and phase of every job; ``latest``: the one that jobs to come follow."""
         self.own = strength.own**0.5
         """Standard deviation of what is a job's own."""
         self._strength, self._rng = strength, rng
-        self._sums, self._last = drawn.sum(axis=1), drawn[0] if len(drawn) else np.zeros(2)
+        self._sums, self._last = drawn.sum(axis=1), drawn[latest]
 
     def at(self, positions: Ints) -> Floats:
         """Of present jobs that have not ended, by ``LengthCorrelation.positions``."""

@@ -13,6 +13,7 @@ from trine.engine.engine import Engine
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.queue_run import NEW_JOB, NO_JOB
 from trine.policy.view import Floats
+from trine.report.text import count, duration
 
 INTERVAL = (0.1, 0.5, 0.9)
 """Quantiles of low, median and high: four of five jobs should fall between the first and the last."""
@@ -99,8 +100,8 @@ def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> tuple[s
     """What weighs most for a job that waits: the job whose GPUs it gets last, in the most futures; and its id."""
     if not starts:
         return "does not start as things are", None
-    blocker, count = Counter(blockers).most_common(1)[0]
-    share = count / len(blockers)
+    blocker, futures = Counter(blockers).most_common(1)[0]
+    share = futures / len(blockers)
     if blocker == NO_JOB:
         return "waits for its turn, not for GPUs", None
     if blocker == NEW_JOB:
@@ -109,8 +110,9 @@ def _waits_for(engine: Engine, blockers: Sequence[int], starts: bool) -> tuple[s
     what = f"job {other} to end" if blocker in engine.assigned else f"job {other}, which waits too, to run and end"
     if share >= _OFTEN:
         return f"waits for {what}", other
-    others = len(set(blockers)) - 1
-    return f"waits for one of {others + 1} jobs to end; most often for {what} ({share:.0%})", other
+    jobs = len(set(blockers) - {NO_JOB, NEW_JOB})
+    one_of = f"waits for one of {jobs} jobs to end; most often" if jobs > 1 else "waits most often"
+    return f"{one_of} for {what} ({share:.0%})", other
 
 
 def _length_sentence(futures: Futures, job_index: int) -> str:
@@ -120,5 +122,7 @@ def _length_sentence(futures: Futures, job_index: int) -> str:
     if known.exact:
         return "its length and speed are known"
     like = futures.history.ended_like(known)
-    limit = "" if known.limit_s == float("inf") else f", and its limit of {known.limit_s:g} s"
-    return f"its length is guessed from {like} jobs like it{limit}" if like else f"its length is not known{limit}"
+    limit = "" if known.limit_s == float("inf") else f", and its limit of {duration(known.limit_s)}"
+    return (
+        f"its length is guessed from {count(like, 'job')} like it{limit}" if like else f"its length is not known{limit}"
+    )

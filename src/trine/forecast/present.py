@@ -34,6 +34,8 @@ class Present:
     """Jobs submitted so far, ended or not."""
     dependents: Dependents = field(default_factory=Dependents)
     """Those that wait for others to end, as far as they will start once those have."""
+    added: frozenset[str] = frozenset()
+    """Ids of jobs that a change submits: what is drawn for all others is the same as without them."""
 
     @property
     def by_id(self) -> dict[str, KnownJob]:

@@ -14,7 +14,7 @@ and where it turns out long, all of them are: the wait behind a sweep is as unce
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.special import ndtr
@@ -37,6 +37,8 @@ _CANDIDATES = 16
 _FLOOR = 1e-4
 """Part of all lengths that is spread evenly, so that none is impossible."""
 _LEAST = 1e-12
+_ROWS = 2_048
+"""Jobs for which distributions by bin are made at a time: for all of 20,000 at once they would take half a gigabyte."""
 _NONE = -1
 
 
@@ -54,16 +56,16 @@ class Recurrence:
         self._place_in_order(jobs)
         edges = np.arange(history.log_edges[0], history.log_edges[-1] + _STEP, _STEP)
         self._first, self._bins = float(edges[0]), len(edges) - 1
-        fine = _in_finer_bins(densities, history.log_edges, edges)
-        common = fine[self._ended].mean(axis=0) if self._ended.any() else np.full(self._bins, 1.0 / self._bins)
+        of_ended = _in_finer_bins(densities[self._ended], history.log_edges, edges)
+        common = of_ended.mean(axis=0) if self._ended.any() else np.full(self._bins, 1.0 / self._bins)
         self._common: Floats = (common + _FLOOR / self._bins) / (common.sum() + _FLOOR)
         """Part of all lengths in each bin."""
         self._work_bins: Ints = np.minimum(((self._log_work - self._first) / _STEP).astype(np.int64), self._bins - 1)
-        left = self._beyond_work_done(fine)
         self._open: Ints = np.flatnonzero(~self._ended)
-        self._own: Floats = np.maximum(left.sum(axis=1), _LEAST)
+        self._likelier: Floats = self._beyond_work_done(_in_finer_bins(densities[self._open], history.log_edges, edges))
+        self._own: Floats = np.maximum(self._likelier.sum(axis=1), _LEAST)
         """Of each job that has not ended, the part of jobs like it that do more work than it has done."""
-        self._likelier: Floats = left / self._common
+        self._likelier /= self._common
         """Of each such job, how much likelier lengths in a bin are for jobs like it than for all."""
         self.weights: Floats = np.eye(1 + len(_HALF_LIVES) * len(_WIDTHS))[0]
         """Parts of the jobs that have a length of their own, and that repeat another in each way."""
@@ -77,19 +79,18 @@ class Recurrence:
         of_user: dict[str, list[int]] = {}
         for at, each in enumerate(jobs):
             of_user.setdefault(each.job.user, []).append(at)
-        self._users = list(of_user.values())
-        self._by_user: Ints = np.array([at for own in self._users for at in own], dtype=np.int64)
+        users = list(of_user.values())
+        self._by_user: Ints = np.array([at for own in users for at in own], dtype=np.int64)
         self._rank: Ints = np.argsort(self._by_user)
         """Of each job, where it stands in ``_by_user``."""
-        begin = np.cumsum([0, *(len(own) for own in self._users)])[:-1]
-        self._rank_of_first: Ints = np.repeat(begin, [len(own) for own in self._users])[self._rank]
+        begin = np.cumsum([0, *(len(own) for own in users)])[:-1]
+        self._rank_of_first: Ints = np.repeat(begin, [len(own) for own in users])[self._rank]
 
-    def _beyond_work_done(self, fine: Floats) -> Floats:
-        """Of jobs that have not ended (rows), the part of jobs like each in every bin that it has yet to pass."""
-        rows = np.flatnonzero(~self._ended)
-        bins = self._work_bins[rows]
-        left = fine[rows] * (np.arange(self._bins) >= bins[:, None])
-        left[np.arange(len(rows)), bins] *= 1.0 - ((self._log_work[rows] - self._first) / _STEP - bins)
+    def _beyond_work_done(self, left: Floats) -> Floats:
+        """Of jobs that have not ended (rows), the part of jobs like each in every bin, without what it has passed."""
+        bins = self._work_bins[self._open]
+        left *= np.arange(self._bins) >= bins[:, None]
+        left[np.arange(len(bins)), bins] *= 1.0 - ((self._log_work[self._open] - self._first) / _STEP - bins)
         return left
 
     # -- what is learned -----------------------------------------------------------------------------------------
@@ -115,33 +116,37 @@ class Recurrence:
         found = np.ones((len(self._ended), 1 + len(_HALF_LIVES) * len(_WIDTHS)))
         apart = (np.arange(self._bins) - np.arange(self._bins)[:, None]) * _STEP
         kernels = [ndtr((apart + _STEP / 2) / width) - ndtr((apart - _STEP / 2) / width) for width in _WIDTHS]
-        bins = self._work_bins[self._ended]
-        of_ended = [kernel[bins] / self._common[bins, None] for kernel in kernels]
-        of_open = [self._likelier @ kernel / self._own[:, None] for kernel in kernels]
-        for at, half_life in enumerate(_HALF_LIVES):
-            before, missing = self._jobs_before(half_life)
-            for width, (ended, still_open) in enumerate(zip(of_ended, of_open, strict=True)):
-                column = found[:, 1 + at * len(_WIDTHS) + width]
-                column[self._ended] = (before[self._ended] * ended).sum(axis=1)
-                column[self._open] = (before[self._open] * still_open).sum(axis=1)
-                column += missing
+        for rows, before, missing in self._jobs_before():
+            ended, still_open = self._ended[rows], ~self._ended[rows]
+            bins, of_open = self._work_bins[rows[ended]], np.searchsorted(self._open, rows[still_open])
+            for width, kernel in enumerate(kernels):
+                likelier = np.empty((len(rows), self._bins))
+                likelier[ended] = kernel[bins] / self._common[bins, None]
+                likelier[still_open] = self._likelier[of_open] @ kernel / self._own[of_open, None]
+                for at in range(len(_HALF_LIVES)):
+                    column = 1 + at * len(_WIDTHS) + width
+                    found[rows, column] = (before[at] * likelier).sum(axis=1) + missing[at]
         return found
 
-    def _jobs_before(self, half_life: float) -> tuple[Floats, Floats]:
-        """By job, how likely each bin is as the length of the job that it repeats, and that there is none so far
-        back; jobs that have not ended are passed over."""
-        keep = 0.5 ** (1.0 / half_life)
-        before, missing = np.zeros((len(self._ended), self._bins)), np.ones(len(self._ended))
+    def _jobs_before(self) -> Iterator[tuple[Ints, Floats, Floats]]:
+        """Some jobs at a time. By half-life and job, how likely each bin is as the length of the job that it repeats,
+        and that there is none so far back; jobs that have not ended are passed over."""
+        keep = 0.5 ** (1.0 / np.array(_HALF_LIVES))[:, None]
         ended, bins = self._ended.tolist(), self._work_bins.tolist()
-        for own in self._users:
-            seen, none = np.zeros(self._bins), 1.0
-            for at in own:
-                before[at], missing[at] = seen, none
+        is_first = (self._rank == self._rank_of_first).tolist()
+        seen, none = np.zeros((len(keep), self._bins)), np.ones((len(keep), 1))
+        for begin in range(0, len(ended), _ROWS):
+            rows = self._by_user[begin : begin + _ROWS]
+            before, missing = np.empty((len(keep), len(rows), self._bins)), np.empty((len(keep), len(rows)))
+            for row, at in enumerate(rows.tolist()):
+                if is_first[at]:
+                    seen[:], none[:] = 0.0, 1.0
+                before[:, row], missing[:, row : row + 1] = seen, none
                 if ended[at]:
                     seen *= keep
-                    seen[bins[at]] += 1.0 - keep
+                    seen[:, bins[at] : bins[at] + 1] += 1.0 - keep
                     none *= keep
-        return before, missing
+            yield rows, before, missing
 
     # -- what is drawn -------------------------------------------------------------------------------------------
 
@@ -213,8 +218,12 @@ class Recurrence:
 
 def _in_finer_bins(densities: Floats, log_edges: Floats, finer: Floats) -> Floats:
     """Parts by bin, in finer bins; uniform within each."""
-    below = np.concatenate((np.zeros((len(densities), 1)), np.cumsum(densities, axis=1)), axis=1)
     at = np.clip(np.searchsorted(log_edges, finer, side="right") - 1, 0, len(log_edges) - 2)
     within = np.minimum((finer - log_edges[at]) / (log_edges[at + 1] - log_edges[at]), 1.0)
-    found: Floats = np.diff(below[:, at] + within * (below[:, at + 1] - below[:, at]), axis=1)
+    found = np.empty((len(densities), len(finer) - 1))
+    for begin in range(0, len(densities), _ROWS):
+        some = slice(begin, begin + _ROWS)
+        below = np.zeros((len(densities[some]), len(log_edges)))
+        np.cumsum(densities[some], axis=1, out=below[:, 1:])
+        found[some] = np.diff(below[:, at] + within * (below[:, at + 1] - below[:, at]), axis=1)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,8 +40,15 @@ class Score:
         return {"count": len(self.held), "coverage": self.coverage, "median_error_s": self.median_error_s}
 
     def as_json(self) -> dict[str, Any]:
-        return {"held": self.held, "errors_s": self.errors_s}
+        return {"held": list(self.held), "errors_s": list(self.errors_s)}
 
     @classmethod
     def of_json(cls, body: Mapping[str, Any]) -> Score:
-        return cls([bool(held) for held in body["held"]], [float(error) for error in body["errors_s"]])
+        return cls([bool(held) for held in body["held"]], [finite(error) for error in body["errors_s"]])
+
+
+def finite(value: Any) -> float:
+    """A number from a file; ``ValueError`` if it is none."""
+    if isinstance(value, bool) or not math.isfinite(found := float(value)):
+        raise ValueError(value)
+    return found

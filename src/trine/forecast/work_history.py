@@ -16,6 +16,7 @@ the jobs that had such limits make it.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -79,11 +80,14 @@ def sets_of(known: KnownJob) -> tuple[Key, ...]:
 
 
 def kinds_of(known: KnownJob) -> tuple[str, ...]:
-    """What the jobs of each of these sets have in common beyond those of the larger one."""
-    kinds = ["any"] if known.limit_s == math.inf else ["limited", "magnitude", "limit"]
-    job = known.job
+    """What the jobs of each of these sets have in common beyond those of the larger one.
+
+    What a user says beyond a limit is another thing than what one says where there is none.
+    """
+    limited, job = known.limit_s < math.inf, known.job
+    kinds = ["limited", "magnitude", "limit"] if limited else ["any"]
     own = zip(("gpus", "user", "model"), (job.gpus, job.user or None, job.model or None), strict=True)
-    return (*kinds, *(kind for kind, what in own if what is not None))
+    return (*kinds, *(f"limited {kind}" if limited else kind for kind, what in own if what is not None))
 
 
 @dataclass(frozen=True)
@@ -316,6 +320,7 @@ class WorkDraw:
         self._proportion = history.learned.draw_proportion(rng)
         self._begin, self._of_sets = self._stream.state, np.random.Generator(self._stream)
         self._of_new_sets = np.random.Generator(self._stream.jumped())
+        self._of_added = np.random.Generator(self._stream.jumped(2))
         self._hazards: dict[Key, Floats] = {}
         self._survival: dict[Key, Floats] = {}
         self._log_edges = history.log_edges
@@ -337,6 +342,12 @@ class WorkDraw:
             np.cumsum(np.log1p(-hazards), axis=1, out=survival[:, 1:])
             self._hazards.update(zip(level.keys, hazards, strict=True))
             self._survival.update(zip(level.keys, survival, strict=True))
+
+    def apart(self) -> WorkDraw:
+        """The same hazards, other random numbers: what is drawn by them leaves those to come here as they are."""
+        twin = copy.copy(self)
+        twin._hazards, twin._survival, twin._rng = dict(self._hazards), dict(self._survival), self._of_added
+        return twin
 
     def total_s(self, known: KnownJob, done_s: Floats, level: Floats | float = 0.0, own: float = 1.0) -> Floats:
         """As ``totals_s``, of jobs that are all like this one."""

@@ -7,6 +7,8 @@ of a type are found by halving; of two types together, a staircase from the one 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -17,13 +19,16 @@ from trine.core.job import Job
 from trine.core.prices import Prices
 from trine.core.result import Summary
 from trine.engine.explain import never_fits
-from trine.inputs.job_rules import seconds
+from trine.inputs.cluster_shape import MAX_GPUS as MOST_CLUSTER_GPUS
+from trine.inputs.job_rules import GPU_TYPE, seconds
 from trine.perf.model import PerfModel
 from trine.sim.scenario import Scenario, jobs_and_model, run
 
 METRICS = tuple(each.name.removesuffix("_s") for each in fields(Summary) if each.name.startswith(("wait_", "jct_")))
 """What a target may be about."""
 MOST_NODES = 4096
+MOST_GPUS = MOST_CLUSTER_GPUS // MOST_NODES
+"""Of a node."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Target:
         if name not in METRICS:
             raise unknown_name("--target", "metric", name, METRICS)
         try:
-            return cls(name, seconds(float(limit) if limit.replace(".", "", 1).isdigit() else limit))
+            return cls(name, seconds(float(limit) if limit.replace(".", "", 1).isdecimal() else limit))
         except ValueError:
             raise InputError("--target", repr(limit), "a duration such as 30m, 1h or 3600") from None
 
@@ -63,12 +68,24 @@ class NodeType:
     def parse(cls, text: str, prices: Prices) -> NodeType:
         """``v100=8``: nodes of eight V100."""
         name, sign, count = text.partition("=")
-        if not (name and sign and count.isdigit() and int(count) > 0):
+        if not (sign and re.fullmatch(GPU_TYPE, name) and re.fullmatch("0*[1-9][0-9]{0,8}", count)):
             raise InputError("--nodes", repr(text), "TYPE=GPUS of a node, such as v100=8")
+        if int(count) > MOST_GPUS:
+            raise InputError("--nodes", repr(text), f"at most {MOST_GPUS} GPUs in a node")
         price = prices.lowest(name) if prices else 1.0
         if price is None:
             raise InputError("--prices", f"no price for {name}", "one for every type of --nodes")
         return cls(name, int(count), int(count) * price)
+
+
+def parse_types(texts: Sequence[str], prices: Prices) -> list[NodeType]:
+    """What ``--nodes`` says, each type once."""
+    found = [NodeType.parse(text, prices) for text in texts]
+    names = Counter(each.gpu_type for each in found)
+    for name, count in names.items():
+        if count > 1:
+            raise InputError("--nodes", f"{name} {count} times", "each type once")
+    return found
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from trine.report import figures, page
 from trine.report.data_files import write_all
 from trine.report.page import Cell
 
+_WIDE = 20.0
+"""From this ratio of the largest to the smallest value on, the scale is logarithmic."""
+
 
 def write_capacity_page(search: Search, best: Candidate | None, out_dir: Path, unit: str) -> None:
     """Write ``report.html`` into ``out_dir``, or nothing."""
@@ -30,7 +33,10 @@ def _page(search: Search, best: Candidate | None, unit: str) -> str:
 
 def _plot(search: Search, unit: str) -> str:
     known = [each for each in search.tried.values() if math.isfinite(each.value_s)]
-    data = []
+    values_s = [search.target.limit_s, *(each.value_s for each in known)]
+    # Clusters near the target, which are those that matter, would else lie on the axis below one that is far too small.
+    wide, data = min(values_s) > 0 and max(values_s) > _WIDE * min(values_s), []
+    unit_s = 1.0 if wide else 3600.0
     for index, (name, meets) in enumerate((("meets the target", True), ("does not", False))):
         own = [each for each in known if each.meets is meets]
         data.append(
@@ -39,18 +45,21 @@ def _plot(search: Search, unit: str) -> str:
                 "mode": "markers",
                 "name": name,
                 "x": [each.price_per_h for each in own],
-                "y": [each.value_s / 3600 for each in own],
+                "y": [each.value_s / unit_s for each in own],
+                "cliponaxis": False,
                 "text": [figures.plotly_text(search.cluster(each)) for each in own],
                 "marker": {"size": 9, "color": figures.line_colour(index), "symbol": "circle" if meets else "x"},
             }
         )
     prices = [each.price_per_h for each in known] or [0.0, 1.0]
-    limit_h = search.target.limit_s / 3600
-    line = {"type": "scatter", "mode": "lines", "name": "target", "x": [min(prices), max(prices)], "y": [limit_h] * 2}
+    limit = search.target.limit_s / unit_s
+    line = {"type": "scatter", "mode": "lines", "name": "target", "x": [min(prices), max(prices)], "y": [limit] * 2}
     layout = {
         "height": 420,
         "xaxis": figures.axis(unit, rangemode="tozero"),
-        "yaxis": figures.axis(f"{search.target.metric} (h)", rangemode="tozero"),
+        "yaxis": figures.log_time_axis(search.target.metric, min(values_s), max(values_s))
+        if wide
+        else figures.axis(f"{search.target.metric} (h)", rangemode="tozero"),
         "showlegend": True,
     }
     return page.figure("capacity", {"data": [*data, line | {"line": figures.line_style(2)}], "layout": layout})

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trine.assembly.settings import resolve
 from trine.core.cluster import Cluster, Node
 from trine.core.errors import InputError, unknown_name
-from trine.inputs.job_rules import MAX_PRIORITY, seconds
+from trine.inputs.job_rules import GPU_TYPE, MAX_GPUS, MAX_PRIORITY, seconds
 from trine.inputs.job_spec import JobSpec
 from trine.inputs.quota_text import QUOTA_FORM, parse_quota
-from trine.server.live_job import LiveJob, NodeState
+from trine.server import records as rec
+from trine.server.live_job import LiveJob
 from trine.server.quotas import QuotaChange
 from trine.server.state import LiveState
 
@@ -22,6 +24,7 @@ GRAMMAR = {
     "placement": "placement NAME",
     "add": "add COUNTxGPUS[:TYPE]  (nodes)",
     "lose": "lose NODE",
+    "drain": "drain NODE",
     "cancel": "cancel JOB",
     "hold": "hold JOB",
     "release": "release JOB",
@@ -30,13 +33,14 @@ GRAMMAR = {
     "quota": f"quota {QUOTA_FORM}",
 }
 """Every change by its first word."""
-APPLICABLE = ("cancel", "hold", "release", "priority", "quota", "lose")
-"""Those that a daemon carries out; a node that is to be lost is drained."""
+APPLICABLE = ("cancel", "hold", "release", "priority", "quota", "drain")
+"""Those that a daemon carries out."""
 INSTEAD = {
     "policy": "start the daemon anew with --policy; jobs that run go on meanwhile",
     "placement": "start the daemon anew with --placement; jobs that run go on meanwhile",
     "submit": "`trine whatif ... --apply -- CMD` or `trine submit`, which say what is to run",
     "add": "add the nodes to the cluster that the daemon runs on",
+    "lose": "`drain NODE`, after which nothing starts there any more",
 }
 """What to do about changes that a daemon does not carry out."""
 
@@ -64,6 +68,8 @@ class Moment:
     user: str = "what-if"
     """A job that is submitted is this user's, with its quota and share."""
     queue: str = "default"
+    measured_types: tuple[str, ...] = ()
+    """GPU types of the daemon's throughput table, in lower case; none: it has no table."""
 
 
 def changed(state: LiveState, changes: Sequence[str], moment: Moment) -> LiveState:
@@ -75,6 +81,18 @@ def changed(state: LiveState, changes: Sequence[str], moment: Moment) -> LiveSta
         except (ValueError, IndexError):
             raise InputError("what-if", repr(change), GRAMMAR[first]) from None
     return state
+
+
+def cancelled_by(changes: Sequence[str]) -> set[str]:
+    """Ids of the jobs that the changes cancel; not those that are cancelled because they wait for one of these."""
+    words = map(words_of, changes)
+    return {job_id for first, job_id, *_ in words if first == "cancel"}
+
+
+def assumed_of(before: Cluster, after: Cluster, measured_types: Sequence[str]) -> list[str]:
+    """What had to be assumed of nodes that were added, in sentences."""
+    new = [name for name in after.types if name not in before.types and name.lower() not in measured_types]
+    return [f"Nothing was measured on {name}: it is taken to be as fast as {before.types[0]}." for name in new]
 
 
 def submission(change: str) -> dict[str, Any]:
@@ -95,51 +113,93 @@ def _seconds(text: str) -> float:
 def _policy(state: LiveState, words: list[str], moment: Moment) -> None:
     (name,) = words
     resolve(name, state.placement, {})
-    state.policy, state.accounts, state.settings = name, {}, {}
-    del moment
+    _configure(state, name, state.placement, moment)
 
 
 def _placement(state: LiveState, words: list[str], moment: Moment) -> None:
     (name,) = words
     resolve(state.policy, name, {})
-    state.placement, state.accounts, state.settings = name, {}, {}
-    del moment
+    _configure(state, state.policy, name, moment)
+
+
+def _configure(state: LiveState, policy: str, placement: str, moment: Moment) -> None:
+    """As a start of the daemon with these does. Settings that they know stay: only what was asked for changes."""
+    assert state.cluster is not None
+    kept = {name: value for name, value in state.settings.items() if _knows(policy, placement, name, value)}
+    cluster = rec.cluster_to_record(state.cluster)
+    state._configured(rec.Configured(moment.now_s, "", cluster, policy, placement, kept, state.round_s, state.sharing))
+
+
+def _knows(policy: str, placement: str, name: str, value: Any) -> bool:
+    try:
+        resolve(policy, placement, {name: value})
+    except InputError:
+        return False
+    return True
 
 
 def _add(state: LiveState, words: list[str], moment: Moment) -> None:
     (given,) = words
-    found = re.fullmatch(r"(\d{1,4})x(\d{1,3})(?::(\S+))?", given)
-    if found is None or state.cluster is None:
+    found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})(?::(\S+))?", given)
+    cluster = state.cluster
+    if found is None or cluster is None or not (int(found[1]) and int(found[2])):
         raise ValueError(given)
-    cluster, gpu_type = state.cluster, found[3] or state.cluster.types[0]
-    if gpu_type not in cluster.types:
-        raise unknown_name("what-if", "GPU type", gpu_type, list(cluster.types))
-    last = cluster.nodes[-1]
-    more = [Node(f"new{i}", int(found[2]), gpu_type, last.rack) for i in range(int(found[1]))]
-    _use(state, replace(cluster, nodes=(*cluster.nodes, *more), scores={}))
-    del moment
+    count, gpus = int(found[1]), int(found[2])
+    if cluster.gpu_count + count * gpus > MAX_GPUS:
+        raise InputError("what-if", repr(f"add {given}"), f"at most {MAX_GPUS:,} GPUs in all")
+    gpu_type, last = _gpu_type(found[3], cluster, moment), cluster.nodes[-1]
+    names = _unused_names(count, {node.name for node in cluster.nodes})
+    more = [Node(name, gpus, gpu_type, last.rack) for name in names]
+    state._use_cluster(moment.now_s, replace(cluster, nodes=(*cluster.nodes, *more), scores={}))
 
 
-def _use(state: LiveState, cluster: Cluster) -> None:
-    state._use_cluster(state.last_s, cluster)
+def _gpu_type(given: str | None, cluster: Cluster, moment: Moment) -> str:
+    """One that the cluster has, or another; where there is a throughput table, one that it knows."""
+    if given is None:
+        return cluster.types[0]
+    alike = next((name for name in cluster.types if name.lower() == given.lower()), None)
+    if alike is not None:
+        return alike
+    if moment.measured_types and given.lower() not in moment.measured_types:
+        known = dict.fromkeys((*cluster.types, *moment.measured_types))
+        raise unknown_name("what-if", "GPU type", given, list(known))
+    if re.fullmatch(GPU_TYPE, given) is None:
+        raise ValueError(given)
+    return given
+
+
+def _unused_names(count: int, taken: Collection[str]) -> list[str]:
+    unused = (name for number in itertools.count() if (name := f"new{number}") not in taken)
+    return list(itertools.islice(unused, count))
+
+
+def _drain(state: LiveState, words: list[str], moment: Moment) -> None:
+    """Nothing starts there any more; what becomes of jobs that run there is for the placement to say."""
+    state._node_changed(rec.NodeChanged(moment.now_s, _node(state, words), "drained", "what-if", moment.user))
 
 
 def _lose(state: LiveState, words: list[str], moment: Moment) -> None:
+    """The node fails: its jobs lose their GPUs, and wait with the steps that are safe."""
+    name, cluster = _node(state, words), state.cluster
+    state._node_changed(rec.NodeChanged(moment.now_s, name, "down", "what-if", rec.EXECUTOR))
+    for job in list(state.live.values()):
+        if cluster is not None and any(cluster.nodes[cluster.node_of[gpu]].name == name for gpu in job.gpus):
+            _stop(state, job, moment.now_s)
+
+
+def _node(state: LiveState, words: list[str]) -> str:
     (name,) = words
-    cluster = state.cluster
-    if cluster is None or name not in {node.name for node in cluster.nodes}:
-        raise unknown_name("what-if", "node", name, [node.name for node in cluster.nodes] if cluster else [])
-    state.nodes[name] = NodeState("drained", "what-if", drained=True)
-    for job in state.live.values():
-        if job.holds_gpus and any(cluster.nodes[cluster.node_of[gpu]].name == name for gpu in job.gpus):
-            _off(job, moment.now_s)
+    names = [node.name for node in state.cluster.nodes] if state.cluster else []
+    if name not in names:
+        raise unknown_name("what-if", "node", name, names)
+    return name
 
 
-def _off(job: LiveJob, now_s: float) -> None:
-    """The job loses its GPUs and waits, with the steps that are safe."""
-    job.attained_s += max(now_s - job.run_from_s, 0.0)
-    job.state, job.gpus, job.co_runner, job.rate = "waiting", (), "", 0.0
-    job.done, job.idle_from_s = job.safe, now_s
+def _stop(state: LiveState, job: LiveJob, now_s: float, action: str = "") -> None:
+    """The job loses its GPUs now; ``action``: what is to become of it then, if it is not to wait."""
+    if job.holds_gpus:
+        job.state, job.requested_action = "stopping", action or job.requested_action
+        state._exited(rec.ExitReported(now_s, job.id, job.epoch, "preempted", None, None))
 
 
 def _job(state: LiveState, job_id: str) -> LiveJob:
@@ -150,18 +210,27 @@ def _job(state: LiveState, job_id: str) -> LiveJob:
 
 
 def _hold(state: LiveState, words: list[str], moment: Moment) -> None:
-    """Also a cancel: either way the job has no GPUs from now on."""
     (job_id,) = words
     job = _job(state, job_id)
-    if job.holds_gpus:
-        _off(job, moment.now_s)
-    job.state = "held"
+    _stop(state, job, moment.now_s, "hold")
+    if job.live:
+        job.state = "held"
+
+
+def _cancel(state: LiveState, words: list[str], moment: Moment) -> None:
+    """Jobs that wait for it may start, or are cancelled with it."""
+    (job_id,) = words
+    job = _job(state, job_id)
+    _stop(state, job, moment.now_s, "cancel")
+    if job.live:
+        state._end(job, moment.now_s, "cancelled", None)
 
 
 def _release(state: LiveState, words: list[str], moment: Moment) -> None:
     (job_id,) = words
     job = _job(state, job_id)
     job.not_before_s, job.aside = 0.0, ""
+    state.paused.discard(job_id)
     if job.state in ("held", "set aside"):
         job.state = "waiting"
     del moment
@@ -199,7 +268,8 @@ _APPLY: dict[str, Callable[[LiveState, list[str], Moment], None]] = {
     "placement": _placement,
     "add": _add,
     "lose": _lose,
-    "cancel": _hold,
+    "drain": _drain,
+    "cancel": _cancel,
     "hold": _hold,
     "release": _release,
     "priority": _priority,

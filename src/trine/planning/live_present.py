@@ -29,8 +29,18 @@ def live_state(request: ForecastRequest) -> LiveState:
     return from_snapshot(json.loads(request.live))
 
 
-def live_present(request: ForecastRequest, state: LiveState, model: Model, exact: Collection[str] = ()) -> Present:
-    """The cluster at the moment of the request, if ``state`` is what it is; the limits of ``exact`` are lengths."""
+def live_present(
+    request: ForecastRequest,
+    state: LiveState,
+    model: Model,
+    exact: Collection[str] = (),
+    unchanged: Present | None = None,
+) -> Present:
+    """The cluster at the moment of the request, if ``state`` is what it is; the limits of ``exact`` are lengths.
+
+    ``unchanged``: the present that changes led away from. They change nothing of what is known of lengths, such as how
+    long a job ran that lost its GPUs by them, so that both draw the same.
+    """
     now_s = request.now_s
     past = [_past(job) for job in request.ended]
     done = [
@@ -41,8 +51,13 @@ def live_present(request: ForecastRequest, state: LiveState, model: Model, exact
     engine, job_indices = build_engine(state, model, now_s, ended=done)
     settle_transitions(engine, now_s)
     settings = replace(settings_of(state).run, round_s=state.round_s, fill=True)
-    known = [*past, *_live(engine, now_s, state.live.values(), job_indices, exact)]
-    return Present(now_s, engine, settings, known, _dependents(state, engine, job_indices))
+    known = list(_live(engine, now_s, state.live.values(), job_indices, exact))
+    dependents = _dependents(state, engine, job_indices)
+    if unchanged is None:
+        return Present(now_s, engine, settings, [*past, *known], dependents)
+    new = [each for each in known if each.job.id not in unchanged.by_id]
+    added = frozenset(each.job.id for each in new)
+    return Present(now_s, engine, settings, [*unchanged.known, *new], dependents, added)
 
 
 def _dependents(state: LiveState, engine: Engine, job_indices: Mapping[str, int]) -> Dependents:

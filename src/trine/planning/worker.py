@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import resource
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from trine.core.errors import InputError, TrineError
@@ -19,24 +22,18 @@ from trine.core.plugins import mistakes_in_files
 from trine.forecast.draws import Draw, Futures
 from trine.forecast.predictions import Forecast, JobPrediction, of_draws
 from trine.inputs.job_relations import predecessor
-from trine.planning.changes import Moment, changed, instead_of
+from trine.planning.changes import Moment, assumed_of, cancelled_by, changed, instead_of
 from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
 from trine.server.build import Model, performance_with, why_too_small
 from trine.server.live_job import LiveJob
-from trine.server.predictions import ForecastRequest
+from trine.server.predictions import WITHOUT_GPUS, ForecastRequest
 from trine.server.state import LiveState
 
 _LEAST_DRAWS = 10
 """Fewer make no interval, whatever the budget."""
 _WHATIF_S = 3.0
 """Processor seconds of a what-if: its caller waits for the answer."""
-_WITHOUT_GPUS = {
-    "held": "is held: does not start before it is released",
-    "set aside": "is set aside",
-    "waiting": "does not take part in decisions now",
-    "stopping": "is being stopped for good",
-}
 
 
 @mistakes_in_files()
@@ -51,14 +48,20 @@ def answer(
     make_state = make_state or (lambda: live_state(request))
     state = make_state()
     # Before anything is computed: a change may be a mistake.
-    other = changed(make_state(), request.changes, Moment(request.now_s, request.user, request.queue))
-    futures = Futures(live_present(request, state, request.model, exact), request.seed)
+    measured_types = () if request.model.throughputs is None else request.model.throughputs.types
+    moment = Moment(request.now_s, request.user, request.queue, measured_types)
+    other = changed(make_state(), request.changes, moment) if request.changes else state
+    present = live_present(request, state, request.model, exact)
+    futures = Futures(present, request.seed)
     if request.changes:
         _check_can_run(state, other, request.model)
-        others = Futures(live_present(request, other, request.model, exact), request.seed)
+        others = Futures(live_present(request, other, request.model, exact, unchanged=present), request.seed)
         draws, other_draws = _draws_within([futures, others], request.draws, min(request.budget_s, _WHATIF_S))
-        moved = _come_or_gone(state, other)
-        found = compared(futures, draws, others, other_draws, moved) | {"instead": instead_of(request.changes)}
+        moved = _come_or_gone(state, other) | cancelled_by(request.changes)
+        found = compared(futures, draws, others, other_draws, moved)
+        assert state.cluster is not None and other.cluster is not None
+        found["assumed"] = assumed_of(state.cluster, other.cluster, measured_types)
+        found["instead"] = instead_of(request.changes)
     else:
         (draws,) = _draws_within([futures], request.draws, request.budget_s)
         found = _with_all(of_draws(futures, draws), state).as_json()
@@ -73,7 +76,7 @@ def _check_can_run(state: LiveState, other: LiveState, model: Model) -> None:
 
 
 def _come_or_gone(state: LiveState, other: LiveState) -> set[str]:
-    """Jobs that the changes themselves submit, or take out of the queue."""
+    """Jobs that the changes themselves submit or hold."""
     held = {job.id for job in state.live.values() if job.state == "held"}
     return {
         job.id
@@ -117,17 +120,33 @@ def _without_times(job: LiveJob) -> JobPrediction:
     if job.state == "waiting" and job.blocked:
         reason, blocker = _waits_for(job)
         return JobPrediction(None, None, f"{reason}; predicted once that is in sight", blocker)
-    return JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
+    if job.not_before_s:
+        return JobPrediction(None, None, "pauses before it is started again; predicted once the pause is over")
+    return JobPrediction(None, None, WITHOUT_GPUS.get(job.state, "does not take part in decisions now"))
 
 
 def main() -> None:
     os.nice(10)  # rounds and jobs come first
-    request = pickle.load(sys.stdin.buffer)  # from the daemon that started this process
+    most_bytes = _limit_memory()
     try:
+        request = pickle.load(sys.stdin.buffer)  # from the daemon that started this process
         found = answer(request)
     except TrineError as error:
         found = {"refused": str(error)}
+    except MemoryError:
+        sys.exit(f"it needs more than {most_bytes / 2**30:.1f} GB of memory")
     sys.stdout.write(json.dumps(found))
+
+
+def _limit_memory() -> int:
+    """Take half of the machine's memory at most, and be what a machine without any left ends first; the bytes."""
+    most_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard == resource.RLIM_INFINITY or most_bytes < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, hard))
+    with contextlib.suppress(OSError):  # Linux has it
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    return most_bytes
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ TABLE = {
     "trine_forecast_age_seconds": "how old the last predictions are",
     "trine_forecast_cpu_seconds": "processor time of the last predictions",
     "trine_forecast_failing": "1 while predictions cannot be made",
-    "trine_forecast_start_coverage": "part of the 80 % intervals of starts that held, since the daemon started",
+    "trine_forecast_start_coverage": "part of the 80 % intervals of starts that held, of the last 2,000",
     "trine_forecast_end_coverage": "the same of ends",
     "trine_forecast_start_error_seconds": "median absolute error of predicted starts",
     "trine_forecast_end_error_seconds": "the same of ends",

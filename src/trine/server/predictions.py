@@ -12,14 +12,17 @@ import json
 import math
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from trine.core.atomic_file import write_private
 from trine.forecast.calibration import Calibration
-from trine.forecast.score import Score
+from trine.forecast.score import Score, finite
 from trine.server.build import Model
 from trine.server.interface import Refused
 from trine.server.live_job import LiveJob
@@ -40,8 +43,16 @@ _OUTDATED_S = 300.0
 _SOON_S = 5.0
 """Who asks waits at most so long for a forecast that has jobs which the last one has not."""
 _PATIENCE_S = 120.0
+_MOST_ASKED = 4
+"""What-ifs of one user at once: each has a processor for seconds, and all forecasts wait for it."""
 _ENDING = "the daemon is shutting down"
 _ENDED_USED = 5_000
+WITHOUT_GPUS = {
+    "held": "is held: does not start before it is released",
+    "set aside": "is set aside",
+    "stopping": "is being stopped for good",
+}
+"""Why there is nothing to predict of a job, by its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +106,30 @@ class Scores:
         """Goes on from what is on disk; a file that cannot be read is no reason not to predict."""
         if self.path is None or not self.path.exists():
             return
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        # Whatever is in there: half a file, one of another version, or no numbers at all.
+        with contextlib.suppress(
+            OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError
+        ):
             body = json.loads(self.path.read_text())
             starts, ends = (Score.of_json(body[name]) for name in ("starts", "ends"))
             found = {str(name): Calibration.of_json(each) for name, each in body["calibrations"].items()}
-            still = {(str(job_id), str(kind)): dict(said) for job_id, kind, said in body["open"]}
+            still = {(str(job_id), _KINDS[kind]): _times(said) for job_id, kind, said in body["open"]}
             self.starts, self.ends, self.calibrations, self._open = starts, ends, found, still
 
-    def keep(self) -> None:
-        """Write to disk what has changed; a full disk costs the score of later restarts, and nothing now."""
-        if self.path is None:
-            return
+    def keep(self) -> Callable[[], None]:
+        """What the call returns writes to disk what there is now; in another thread, since disks may be slow.
+
+        A full disk costs the score of later restarts, and nothing now."""
         body = {
             "starts": self.starts.as_json(),
             "ends": self.ends.as_json(),
             "calibrations": {name: each.as_json() for name, each in self.calibrations.items()},
             "open": [[job_id, kind, said] for (job_id, kind), said in self._open.items()],
         }
-        text = json.dumps(body)
-        if text != self._kept:
+        return lambda: self._write(json.dumps(body))
+
+    def _write(self, text: str) -> None:
+        if self.path is not None and text != self._kept:
             with contextlib.suppress(OSError):
                 write_private(self.path, text)
                 self._kept = text
@@ -130,8 +146,11 @@ class Scores:
                 if job[name] is None:
                     continue
                 found = corrections.of(kind, waited_s, job[name])
+                if found is not None and kind == "end":  # starts have corrections of their own
+                    found = {at: max(found[at], after["start_s"][at]) for at in found}
                 calibration.note(job_id, kind, waited_s, now_s, job[name], found)
                 after[name], right = found or job[name], right + (found is not None)
+        calibration.forget_all_but(made["jobs"])
         said = sum(job[name] is not None for job in made["jobs"].values() for name in ("start_s", "end_s"))
         return {**made, "jobs": shown, "calibrated": right == said and right > 0}
 
@@ -160,12 +179,21 @@ class Scores:
         return found if self.starts.held or self.ends.held else None
 
 
+_KINDS = {"start_s": "start_s", "end_s": "end_s"}
+
+
+def _times(said: Mapping[str, Any]) -> dict[str, float]:
+    """An interval from a file."""
+    return {name: finite(said[name]) for name in ("low", "median", "high")}
+
+
 def _happened(job: LiveJob | None, kind: str) -> float | None:
-    """When a job started or ended; ``None``: not yet, infinity: it never will, or is not known any more."""
+    """When a job started or ended; ``None``: not yet, infinity: it never will, is not known any more, or says nothing
+    of predictions, since the job was held."""
     if job is None:
         return math.inf
     real_s = job.started_s if kind == "start" else job.finished_s
-    return math.inf if real_s is None and not job.live else real_s
+    return math.inf if real_s is None and (not job.live or job.state in ("held", "set aside")) else real_s
 
 
 class Predictions:
@@ -179,7 +207,13 @@ class Predictions:
         """Why the last forecast failed, in a sentence."""
         self.cpu_s = 0.0
         """Processor time of the last forecast."""
+        self._rest_s = 0.0
+        """No forecast is begun by itself for so long after the last one."""
+        self._rested_at_s = 0.0
+        """On the clock of the event loop: after a failure that took long, none is begun before, even if asked for."""
         self._one = asyncio.Lock()
+        self._asked: Counter[str] = Counter()
+        """What-ifs that wait for their answer, by user."""
         self._process: asyncio.subprocess.Process | None = None
         """The forecaster, while it computes."""
         self._closed = False
@@ -194,24 +228,39 @@ class Predictions:
         """Until cancelled: predictions for what has changed."""
         seen_s = -1.0
         while True:
-            await asyncio.sleep(max(every_s, _REST * self.cpu_s))
+            await asyncio.sleep(max(every_s, self._rest_s))
             state, now = self._state(), self._now()
-            self.scores.settle(state.jobs)
-            if state.live and state.cluster is not None and (self._outdated(now) or state.last_s != seen_s):
-                seen_s = state.last_s
-                with contextlib.suppress(Refused):
+            try:
+                self.scores.settle(state.jobs)
+                if state.live and state.cluster is not None and (self._outdated(now) or state.last_s != seen_s):
+                    seen_s = state.last_s
                     await self.make()
+            except Refused:
+                pass
+            except Exception as error:  # a bug; forecasts go on, and what is wrong is seen
+                structlog.get_logger("forecast").error("forecast", exc_info=error)
+                self.problem = f"forecasts failed: {error!r}"
 
     async def make(self) -> dict[str, Any]:
         """Predictions of now."""
         async with self._one:
-            policy = self._state().policy
-            made = await self._ask()
+            policy, loop = self._state().policy, asyncio.get_running_loop()
+            began_s = loop.time()
+            try:
+                made = await self._ask()
+            except Refused as refused:
+                # One that hangs would else have the processor nearly all the time.
+                took_s = loop.time() - began_s
+                self.problem, self._rest_s = str(refused), _REST * took_s if took_s > _SOON_S else 0.0
+                self._rested_at_s = loop.time() + self._rest_s
+                raise
+            self.problem, self.cpu_s = "", made.pop("cpu_s")
+            self._rest_s = _REST * self.cpu_s
             jobs = self._state().jobs
             self.scores.settle(jobs)
             made = self.scores.calibrated(made, policy, jobs)
             self.scores.note(made)
-            await asyncio.to_thread(self.scores.keep)
+            await asyncio.to_thread(self.scores.keep())
             self.last = made
             return made
 
@@ -231,7 +280,7 @@ class Predictions:
     def _lacks_jobs(self, made: dict[str, Any]) -> bool:
         """Jobs came since, and the last forecast is long enough ago for the next one."""
         at_s = made["made_at_s"]
-        if self._now() - at_s < _REST * self.cpu_s:
+        if self._now() - at_s < self._rest_s:
             return False
         return any(job.submitted_s > at_s and job_id not in made["jobs"] for job_id, job in self._state().live.items())
 
@@ -239,11 +288,16 @@ class Predictions:
         """The last ones with the score; made now if there are none yet, or none of jobs that came since."""
         made = self.last
         if made is None or not made["draws"]:
+            if self.problem and asyncio.get_running_loop().time() < self._rested_at_s:
+                raise Refused("unavailable", self.problem)
             made = await self.make() if self._state().live else self._nothing()
         elif self._lacks_jobs(made):
             made = await self._made_soon() or made
-        self.scores.settle(self._state().jobs)
-        return {**made, "score": self.scores.as_json()}
+        state, now = self._state(), self._now()
+        self.scores.settle(state.jobs)
+        live = state.live
+        jobs = {job_id: _as_of_now(job, live[job_id], now) for job_id, job in made["jobs"].items() if job_id in live}
+        return {**made, "jobs": jobs, "score": self.scores.as_json()}
 
     async def _made_soon(self) -> dict[str, Any] | None:
         """New ones, or ``None`` if that takes long: then they are there for the next who asks."""
@@ -258,15 +312,23 @@ class Predictions:
 
     async def compare(self, changes: Sequence[str], user: str, queue: str) -> dict[str, Any]:
         """What the changes would do, before anything happens; jobs that they submit are of this user and queue."""
-        async with self._one:
-            return await self._ask(changes=tuple(changes), user=user, queue=queue)
+        if self._asked[user] >= _MOST_ASKED:
+            raise Refused("unavailable", f"{_MOST_ASKED} what-ifs of {user} are being computed; ask again after those")
+        self._asked[user] += 1
+        try:
+            async with self._one:
+                found = await self._ask(changes=tuple(changes), user=user, queue=queue)
+        finally:
+            self._asked[user] -= 1
+            self._asked += Counter()  # without users who ask for nothing any more
+        del found["cpu_s"]
+        return found
 
     def of_job(self, job_id: str) -> dict[str, Any] | None:
-        """What was last predicted of a job, if anything was; an end that is over and did not come is left out."""
+        """What was last predicted of a live job, if anything was, as far as it can still be true."""
+        job = self._state().live.get(job_id)
         found: dict[str, Any] | None = None if self.last is None else self.last["jobs"].get(job_id)
-        if found is None or not _is_over(found["end_s"], self._now()):
-            return found
-        return {**found, "end_s": None}
+        return None if found is None or job is None else _as_of_now(found, job, self._now())
 
     def metrics(self) -> dict[str, float]:
         """For Prometheus; what is not known yet is left out."""
@@ -301,14 +363,14 @@ class Predictions:
                 sys.executable, "-m", FORECASTER, stdin=pipe, stdout=pipe, stderr=pipe
             )
         except OSError as error:  # no memory or no descriptors: later, perhaps
-            raise self._failed(f"no forecast: {error.strerror}") from None
+            raise _failed(f"no forecast: {error.strerror}") from None
         self._process = process
         if self._closed:  # while it was started
             process.kill()
         try:
             out, err = await asyncio.wait_for(process.communicate(asked), _PATIENCE_S)
         except TimeoutError:
-            raise self._failed(f"no forecast within {_PATIENCE_S:g} s") from None
+            raise _failed(f"no forecast within {_PATIENCE_S:g} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
@@ -317,16 +379,22 @@ class Predictions:
             raise Refused("unavailable", _ENDING)
         if process.returncode:
             lines = err.decode("utf-8", "replace").strip().splitlines()
-            raise self._failed(f"the forecaster failed: {lines[-1] if lines else process.returncode}")
-        answer: dict[str, Any] = json.loads(out)
+            raise _failed(f"the forecaster failed: {lines[-1] if lines else _how_it_ended(process.returncode)}")
+        try:
+            answer: dict[str, Any] = json.loads(out)
+        except ValueError:
+            raise _failed("the forecaster failed: its answer is no JSON") from None
         if "refused" in answer:
             raise Refused("invalid", answer["refused"])
-        self.problem, self.cpu_s = "", answer.pop("cpu_s")
         return answer
 
-    def _failed(self, sentence: str) -> Refused:
-        self.problem = sentence
-        return Refused("unavailable", sentence)
+
+def _failed(sentence: str) -> Refused:
+    return Refused("unavailable", sentence)
+
+
+def _how_it_ended(returncode: int) -> str:
+    return f"signal {-returncode} ended it" if returncode < 0 else f"it ended with status {returncode}"
 
 
 def _ended(job: LiveJob) -> EndedJob:
@@ -342,6 +410,18 @@ def _ended(job: LiveJob) -> EndedJob:
         spec.max_runtime,
         job.state == "done",
     )
+
+
+def _as_of_now(said: dict[str, Any], job: LiveJob, now: float) -> dict[str, Any]:
+    """What was predicted, without what cannot come true any more: a start or end that should have been by now, and
+    those of jobs that were held, or started, since."""
+    out = job.state in ("held", "set aside") or (job.state == "stopping" and bool(job.requested_action))
+    if out and (said["start_s"] or said["end_s"]):
+        return {**said, "start_s": None, "end_s": None, "reason": WITHOUT_GPUS[job.state], "blocker": None}
+    start, end = (None if _is_over(said[name], now) else said[name] for name in ("start_s", "end_s"))
+    if said["start_s"] is not None and job.started_s is not None:
+        return {**said, "start_s": None, "end_s": end, "reason": "has started since", "blocker": None}
+    return {**said, "start_s": start, "end_s": end}
 
 
 def _is_over(times: dict[str, float] | None, now: float) -> bool:

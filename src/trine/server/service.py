@@ -268,7 +268,7 @@ class LiveService(ABC):
             view,
             expected_start_s=None if start is None else start["median"],
             start_interval_s=None if start is None else (start["low"], start["high"]),
-            expected_end_s=end["median"] if view.expected_end_s is None and end is not None else view.expected_end_s,
+            expected_end_s=view.expected_end_s if end is None else end["median"],  # that of the interval
             end_interval_s=None if end is None else (end["low"], end["high"]),
         )
 

@@ -43,12 +43,14 @@ def test_whatif_says_who_gains_and_applies_what_a_daemon_can(daemon: FakeDaemon)
     daemon.add(), daemon.add()
     done = trine("whatif", "policy las")
     assert "12m earlier [1h earlier, same]" in done.out and "2 jobs gain, 0 lose, 0 stay" in done.out
+    assert "trine: Nothing was measured on a100." in done.err
     assert trine("whatif", "hold 1", "--apply").code == 0
     assert daemon.jobs["1"]["state"] == "held"
     done = trine("whatif", "priority 2 5", "quota user:ann=16", "--apply")
     assert (daemon.jobs["2"]["priority"], daemon.quotas) == (5.0, {"user:ann": 16})
     assert "trine: done: priority 2 5" in done.err and "trine: done: quota user:ann=16" in done.err
-    for wrong in (["policy las", "--apply"], ["frobnicate"]):
+    assert trine("whatif", "drain n0", "--apply").code == 0 and daemon.nodes[0]["state"] == "drained"
+    for wrong in (["policy las", "--apply"], ["lose node0", "--apply"], ["frobnicate"]):
         refused = trine("whatif", *wrong)
         assert refused.code == 2 and "expected" in refused.err
 

@@ -206,7 +206,8 @@ class FakeService:
         times = {"low": -120.0, "median": -60.0, "high": 30.0}
         job = {"before": None, "after": None, "change_s": times}
         counts = {"gain": len(self.views), "lose": 0, "same": 0, "mean_change_s": times}
-        return {"made_at_s": 1_000.0, "draws": 100, "instead": {}, **counts, "jobs": dict.fromkeys(self.views, job)}
+        found = {"made_at_s": 1_000.0, "draws": 100, "assumed": [], "instead": {}, **counts}
+        return {**found, "jobs": dict.fromkeys(self.views, job)}
 
     def reasons(self, job_ids: Sequence[str], caller: Caller) -> dict[str, ReasonView]:
         found = (self.views.get(job_id) for job_id in job_ids)

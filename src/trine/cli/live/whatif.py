@@ -20,8 +20,8 @@ Changes = Annotated[
     list[str],
     typer.Argument(
         metavar="CHANGE...",
-        help="Each in quotes: 'policy las', 'placement pal-sticky', 'add 2x8', 'lose node3', 'cancel 17', 'hold 17', "
-        "'release 17', 'priority 17 5', 'submit 8 1h', 'quota user:ann=16'.",
+        help="Each in quotes: 'policy las', 'placement pal-sticky', 'add 2x8', 'lose node3', 'drain node3', "
+        "'cancel 17', 'hold 17', 'release 17', 'priority 17 5', 'submit 8 1h', 'quota user:ann=16'.",
         show_default=False,
     ),
 ]
@@ -42,7 +42,7 @@ def whatif(
         bool,
         typer.Option(
             "--apply",
-            help="Then do it, where the daemon can: cancel, hold, release, priority, quota, lose (drains); "
+            help="Then do it, where the daemon can: cancel, hold, release, priority, quota, drain; "
             "submit with a command after --.",
         ),
     ] = False,
@@ -145,7 +145,10 @@ def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> No
     gain = "1 job gains" if found["gain"] == 1 else f"{found['gain']} jobs gain"
     never = sum(bool(job.get("never_runs")) for job in found["jobs"].values())
     stopped = f"; {never} of those that lose could not run at all" if never else ""
-    typer.echo(f"{gain}, {found['lose']} lose, {found['same']} stay{stopped}; on average {mean}.")
+    counted = f"{gain}, {found['lose']} lose, {found['same']} stay{stopped}"
+    typer.echo(f"{counted}; on average {mean}. From {found['draws']} futures.")
+    for sentence in found.get("assumed", ()):  # daemons before this did not say
+        say(f"trine: {sentence}")
 
 
 def _end(times: dict[str, Any] | None) -> dict[str, float] | None:
@@ -178,7 +181,7 @@ def _apply(client: Client, change: str, command: list[str] | None) -> None:
     told = " ".join((what, *words))
     if what == "submit":
         told += _submit(client, change, command or [])
-    elif what == "lose":
+    elif what == "drain":
         client.drain(words[0], "trine whatif --apply")
     elif what == "priority":
         client.set_priority(words[0], float(words[1]))

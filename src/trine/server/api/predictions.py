@@ -62,6 +62,7 @@ class ComparisonView(BaseModel):
     lose: int
     same: int
     mean_change_s: TimesView | None
+    assumed: list[str] = Field(description="What had to be assumed of nodes that were added, in sentences.")
     instead: dict[str, str] = Field(description="Changes that no verb of the daemon makes, and what to do about each.")
     jobs: dict[str, dict[str, Any]]
 

@@ -5,7 +5,7 @@ import { duration, moment, number, percent, visible } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
-const EXAMPLES = ["policy las", "add 2x8", "lose node3", "submit 8 1h", "cancel 17", "priority 17 5", "quota user:ann=16"];
+const EXAMPLES = ["policy las", "add 2x8", "lose node3", "drain node3", "submit 8 1h", "cancel 17", "priority 17 5", "quota user:ann=16"];
 const LIMITS = { none: null, default: "default" };
 const onJob = (verb) => (job) => post(`/v1/jobs/${encodeURIComponent(job)}/${verb}`);
 /** The verb of the API for each change that the daemon carries out; what it does not is told beside the comparison. */
@@ -15,7 +15,7 @@ const VERBS = {
   release: onJob("release"),
   priority: (job, value) => post(`/v1/jobs/${encodeURIComponent(job)}/priority`, { priority: Number(value) }),
   quota: (text) => post("/v1/quotas", { quotas: quotaOf(text) }),
-  lose: (node) => post(`/v1/nodes/${encodeURIComponent(node)}/drain`, { reason: "what if, applied" }),
+  drain: (node) => post(`/v1/nodes/${encodeURIComponent(node)}/drain`, { reason: "what if, applied" }),
 };
 
 export class WhatIfPage {
@@ -90,14 +90,15 @@ function quotaOf(text) {
 }
 
 /** Who gains and who loses, those who lose most first; a change below 0 means that the job ends earlier. */
-function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
+function shown({ draws, gain, lose, same, mean_change_s: mean, assumed = [], jobs }, board) {
   const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row }));
   const keys = ["job", "change_s", "before", "after"];
   const later = (row) => (row.never_runs ? Infinity : row.change_s?.median ?? 0);
   rows.sort((a, b) => (later(a) === later(b) ? 0 : later(b) - later(a)));
   const never = rows.filter((row) => row.never_runs).length;
   const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.${never ? ` ${never} of those that lose could not run at all.` : ""}`;
-  return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), rows.length
+  const notes = assumed.map((sentence) => el("p", { class: "muted" }, visible(sentence)));
+  return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), ...notes, rows.length
     ? smallTable(keys.map((key) => key.replace(/_s$/, "").replaceAll("_", " ")), rows.map((row) => keys.map((key) => (key === "change_s" && row.never_runs ? "would not run" : cell(key, row[key], board)))))
     : el("p", {}, "No job is concerned."));
 }
