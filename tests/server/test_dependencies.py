@@ -12,10 +12,12 @@ import pytest
 
 from tests.server.site import OWNER, Site, spec
 from trine.engine.invariants import check
-from trine.server import scheduler
+from trine.inputs.job_relations import predecessor
+from trine.server import dependencies, scheduler
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.interface import Caller, Refused
+from trine.server.live_job import LiveJob
 from trine.server.records import Accepted, Configured, from_body, to_body
 from trine.server.replay import recorded_run, redecide
 from trine.server.scheduler import Scheduler
@@ -240,6 +242,29 @@ def test_an_array_whose_predecessor_fails_is_cancelled_as_a_whole(tmp_path: Path
         assert set(states(daemon).values()) == {"failed", "cancelled"}
 
     run(tmp_path, script)
+
+
+def test_an_end_costs_what_it_changes_where_all_of_an_array_wait_for_all_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elements that wait for a hundred jobs each: at the end of one of those the other 99 are not looked at."""
+    first = {str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0) for number in range(1, 101)}
+    after = (*map(str, range(1, 100)), "any:100")
+    last = {
+        str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0, after=after) for number in range(101, 201)
+    }
+    live = first | last
+    waits = dependencies.Dependencies(live)
+    read: list[str] = []
+    monkeypatch.setattr(dependencies, "predecessor", lambda term: read.append(term) or predecessor(term))
+    for number, job in enumerate(first.values(), 1):
+        live.pop(job.id)
+        job.state = "done" if number < 100 else "failed"
+        read.clear()
+        follows = waits.ended(job)
+        assert (len(read), len(follows.impossible)) == (100, 0), "one term of each"
+        assert [one.id for one in follows.eligible] == ([] if number < 100 else list(last))
+        assert {one.after for one in last.values()} == {after[number:]}
 
 
 def _finish(controller: Controller, now: float) -> list[str]:
