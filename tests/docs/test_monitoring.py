@@ -148,7 +148,12 @@ _FIRES = {
 """Alert: after so many hours of such series it fires. One sample a minute."""
 _WELL = [
     *('up{job="trine",instance="a"} 1', "trine_journal_failing 0", "trine_host_trouble 0", "trine_engine_up 1"),
-    *("trine_policy_fallback 0", "trine_internal_errors_total 3", "trine_skipped_records 0", "trine_forecast_failing 0"),
+    *(
+        "trine_policy_fallback 0",
+        "trine_internal_errors_total 3",
+        "trine_skipped_records 0",
+        "trine_forecast_failing 0",
+    ),
     *('trine_jobs{state="set aside"} 0', 'trine_jobs{state="failed"} 9', "trine_gpu_flagged 0"),
     *("trine_oldest_wait_seconds 3600", 'trine_gpus{instance="a",type="t",use="free"} 2'),
     *('trine_gpus{instance="a",type="t",use="held"} 8', 'trine_queue_waiting_gpus{instance="a",queue="q"} 8'),

@@ -251,7 +251,8 @@ def test_an_end_costs_what_it_changes_where_all_of_an_array_wait_for_all_of_anot
     first = {str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0) for number in range(1, 101)}
     after = (*map(str, range(1, 100)), "any:100")
     last = {
-        str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0, after=after) for number in range(101, 201)
+        str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0, after=after)
+        for number in range(101, 201)
     }
     live = first | last
     waits = dependencies.Dependencies(live)

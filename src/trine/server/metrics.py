@@ -28,7 +28,8 @@ TABLE = {
     "trine_journal_records_total": "records written to the journal",
     "trine_journal_failing": "1 while the journal cannot be written",
     "trine_decisions_total": "starts and stops decided, by reason",
-    "trine_exits_total": "starts that ended, by outcome: done, failed, preempted, lost, host-fault, cancelled, timed out",
+    "trine_exits_total": "starts that ended, by outcome: done, failed, preempted, lost, host-fault, "
+    "cancelled, timed out",
     "trine_submissions_total": "jobs accepted",
     "trine_round_seconds": "processor time of deciding a round",
     "trine_internal_errors_total": "errors of trine, a policy or a placement that were contained",
