@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.site import OWNER, Site, spec
 from trine.engine.invariants import check
-from trine.inputs.job_relations import predecessor
+from trine.inputs.job_relations import Predecessor, predecessor
 from trine.server import dependencies, scheduler
 from trine.server.build import Model
 from trine.server.controller import Controller
@@ -257,7 +257,12 @@ def test_an_end_costs_what_it_changes_where_all_of_an_array_wait_for_all_of_anot
     live = first | last
     waits = dependencies.Dependencies(live)
     read: list[str] = []
-    monkeypatch.setattr(dependencies, "predecessor", lambda term: read.append(term) or predecessor(term))
+
+    def noted(term: str) -> Predecessor:
+        read.append(term)
+        return predecessor(term)
+
+    monkeypatch.setattr(dependencies, "predecessor", noted)
     for number, job in enumerate(first.values(), 1):
         live.pop(job.id)
         job.state = "done" if number < 100 else "failed"

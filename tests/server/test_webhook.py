@@ -184,8 +184,28 @@ def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             thread.join()
 
 
+def test_a_receiver_with_an_address_that_does_not_answer_is_reached_at_its_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with receiving() as receiver:
+        port = receiver.server.server_port  # of 127.0.0.1; at 127.0.0.2 nothing listens there
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr(socket, "getaddrinfo", _first(socket.getaddrinfo, "hooks.example.org", found))
+        assert post(settings(f"http://hooks.example.org:{port}/"), "n", b'{"job":"1"}', "0") == 200
+        assert receiver.notices == [{"job": "1"}]
+
+
+def _first(otherwise: Callable[..., Any], host: str, found: list[Any]) -> Callable[..., Any]:
+    """What a name stands for, of one name."""
+    return lambda name, *more, **options: found if name == host else otherwise(name, *more, **options)
+
+
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "10.1.2.3", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]"]
+    "host",
+    [
+        *("127.0.0.1", "localhost", "10.1.2.3", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1", "[::1]"),
+        *("[::ffff:10.0.0.1]", "[64:ff9b::a00:1]", "[2002:a00:1::1]", "[fe80::1]", "[fd00::1]", "[ff02::1]", "[::]"),
+    ],
 )
 def test_internal_addresses_are_refused_unless_the_administrator_allows_them(host: str) -> None:
     with pytest.raises(InternalAddressError, match="not public"):
