@@ -138,7 +138,8 @@ def error_sentence(forecasts: list[Forecast]) -> str:
     errors = [abs(f.error) for f in forecasts]
     bias = statistics.median(f.error for f in forecasts)
     worst = max(forecasts, key=lambda f: abs(f.error))
+    jobs = "1 job" if len(forecasts) == 1 else f"{len(forecasts):,} jobs"
     return (
-        f"Simulated completion times of {len(forecasts)} jobs are off by {statistics.median(errors):.1%} in the median "
+        f"Simulated completion times of {jobs} are off by {statistics.median(errors):.1%} in the median "
         f"(bias {bias:+.1%}, largest {worst.error:+.1%} for job {worst.job})."
     )
