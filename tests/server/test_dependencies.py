@@ -342,3 +342,25 @@ def test_a_replay_simulates_dependents_after_their_predecessors(tmp_path: Path) 
     assert recorded is not None
     finish_s = finish_times(recorded.settings, recorded.engine, recorded.jobs)
     assert finish_s["2"] >= finish_s["1"] + 99
+
+
+def test_a_replay_simulates_so_many_elements_of_an_array_at_once_as_may_be(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        await daemon.submit([spec(1, array="0-4%2"), spec(1)], OWNER)
+        for _ in range(3):
+            await site.quiet()
+            site.world.now = site.now = site.now + 100
+            for job_id in sorted(site.world.running()):
+                site.world.end(job_id)
+        await site.quiet()
+        assert set(states(daemon).values()) == {"done"}
+
+    run(tmp_path, script)
+    store = Store.open(tmp_path / "journal.db")
+    _, state = redecide(store.records(), Model())
+    store.close()
+    recorded = recorded_run(state, Model())
+    assert recorded is not None
+    assert recorded.arrays == dict.fromkeys("12345", ("1", 2)), "and none of the last job"
+    finish_s = finish_times(recorded.settings, recorded.engine, recorded.jobs, recorded.arrays)
+    assert [finish_s[job_id] for job_id in "123456"] == pytest.approx([100, 100, 200, 200, 300, 100], abs=2)

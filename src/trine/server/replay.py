@@ -13,7 +13,7 @@ from trine.assembly.settings import Settings, resolve
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.engine.engine import Engine
-from trine.inputs.job_relations import predecessor
+from trine.inputs.job_relations import parse_array, predecessor
 from trine.server import records as rec
 from trine.server.build import Model, empty_engine
 from trine.server.controller import Controller
@@ -86,6 +86,8 @@ class RecordedRun:
     jobs: list[Job]
     origin_s: float
     ended: list[LiveJob]
+    arrays: dict[str, tuple[str, int]]
+    """Elements, by id, of arrays of which only so many may be under way at once: which array, and how many."""
 
     def compare(self, finish_s: Mapping[str, float]) -> list[Forecast]:
         """Real completion times beside simulated ones; ``finish_s``: when each job of ``jobs`` ended, by id."""
@@ -108,7 +110,9 @@ def recorded_run(state: LiveState, model: Model) -> RecordedRun | None:
     engine = empty_engine(state, model, settings, f"{model.seed}/placement")
     jobs = [_simulated(job, origin_s) for job in sorted(ended, key=lambda job: job.submitted_s)]
     jobs = [job for job in jobs if engine.perf.types_for(job)]  # the cluster may have become smaller since
-    return RecordedRun(engine, settings, jobs, origin_s, ended)
+    limits = {job.id: (job.array_id, parse_array(job.spec.array).most_at_once) for job in ended if job.array_id}
+    arrays = {job_id: (array, most) for job_id, (array, most) in limits.items() if most is not None}
+    return RecordedRun(engine, settings, jobs, origin_s, ended, arrays)
 
 
 def _simulated(job: LiveJob, origin: float) -> Job:
