@@ -86,8 +86,6 @@ class RecordedRun:
     jobs: list[Job]
     origin_s: float
     ended: list[LiveJob]
-    arrays: dict[str, tuple[str, int]]
-    """Elements, by id, of arrays of which only so many may be under way at once: which array, and how many."""
 
     def compare(self, finish_s: Mapping[str, float]) -> list[Forecast]:
         """Real completion times beside simulated ones; ``finish_s``: when each job of ``jobs`` ended, by id."""
@@ -110,14 +108,13 @@ def recorded_run(state: LiveState, model: Model) -> RecordedRun | None:
     engine = empty_engine(state, model, settings, f"{model.seed}/placement")
     jobs = [_simulated(job, origin_s) for job in sorted(ended, key=lambda job: job.submitted_s)]
     jobs = [job for job in jobs if engine.perf.types_for(job)]  # the cluster may have become smaller since
-    limits = {job.id: (job.array_id, parse_array(job.spec.array).most_at_once) for job in ended if job.array_id}
-    arrays = {job_id: (array, most) for job_id, (array, most) in limits.items() if most is not None}
-    return RecordedRun(engine, settings, jobs, origin_s, ended, arrays)
+    return RecordedRun(engine, settings, jobs, origin_s, ended)
 
 
 def _simulated(job: LiveJob, origin: float) -> Job:
     """The job with the time it really held its GPUs; no model name, so that no table overrules that."""
     spec = job.spec
+    most_at_once = parse_array(spec.array).most_at_once if job.array_id else None
     return Job(
         job.id,
         job.submitted_s - origin,
@@ -132,6 +129,7 @@ def _simulated(job: LiveJob, origin: float) -> Job:
         weight=job.weight,
         gpu_types=spec.gpus.types,
         after=tuple(predecessor(term).job for term in spec.after),
+        array="" if most_at_once is None else f"{job.array_id}%{most_at_once}",
     )
 
 

@@ -23,7 +23,7 @@ class LimitedArray:
 
 
 class Turns:
-    """Of an array whose elements have not arrived yet: how many more may be under way, and who waits for that."""
+    """Of an array whose elements arrive one by one: how many more may be under way, and which wait for that."""
 
     def __init__(self, most_at_once: int) -> None:
         self.free = most_at_once
@@ -56,14 +56,8 @@ class Eligibility:
         self._dependents: dict[str, list[int]] = {}
         self._turns: dict[str, deque[int]] = {}
         """By id of an element of an array: those that wait for their turn, the same for all its elements."""
-        self._limits: Mapping[str, Turns] = {}
-        """By id of an element that has not arrived: its array."""
-
-    def limit(self, arrays: Mapping[str, tuple[str, int]]) -> None:
-        """Of an array, which the id of each element leads to, so many may be under way at once. Before any arrives."""
-        self.begin(())
-        named = {name: Turns(most_at_once) for name, most_at_once in arrays.values()}
-        self._limits = {job_id: named[name] for job_id, (name, _) in arrays.items()}
+        self._limits: dict[str, Turns] = {}
+        """By what the jobs of an array that has arrived say of it."""
 
     def resume(self, dependents: Dependents, present: Iterable[Job]) -> None:
         """Go on from the middle, where these jobs are present and some of them wait for others."""
@@ -91,12 +85,13 @@ class Eligibility:
         unfinished = self._present.intersection(job.after) if job.after else ()
         self._present.add(job.id)
         self._wait_for(job_index, unfinished)
-        in_turn = job.id not in self._limits or self._takes_turn(job_index, job.id)
+        in_turn = not job.array or self._takes_turn(job_index, job)
         return bool(unfinished) or not in_turn
 
-    def _takes_turn(self, job_index: int, job_id: str) -> bool:
-        turns = self._limits[job_id]
-        self._turns[job_id] = turns.waiting
+    def _takes_turn(self, job_index: int, job: Job) -> bool:
+        """Whether it may be under way at once; if not, it waits until another of its array ends."""
+        turns = self._limits.setdefault(job.array, Turns(int(job.array.rpartition("%")[2])))
+        self._turns[job.id] = turns.waiting
         if turns.free:
             turns.free -= 1
             return True
@@ -110,8 +105,8 @@ class Eligibility:
         eligible, fewer = [], self._dependents.pop(job.id, [])
         if self._turns.get(job.id):
             fewer.append(self._turns[job.id].popleft())
-        elif job.id in self._limits:
-            self._limits[job.id].free += 1  # for elements that are still to arrive
+        elif job.array in self._limits:
+            self._limits[job.array].free += 1  # for elements that are still to arrive
         for job_index in fewer:
             self._left[job_index] -= 1
             if not self._left[job_index]:

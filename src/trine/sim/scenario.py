@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -57,7 +57,6 @@ from trine.sim.arrivals import (
     read_jobs,
     with_background,
 )
-from trine.sim.eligibility import Eligibility
 from trine.sim.fair_share import fair_completion_s
 from trine.sim.recorder import Recorder
 from trine.sim.true_speeds import TrueSpeeds
@@ -391,7 +390,6 @@ def make_world(
     progress: Progress | None = None,
     log: Callable[[float, Decision], None] | None = None,
     truth: TrueSpeeds | None = None,
-    eligibility: Eligibility | None = None,
 ) -> World:
     """The world that ``settings`` describe; it runs until ``tracked`` of the arrivals have finished.
 
@@ -399,21 +397,12 @@ def make_world(
     """
     recorder = Recorder(engine.cluster, keep_segments, pair_cost_part=pair_cost_part(settings.compat))
     slices = slice_clock(settings.compat, engine.perf, settings.run.round_s)
-    return World(
-        engine, arrivals, tracked, settings.run, recorder, progress, log, slices, truth, eligibility=eligibility
-    )
+    return World(engine, arrivals, tracked, settings.run, recorder, progress, log, slices, truth)
 
 
-def finish_times(
-    settings: Settings, engine: Engine, jobs: Sequence[Job], arrays: Mapping[str, tuple[str, int]] | None = None
-) -> dict[str, float]:
-    """Simulate ``jobs`` (in order of submission) to their end; when each finished, in seconds, by job id.
-
-    ``arrays``: of elements of arrays, by id, the array and how many of it may be under way at once."""
-    eligibility = Eligibility()
-    if arrays:
-        eligibility.limit(arrays)
-    world = make_world(settings, engine, iter(jobs), len(jobs), keep_segments=False, eligibility=eligibility)
+def finish_times(settings: Settings, engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
+    """Simulate ``jobs`` (in order of submission) to their end; when each finished, in seconds, by job id."""
+    world = make_world(settings, engine, iter(jobs), len(jobs), keep_segments=False)
     world.run()
     return {life.job.id: life.finish_s for life in world.recorder.lives}
 

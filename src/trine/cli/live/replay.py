@@ -39,7 +39,7 @@ def replay(
     model = Model(known, quotas_of(read_access(config))) if config else Model(known)
     agreement, ended = redecide(Store.open(store or journal).records(), model)
     run = recorded_run(ended, agreement.model)
-    forecasts = [] if run is None else run.compare(finish_times(run.settings, run.engine, run.jobs, run.arrays))
+    forecasts = [] if run is None else run.compare(finish_times(run.settings, run.engine, run.jobs))
     learnt = ended.observations.prediction_error() if ended.observations else None
     if output is Form.JSON:
         print_json(
