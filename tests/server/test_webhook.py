@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import shutil
 import socket
@@ -99,6 +101,9 @@ def test_notices_are_signed_and_arrive_in_order_over_failures_of_the_receiver() 
     assert counts == {"retried": 3, "delivered": 3}
     headers, body = receiver.got[-1]
     assert headers["X-Trine-Signature"] == signature(SECRET, headers["X-Trine-Timestamp"], body)
+    # As docs/operations.md tells receivers to check it, and without a word of ours.
+    stamped = headers["X-Trine-Timestamp"].encode() + b"." + body
+    assert headers["X-Trine-Signature"] == f"sha256={hmac.new(SECRET, stamped, hashlib.sha256).hexdigest()}"
     assert headers["X-Trine-Signature"] != signature(SECRET, headers["X-Trine-Timestamp"], body + b" ")
     assert headers["X-Trine-Delivery"] == "n2"
 
@@ -274,6 +279,7 @@ def test_changes_are_told_once_also_of_jobs_that_end_with_others(
         await daemon.submit([spec(1), spec(1, after=["1"]), spec(1, after=["2"])], OWNER)
         await site.quiet()
         await daemon.hold("3", OWNER)
+        await daemon.set_priority("3", 5.0, OWNER)  # a record about it that leaves its state as it is
         site.world.end("1", "failed", 1)
         await site.quiet()
         await site.crash()
@@ -288,6 +294,7 @@ def test_changes_are_told_once_also_of_jobs_that_end_with_others(
     assert [one[1] for one in told if one[0] == "2"] == ["waiting", "cancelled"]
     assert [one[1] for one in told if one[0] == "3"] == ["waiting", "held", "cancelled"]
     assert len(told) == len(set(told)), "nothing is told twice, also not after a restart"
+    assert all(state != before for _, state, before in told), "only what changed is told"
 
 
 def test_a_daemon_tells_a_real_receiver_and_counts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
