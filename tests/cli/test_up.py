@@ -181,7 +181,7 @@ def test_a_dry_run_on_a_journal_says_what_would_start_and_changes_nothing(state:
     before = {path: path.read_bytes() for path in state.rglob("*") if path.is_file()}
     done = trine("up", *GPUS, "--state", state, "--dry-run")
     assert (done.code, done.err) == (0, "")
-    assert "1 jobs are on record, 0 of them hold GPUs." in done.out
+    assert "Jobs on record that have not ended: 1, with GPUs: 0." in done.out
     assert f"job {second} starts on 1 GPU on node node1." in done.out
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
 
