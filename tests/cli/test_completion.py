@@ -21,10 +21,16 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+FLAGS = ["options"]
+
+
 def completed(script: Path, *words: str) -> list[str]:
-    """What bash offers for the last word; ``trine`` itself is one that knows two live jobs and one that has ended."""
+    """What bash offers for the last word; ``trine`` itself is one that knows two live jobs and one that has ended.
+
+    The daemon of another state directory knows job 99."""
     program = (
-        'trine() { printf "pos id name\\n1 17 a\\n2 18 b\\n"; if [ "$2" = --all ]; then echo - 3 c; fi; }\n'
+        'trine() { if [ "${!#}" = "$HOME/it" ]; then printf "pos id\\n1 99\\n"; return; fi\n'
+        'printf "pos id name\\n1 17 a\\n2 18 b\\n"; if [ "$2" = --all ]; then echo - 3 c; fi; }\n'
         'source "$1"; shift\n'
         'COMP_WORDS=(trine "$@"); COMP_CWORD=$#\n'
         '_trine; printf "%s\\n" "${COMPREPLY[@]}"\n'
@@ -46,6 +52,19 @@ def completed(script: Path, *words: str) -> list[str]:
         (["cancel", ""], ["17", "18"]),
         (["logs", "-f", ""], ["17", "18", "3"]),
         (["submit", "--gpus", "2", "--after", "1"], ["17", "18"]),
+        (["submit", "--after", "any", ":"], ["17", "18"]),
+        (["submit", "--after", "any", ":", "17,failed", ":", "1"], ["17", "18"]),
+        (["submit", "--after", "3,1"], ["3,17", "3,18"]),
+        (["submit", "--after", "=", "any", ":", "18"], ["18"]),
+        (["submit", "--after", "17", "--"], FLAGS),
+        (["submit", "--after", "17", "--arr"], ["--array"]),
+        (["cancel", "--state", "~/it", ""], ["99"]),
+        (["logs", "--state", "=", "~/it", "-f", ""], ["99"]),
+        (["submit", "--state", "~/it", "--after", ""], ["99"]),
+        (["cancel", "--state", ""], []),
+        (["queue", "--user", "cancel", "--wa"], ["--watch"]),
+        (["cancel", "--name", ""], []),
+        (["cancel", "--all", ""], ["17", "18"]),
         (["cancel", "3"], []),
         (["logs", "--ra"], ["--rank"]),
         (["submit", ""], []),
@@ -53,7 +72,8 @@ def completed(script: Path, *words: str) -> list[str]:
     ],
 )
 def test_bash_completes_verbs_options_and_jobs(script: Path, words: list[str], found: list[str]) -> None:
-    assert completed(script, *words) == found
+    got = completed(script, *words)
+    assert got == found or (found is FLAGS and {"--after", "--array", "--gpus"} <= set(got))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed here")
@@ -68,6 +88,30 @@ def test_other_shells_accept_their_scripts(shell: str, check: list[str], tmp_pat
     if shutil.which(shell) is not None:
         (tmp_path / "script").write_text(text)
         subprocess.run([*check, tmp_path / "script"], check=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed here")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("trine cancel ", ["17", "18"]),
+        ("trine submit --after ", ["17", "18"]),
+        ("trine submit --after any:", ["any:17", "any:18"]),
+        ("trine submit --after 3,", ["3,17", "3,18"]),
+        ("trine cancel --state /it ", ["99"]),
+        ("trine cancel --state=/it ", ["99"]),
+        ("trine pred", ["predict"]),
+    ],
+)
+def test_fish_completes_verbs_and_jobs(tmp_path: Path, line: str, found: list[str]) -> None:
+    (tmp_path / "script").write_text(trine("completion", "fish").out)
+    program = (
+        "function trine; if contains -- --state=/it $argv; printf 'pos id\\n1 99\\n'; "
+        "else; printf 'pos id name\\n1 17 a\\n2 18 b\\n'; end; end\n"
+        f"source {tmp_path}/script\ncomplete -C '{line}'\n"
+    )
+    done = subprocess.run(["fish", "--no-config", "-c", program], capture_output=True, text=True, check=False)
+    assert [each.split("\t")[0] for each in done.stdout.splitlines()] == found, done.stderr
 
 
 def test_an_unknown_shell_is_wrong_usage() -> None:

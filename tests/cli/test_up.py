@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import structlog
 
 from tests.cli.live.command import trine
 from tests.e2e.live import daemon
+from trine.cli.live.up import _retention, up
 from trine.server.auth import open_auth
+from trine.server.prune import Retention
 
 GPUS = ("--gpus", "2x2")
 
@@ -178,7 +181,7 @@ def test_a_dry_run_on_a_journal_says_what_would_start_and_changes_nothing(state:
     before = {path: path.read_bytes() for path in state.rglob("*") if path.is_file()}
     done = trine("up", *GPUS, "--state", state, "--dry-run")
     assert (done.code, done.err) == (0, "")
-    assert "1 jobs are on record, 0 of them hold GPUs." in done.out
+    assert "Jobs on record that have not ended: 1, with GPUs: 0." in done.out
     assert f"job {second} starts on 1 GPU on node node1." in done.out
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
 
@@ -189,3 +192,11 @@ def test_help_names_every_option_and_starts_nothing(state: Path) -> None:
     for option in ("--gpus", "--policy", "--round", "--config", "--store", "--lease", "--dry-run", "--truncate"):
         assert option in done.out
     assert not state.exists()
+
+
+def test_what_is_kept_by_default_is_what_the_page_says() -> None:
+    """docs/operations.md: 30 days, checkpoints and records for ever; checkpoints go only with a time that was given."""
+    assert _retention(None, 100_000, "forever") == Retention(30 * 86_400.0, 100_000, False, None) == Retention()
+    assert _retention("90d", 5, "8w") == Retention(90 * 86_400.0, 5, True, 56 * 86_400.0)
+    defaults = {name: each.default for name, each in signature(up).parameters.items()}
+    assert [defaults[name] for name in ("keep_jobs", "keep_ended", "keep_journal")] == [None, 100_000, "forever"]

@@ -40,7 +40,7 @@ def _split(line: str) -> list[list[str]]:
 
 
 _PROGRAMS = frozenset(
-    ["trine", "make", "pip", "export", "install", "systemctl", "sqlite3", "cp", "rm", "git", "printf"]
+    ["trine", "make", "pip", "export", "install", "systemctl", "sqlite3", "cp", "rm", "git", "printf", "umask", "ssh"]
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]+=\S*\s+")
 _SPAN = re.compile(r"`([^`\n]+)`")

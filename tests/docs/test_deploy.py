@@ -6,16 +6,22 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.cli.live.command import trine
-from tests.docs.pages import PAGES, ROOT, blocks
+from tests.docs.pages import PAGES, ROOT, blocks, table_spans
 from trine.inputs.job_file import read_job_file
-from trine.server.access import read_access
+from trine.server.access import Queue, UserLimits, read_access
+from trine.server.api.serve import SOCKET
 from trine.server.metrics import TABLE
+from trine.server.predictions import SCORE_FILE
+from trine.server.sessions import SESSIONS_FILE
+from trine.server.state_directory import JOURNAL
+from trine.server.usage import USAGE_FILE
 
 DEPLOY = ROOT / "deploy"
 
@@ -38,6 +44,22 @@ def test_the_configuration_shows_every_key_and_its_limits_hold() -> None:
     assert access.default_queue == "research"
     assert access.queues["production"].users == frozenset({"ada", "grace"})
     assert (access.queues["nightly"].max_gpus, access.limits("ada").max_waiting) == (4, 1000)
+
+
+def test_the_configuration_on_the_page_is_one_and_its_keys_are_all_there_are(tmp_path: Path) -> None:
+    page = ROOT / "docs/operations.md"
+    [text] = [text for text in blocks(page, "yaml") if text.startswith("default_queue")]
+    (tmp_path / "trine.yaml").write_text(text)
+    access = read_access(tmp_path / "trine.yaml")
+    assert access.queues["nightly"].max_gpus == 4 and access.limits("ada").max_gpus == 8
+    assert set(table_spans(page, "Queues, users and limits", 0)) == {each.name for each in fields(Queue)} - {"name"}
+    assert {"max_gpus", "max_waiting"} == {each.name for each in fields(UserLimits)}
+
+
+def test_every_file_of_the_state_directory_is_in_the_table() -> None:
+    named = set(table_spans(ROOT / "docs/operations.md", "The state directory", 0))
+    files = {JOURNAL, SESSIONS_FILE, SCORE_FILE, USAGE_FILE, SOCKET, "token", "tokens.json", "api.json", "daemon.lock"}
+    assert files <= named
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")

@@ -193,6 +193,7 @@ SLURM = Page(files=("job.sh", "train.py"), after=_slurm_after)
 def _operations_before(shell: Shell) -> None:
     (shell.folder / "deploy").symlink_to(ROOT / "deploy")
     (shell.folder / "etc/systemd/system").mkdir(parents=True)
+    (shell.folder / "etc/prometheus").mkdir()
     (shell.folder / "backup").mkdir()
     (shell.folder / "opt/trine/.venv").mkdir(parents=True)
     (shell.folder / "opt/trine/.venv/bin").symlink_to(ROOT / ".venv/bin")
@@ -221,7 +222,15 @@ OPERATIONS = Page(
         Line("systemctl enable", not_run="systemd"),
         Line("trine up --store postgresql", not_run="PostgreSQL; tests/server runs a daemon on one where there is one"),
         Line("git ", not_run="the network"),
-        Line("TRINE_STATE=", "would", instead=("--dry-run", "--dry-run --gpus 1x1")),
+        Line("chown ", not_run="Prometheus is not installed"),
+        Line("curl ", not_run="asks at the usual port"),
+        Line("TRINE_STATE=/var/lib/trine trine token add metrics"),
+        # The options of the service name files at their usual place.
+        Line(
+            "TRINE_STATE=",
+            "would",
+            instead=("--dry-run $(sed -n", "--dry-run --gpus 1x1 $(sed -n -e 's|/e.c/|etc/|' -e"),
+        ),
     ),
 )
 
@@ -379,6 +388,7 @@ PAGES_RUN: dict[str, Page] = {
     ),
     "docs/dashboard.md": Page(
         lines=(
+            Line("ssh ", not_run="another machine"),
             Line("trine sim run", instead=("--cluster", "--set workload.jobs=20 --cluster")),
             Line("trine view", interrupt_at="/ui"),
             Line("trine dashboard", "/ui"),

@@ -64,7 +64,7 @@ def test_a_pipeline_runs_in_order_over_a_kill_of_the_daemon_and_is_told_of(tmp_p
             until(lambda: {"5", "6"} <= {notice["job"]["id"] for notice in receiver.notices}, "the last notices")
             assert trine("history", "--state", state, "--out", tmp_path / "h.csv").code == 0
             told = trine("gc", "--dry-run", "--state", state)
-            assert (told.code, told.out) == (0, "Directories of 0 ended jobs would be removed, 0 bytes.\n")
+            assert (told.code, told.out) == (0, "Directories of 0 ended jobs (0 bytes) would be removed.\n")
             assert "GPUs   2: 0 held" in trine("top", "--once", "--state", state).out
     for headers, body in receiver.got:
         assert headers["X-Trine-Signature"] == signature(SECRET, headers["X-Trine-Timestamp"], body)

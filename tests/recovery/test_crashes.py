@@ -246,10 +246,13 @@ def test_a_full_disk_refuses_requests_and_loses_nothing(tmp_path: Path) -> None:
             await daemon.submit([spec(1)], OWNER)
         with pytest.raises(Unavailable):
             await daemon.cancel("2", OWNER)
+        [problem] = daemon.daemon().problems
+        assert problem.startswith("Nothing is accepted or decided: ") and problem.endswith("disk is full.")
         site.world.end("1")  # its end cannot be written down now
         await site.heard()
         store.full = False
         await site.recovered()
+        assert daemon.daemon().problems == ()
         book.look(site)
         assert {job.id: job.state for job in daemon.controller.state.jobs.values()} == {"1": "done", "2": "running"}
         assert await daemon.submit([spec(1)], OWNER) == ["3"]

@@ -215,7 +215,7 @@ def test_a_dry_run_says_what_would_happen_and_leaves_no_trace(tmp_path: Path) ->
     home = tmp_path / "state"
     told = dry_run(Options(home, "2x2", "srtf", round_s=30.0))
     assert told[0].startswith("4 GPUs on 2 nodes") and "virtual" in told[0]
-    assert "0 jobs are on record" in told[2] and told[-1].endswith("would stop 0 and start 0 jobs.")
+    assert "not ended: 0" in told[2] and told[-1].endswith("would stop 0 and start 0 jobs.")
     assert not home.exists()
     dry_run(Options(home, "2x2", store=f"sqlite:///{tmp_path / 'other.db'}"))
     assert not home.exists()
@@ -232,7 +232,7 @@ def test_a_dry_run_over_a_journal_decides_its_first_round(tmp_path: Path) -> Non
     asyncio.run(record())
     before = (tmp_path / "journal.db").read_bytes()
     told = dry_run(Options(tmp_path, "4x2"))
-    assert "3 jobs are on record, 1 of them hold GPUs." in told
+    assert "Jobs on record that have not ended: 3, with GPUs: 1." in told
     assert told[-1].endswith("would stop 0 and start 2 jobs.")
     assert (tmp_path / "journal.db").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("journal")) == ["journal.db"]

@@ -12,10 +12,12 @@ import pytest
 
 from tests.server.site import OWNER, Site, spec
 from trine.engine.invariants import check
-from trine.server import scheduler
+from trine.inputs.job_relations import Predecessor, predecessor
+from trine.server import dependencies, scheduler
 from trine.server.build import Model
 from trine.server.controller import Controller
 from trine.server.interface import Caller, Refused
+from trine.server.live_job import LiveJob
 from trine.server.records import Accepted, Configured, from_body, to_body
 from trine.server.replay import recorded_run, redecide
 from trine.server.scheduler import Scheduler
@@ -242,6 +244,35 @@ def test_an_array_whose_predecessor_fails_is_cancelled_as_a_whole(tmp_path: Path
     run(tmp_path, script)
 
 
+def test_an_end_costs_what_it_changes_where_all_of_an_array_wait_for_all_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elements that wait for a hundred jobs each: at the end of one of those the other 99 are not looked at."""
+    first = {str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0) for number in range(1, 101)}
+    after = (*map(str, range(1, 100)), "any:100")
+    last = {
+        str(number): LiveJob(str(number), "ada", "default", 1.0, spec(1), 0.0, after=after)
+        for number in range(101, 201)
+    }
+    live = first | last
+    waits = dependencies.Dependencies(live)
+    read: list[str] = []
+
+    def noted(term: str) -> Predecessor:
+        read.append(term)
+        return predecessor(term)
+
+    monkeypatch.setattr(dependencies, "predecessor", noted)
+    for number, job in enumerate(first.values(), 1):
+        live.pop(job.id)
+        job.state = "done" if number < 100 else "failed"
+        read.clear()
+        follows = waits.ended(job)
+        assert (len(read), len(follows.impossible)) == (100, 0), "one term of each"
+        assert [one.id for one in follows.eligible] == ([] if number < 100 else list(last))
+        assert {one.after for one in last.values()} == {after[number:]}
+
+
 def _finish(controller: Controller, now: float) -> list[str]:
     """Let every job that is started end well, one at a time; returns them in that order."""
     ended = []
@@ -311,3 +342,25 @@ def test_a_replay_simulates_dependents_after_their_predecessors(tmp_path: Path) 
     assert recorded is not None
     finish_s = finish_times(recorded.settings, recorded.engine, recorded.jobs)
     assert finish_s["2"] >= finish_s["1"] + 99
+
+
+def test_a_replay_simulates_so_many_elements_of_an_array_at_once_as_may_be(tmp_path: Path) -> None:
+    async def script(site: Site, daemon: Scheduler) -> None:
+        await daemon.submit([spec(1, array="0-4%2"), spec(1)], OWNER)
+        for _ in range(3):
+            await site.quiet()
+            site.world.now = site.now = site.now + 100
+            for job_id in sorted(site.world.running()):
+                site.world.end(job_id)
+        await site.quiet()
+        assert set(states(daemon).values()) == {"done"}
+
+    run(tmp_path, script)
+    store = Store.open(tmp_path / "journal.db")
+    _, state = redecide(store.records(), Model())
+    store.close()
+    recorded = recorded_run(state, Model())
+    assert recorded is not None
+    assert [job.array for job in recorded.jobs] == [*["1%2"] * 5, ""]
+    finish_s = finish_times(recorded.settings, recorded.engine, recorded.jobs)
+    assert [finish_s[job_id] for job_id in "123456"] == pytest.approx([100, 100, 200, 200, 300, 100], abs=2)

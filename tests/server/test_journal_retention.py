@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,9 @@ def test_records_that_no_snapshot_needs_go_and_the_daemon_goes_on_as_if_nothing_
 
     asyncio.run(script())
     store = Store.open(tmp_path / "journal.db")
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database:
+        [older] = database.execute("SELECT min(seq) FROM snapshots").fetchone()
+    assert (store.removed, store.removable(before_s=1e12)) == (older, 0), "what the older snapshot needs stays"
     with pytest.raises(InputError, match="records were removed because of their age; expected a journal kept from"):
         list(store.records())
     assert list(store.records(after=store.removed)), "the rest is whole"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import shutil
 import socket
@@ -99,6 +101,9 @@ def test_notices_are_signed_and_arrive_in_order_over_failures_of_the_receiver() 
     assert counts == {"retried": 3, "delivered": 3}
     headers, body = receiver.got[-1]
     assert headers["X-Trine-Signature"] == signature(SECRET, headers["X-Trine-Timestamp"], body)
+    # As docs/operations.md tells receivers to check it, and without a word of ours.
+    stamped = headers["X-Trine-Timestamp"].encode() + b"." + body
+    assert headers["X-Trine-Signature"] == f"sha256={hmac.new(SECRET, stamped, hashlib.sha256).hexdigest()}"
     assert headers["X-Trine-Signature"] != signature(SECRET, headers["X-Trine-Timestamp"], body + b" ")
     assert headers["X-Trine-Delivery"] == "n2"
 
@@ -184,8 +189,28 @@ def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             thread.join()
 
 
+def test_a_receiver_with_an_address_that_does_not_answer_is_reached_at_its_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with receiving() as receiver:
+        port = receiver.server.server_port  # of 127.0.0.1; at 127.0.0.2 nothing listens there
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr(socket, "getaddrinfo", _first(socket.getaddrinfo, "hooks.example.org", found))
+        assert post(settings(f"http://hooks.example.org:{port}/"), "n", b'{"job":"1"}', "0") == 200
+        assert receiver.notices == [{"job": "1"}]
+
+
+def _first(otherwise: Callable[..., Any], host: str, found: list[Any]) -> Callable[..., Any]:
+    """What a name stands for, of one name."""
+    return lambda name, *more, **options: found if name == host else otherwise(name, *more, **options)
+
+
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "10.1.2.3", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]"]
+    "host",
+    [
+        *("127.0.0.1", "localhost", "10.1.2.3", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1", "[::1]"),
+        *("[::ffff:10.0.0.1]", "[64:ff9b::a00:1]", "[2002:a00:1::1]", "[fe80::1]", "[fd00::1]", "[ff02::1]", "[::]"),
+    ],
 )
 def test_internal_addresses_are_refused_unless_the_administrator_allows_them(host: str) -> None:
     with pytest.raises(InternalAddressError, match="not public"):
@@ -254,6 +279,7 @@ def test_changes_are_told_once_also_of_jobs_that_end_with_others(
         await daemon.submit([spec(1), spec(1, after=["1"]), spec(1, after=["2"])], OWNER)
         await site.quiet()
         await daemon.hold("3", OWNER)
+        await daemon.set_priority("3", 5.0, OWNER)  # a record about it that leaves its state as it is
         site.world.end("1", "failed", 1)
         await site.quiet()
         await site.crash()
@@ -268,6 +294,7 @@ def test_changes_are_told_once_also_of_jobs_that_end_with_others(
     assert [one[1] for one in told if one[0] == "2"] == ["waiting", "cancelled"]
     assert [one[1] for one in told if one[0] == "3"] == ["waiting", "held", "cancelled"]
     assert len(told) == len(set(told)), "nothing is told twice, also not after a restart"
+    assert all(state != before for _, state, before in told), "only what changed is told"
 
 
 def test_a_daemon_tells_a_real_receiver_and_counts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,9 @@ from trine.cli.lazy import VERBS, load
 _WITH_LIVE_JOBS = ("cancel", "hold", "predict", "priority", "release", "wait")
 _WITH_ANY_JOBS = ("show", "explain", "logs")
 _AFTER = "--after"
-"""The option of ``submit`` that takes ids."""
-_LIVE_IDS = "trine queue 2>/dev/null | awk 'NR > 1 { print $2 }'"
-_ANY_IDS = "trine queue --all --limit 200 2>/dev/null | awk 'NR > 1 { print $2 }'"
-"""Those that can still change first, then the newest that have ended."""
+"""The option of ``submit`` that takes ids, after `any:` and such, and several with commas between them."""
+_ANY = "--all --limit 200"
+"""Ids for verbs that take ended jobs, too: those that can still change first, then the newest that have ended."""
 
 _WORDS = """\
 _trine_words() {
@@ -28,29 +27,67 @@ _trine_words() {
     *) return 1 ;;
   esac
 }
+_trine_valued() {
+  case "$1" in
+%s
+  esac
+}
+_trine_ids() {
+  trine queue "$@" 2>/dev/null | awk 'NR > 1 { print $2 }'
+}
 """
+"""What may follow some words, which of their options take a value, and ids of jobs; for bash and zsh."""
 
 _BASH = """\
 # Completion of trine in bash; for this shell: source <(trine completion bash)
 %s
 _trine() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" verb="" hidden="-*" word words i
+  local words=() state=() verb="" flag="" glue="" lead="" hidden="-*" found="" cur word i
   COMPREPLY=()
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    word="${COMP_WORDS[i]}"
-    [[ "$word" == -- ]] && return
-    if [[ "$word" != -* ]] && _trine_words "${verb:+$verb }$word" >/dev/null; then
+  for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do  # bash takes --after=any:17 apart
+    if [[ ("$word" == [=:]* || -n "$glue") && ${#words[@]} -gt 0 ]]; then
+      words[${#words[@]}-1]+="$word"
+    else
+      words+=("$word")
+    fi
+    glue=""
+    [[ "$word" == *[=:] ]] && glue=1
+  done
+  for ((i = 0; i < ${#words[@]} - 1; i++)); do
+    word="${words[i]}"
+    if [[ -n "$flag" ]]; then
+      [[ "$flag" == --state ]] && state=(--state "${word/#\\~/$HOME}")
+      flag=""
+    elif [[ "$word" == -- ]]; then
+      return
+    elif [[ "$word" == --state=* ]]; then
+      word="${word#*=}"
+      state=(--state "${word/#\\~/$HOME}")
+    elif [[ "$word" == -* ]]; then
+      [[ " $(_trine_valued "$verb") " == *" $word "* ]] && flag="$word"
+    elif _trine_words "${verb:+$verb }$word" >/dev/null; then
       verb="${verb:+$verb }$word"
     fi
   done
-  words="$(_trine_words "$verb")"
-  case "${COMP_WORDS[COMP_CWORD-1]}:$cur:$verb" in
-    --after:*) words="$(%s)" ;;
-    *:-*) hidden="" ;;
-    *:%s) words="$(%s)" ;;
-    *:%s) words="$(%s)" ;;
+  cur="${words[${#words[@]}-1]}"
+  if [[ "$cur" == --*=* ]]; then
+    flag="${cur%%%%=*}"
+  fi
+  case "${flag:-$verb}" in
+    --after)
+      cur="${cur##*[=:]}"
+      [[ "$cur" == *,* ]] && lead="${cur%%,*},"
+      found="$(_trine_ids "${state[@]}")" ;;
+    -*) return ;;
+    %s) [[ "$cur" == -* ]] || found="$(_trine_ids "${state[@]}")" ;;
+    %s) [[ "$cur" == -* ]] || found="$(_trine_ids %s "${state[@]}")" ;;
+    *) [[ "$cur" == -* ]] || found="$(_trine_words "$verb")" ;;
   esac
-  COMPREPLY=($(compgen -W "$words" -X "$hidden" -- "$cur"))
+  if [[ -z "$flag" && "$cur" == -* ]]; then
+    found="$(_trine_words "$verb")"
+    hidden=""
+  fi
+  COMPREPLY=($(compgen -W "$found" -X "$hidden" -P "$lead" -- "${cur##*,}"))
 }
 complete -o default -F _trine trine
 """
@@ -60,26 +97,41 @@ _ZSH = """\
 # Completion of trine in zsh; for this shell, after compinit: source <(trine completion zsh)
 %s
 _trine() {
-  local verb="" word i
+  local verb="" flag="" word cur="${words[CURRENT]}" i
+  local -a state found
   for ((i = 2; i < CURRENT; i++)); do
     word="${words[i]}"
-    if [[ "$word" == -- ]]; then
+    if [[ -n "$flag" ]]; then
+      [[ "$flag" == --state ]] && state=(--state ${~word})
+      flag=""
+    elif [[ "$word" == -- ]]; then
       _files
       return
-    fi
-    if [[ "$word" != -* ]] && _trine_words "${verb:+$verb }$word" >/dev/null; then
+    elif [[ "$word" == --state=* ]]; then
+      word="${word#*=}"
+      state=(--state ${~word})
+    elif [[ "$word" == -* ]]; then
+      [[ " $(_trine_valued "$verb") " == *" $word "* ]] && flag="$word"
+    elif _trine_words "${verb:+$verb }$word" >/dev/null; then
       verb="${verb:+$verb }$word"
     fi
   done
-  local -a found
-  found=(${=$(_trine_words "$verb")})
-  case "${words[CURRENT-1]}:${words[CURRENT]}:$verb" in
-    --after:*) found=(${(f)"$(%s)"}) ;;
-    *:-*) ;;
-    *:%s) found=(${(f)"$(%s)"}) ;;
-    *:%s) found=(${(f)"$(%s)"}) ;;
+  if [[ "$cur" == --*=* ]]; then
+    flag="${cur%%%%=*}"
+    compset -P '*='
+  fi
+  case "${flag:-$verb}" in
+    --after)
+      compset -P '*[:,]'
+      found=(${(f)"$(_trine_ids $state)"}) ;;
+    -*) ;;
+    %s) [[ "$cur" == -* ]] || found=(${(f)"$(_trine_ids $state)"}) ;;
+    %s) [[ "$cur" == -* ]] || found=(${(f)"$(_trine_ids %s $state)"}) ;;
+    *) found=(${=$(_trine_words "$verb")}) ;;
   esac
-  if [[ "${words[CURRENT]}" != -* ]]; then
+  if [[ -z "$flag" && "$cur" == -* ]]; then
+    found=(${=$(_trine_words "$verb")})
+  elif [[ -z "$flag" ]]; then
     found=(${found:#-*})
   fi
   if (( ${#found} )); then
@@ -102,6 +154,20 @@ function __trine_at
   end
   set -l at (string join ' ' -- $verb)
   test "$at" = "$argv[1]"
+end
+function __trine_ids
+  set -l words (commandline -opc)
+  set -l state (string match -r -- '^--state=.*' $words)[-1]
+  if set -l at (contains -i -- --state $words)
+    set state --state=$words[(math $at + 1)]
+  end
+  trine queue $argv (string replace -- '=~/' "=$HOME/" $state) 2>/dev/null | awk 'NR > 1 { print $2 }'
+end
+function __trine_after
+  set -l lead (string match -r '^.*[:,]' -- (string replace -- '--after=' '' (commandline -ct)))
+  for id in (__trine_ids)
+    echo "$lead$id"
+  end
 end
 %s
 """
@@ -158,28 +224,34 @@ def _below(found: dict[str, Any], words: str) -> list[str]:
     return [name for name in rest if " " not in name]
 
 
+def _valued(command: Any) -> list[str]:
+    """Options behind which a value comes, as a word of its own."""
+    options = [param for param in getattr(command, "params", ()) if param.param_type_name == "option"]
+    return [name for param in options if not (param.is_flag or param.count) for name in param.opts]
+
+
 def _words() -> str:
     found = tree()
-    lines = []
+    lines, valued = [], []
     for words, command in found.items():
         flags = [*_options(command), *(["--version"] if not words else [])]
         follow = shlex.quote(" ".join([*_below(found, words), *flags]))
         lines.append(f"    {shlex.quote(words)}) printf '%s\\n' {follow} ;;")
-    return _WORDS % "\n".join(lines)
+        if options := _valued(command):
+            valued.append(f"    {shlex.quote(words)}) printf '%s\\n' {shlex.quote(' '.join(options))} ;;")
+    return _WORDS % ("\n".join(lines), "\n".join(valued))
 
 
-def _ids() -> tuple[str, str, str, str, str]:
-    """What completes ids: behind ``--after``, behind the verbs for live jobs, and behind those for all."""
-    live, any_job = "|*:".join(_WITH_LIVE_JOBS), "|*:".join(_WITH_ANY_JOBS)
-    return _LIVE_IDS, live, _LIVE_IDS, any_job, _ANY_IDS
+def _script(template: str) -> str:
+    return template % (_words(), "|".join(_WITH_LIVE_JOBS), "|".join(_WITH_ANY_JOBS), _ANY)
 
 
 def _bash() -> str:
-    return _BASH % (_words(), *_ids())
+    return _script(_BASH)
 
 
 def _zsh() -> str:
-    return _ZSH % (_words(), *_ids())
+    return _script(_ZSH)
 
 
 def _fish() -> str:
@@ -191,11 +263,11 @@ def _fish() -> str:
             lines.append(f"complete -c trine -f -n {at} -a {name} -d {_fish_quoted(about)}")
         for option, about in _options(command).items():
             flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-            values = f" -x -a {_fish_quoted(f'({_LIVE_IDS})')}" if option == _AFTER else ""
+            values = " -x -a '(__trine_after)'" if option == _AFTER else " -r -F" if option in _valued(command) else ""
             lines.append(f"complete -c trine -n {at} {flag}{values} -d {_fish_quoted(about)}")
     for verb in (*_WITH_LIVE_JOBS, *_WITH_ANY_JOBS):
-        ids = _fish_quoted(f"({_LIVE_IDS if verb in _WITH_LIVE_JOBS else _ANY_IDS})")
-        lines.append(f"complete -c trine -f -n '__trine_at {verb}' -a {ids}")
+        ids = "(__trine_ids)" if verb in _WITH_LIVE_JOBS else f"(__trine_ids {_ANY})"
+        lines.append(f"complete -c trine -f -n '__trine_at {verb}' -a '{ids}'")
     known = " ".join(shlex.quote(words) for words in found if words)
     return _FISH % (known, "\n".join(lines))
 

@@ -202,4 +202,4 @@ class Cluster:
         kinds = ", ".join(f"{n} {t}" for t, n in self.gpus_by_type.items())
         racks = f"{len(self.racks)} rack{'s' if len(self.racks) != 1 else ''}"
         nodes = f"{len(self.nodes)} node{'s' if len(self.nodes) != 1 else ''}"
-        return f"{self.gpu_count} GPUs on {nodes} in {racks} ({kinds})"
+        return f"{self.gpu_count} GPU{'s' if self.gpu_count != 1 else ''} on {nodes} in {racks} ({kinds})"

@@ -70,6 +70,8 @@ class Job:
     """Its duration was not stated: ``steps`` is a guess."""
     after: tuple[str, ...] = ()
     """Ids of jobs that have to end before it may start; those that are not part of a run count as ended."""
+    array: str = ""
+    """``sweep%3``: at most three of the jobs that say the same are under way at once; the next starts as one ends."""
     line: int = 0
     """Line of the input file, for error messages; 0 when there is none."""
 

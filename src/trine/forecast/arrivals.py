@@ -31,7 +31,7 @@ Arrival = tuple[float, int, float]
 """When a job comes, the number of the job of late that it is like, and the steps that it really takes."""
 
 _REST = [each.name for each in fields(Job)][2:]
-_VALUES, _TRACKED = attrgetter(*_REST), _REST.index("tracked")
+_VALUES, _TRACKED, _ARRAY = attrgetter(*_REST), _REST.index("tracked"), _REST.index("array")
 
 
 class RecentArrivals:
@@ -60,7 +60,7 @@ class RecentArrivals:
         days = itertools.chain.from_iterable(self.draw_days(rng, work, most, level))
         for number, (submit_s, like, steps) in enumerate(days, 1):
             values = list(_VALUES(self._jobs[like].job))
-            values[_TRACKED] = False
+            values[_TRACKED], values[_ARRAY] = False, ""  # it belongs to no array that is there
             yield Job(f"arrival-{number}", submit_s, *values), steps
 
     def draw_days(

@@ -89,7 +89,9 @@ class Futures:
             self._settings = replace(present.settings, event_driven=True, fill=False, round_s=_LOOK_AGAIN_S)
         self.queue: Queue | None = None
         """Runs the draws if it can; ``None``: the engine does."""
-        waits_for_gpus_alone = not present.dependents.job_indices and not any(each.job.after for each in present.known)
+        waits_for_gpus_alone = not present.dependents.job_indices and not any(
+            each.job.after or each.job.array for each in present.known
+        )
         if self._until_started and is_plain_queue(engine) and waits_for_gpus_alone:
             costs = replace(self._settings.costs, by_model=engine.costs.by_model)
             self.queue = Queue(engine, present.now_s, _LOOK_AGAIN_S, costs, self._arrivals.job)

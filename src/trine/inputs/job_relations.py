@@ -43,9 +43,12 @@ def predecessor(text: str) -> Predecessor:
 def split_after(after: Any) -> Any:
     """Predecessors as a tuple of texts: of a number, of a text with commas or blanks between them, or of a list.
 
-    A name with a blank in it can only stand in a list."""
+    A name with a blank in it can only stand in a list. A text without any job is an error: it comes from a variable of
+    a script that should have held an id, and the job would start at once."""
     if isinstance(after, str):
-        after = [word for word in re.split(r"[\s,]+", after) if word]
+        text, after = after, [word for word in re.split(r"[\s,]+", after) if word]
+        if not after:
+            raise ValueError(shown(text))
     if isinstance(after, int) and not isinstance(after, bool):
         after = [after]
     if not isinstance(after, list | tuple):

@@ -141,7 +141,7 @@ def dry_run(options: Options) -> list[str]:
         *(f"Note: {note}." for note in setup.cluster.notes),
         *warnings,
         f"Policy {setup.policy}, placement {setup.placement}, rounds of {setup.round_s:g} s.",
-        f"{len(state.live)} jobs are on record, {sum(1 for _ in state.holders())} of them hold GPUs.",
+        f"Jobs on record that have not ended: {len(state.live):,}, with GPUs: {sum(1 for _ in state.holders()):,}.",
     ]
     orders = controller.tick(now).orders
     sentences += [stop.sentence for stop in orders.stops] + [_start_sentence(start) for start in orders.starts]

@@ -6,7 +6,7 @@ Pure bookkeeping over the jobs of the live state, which carries out what follows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trine.inputs.job_relations import Predecessor, parse_array, predecessor
@@ -41,8 +41,9 @@ class Dependencies:
 
     def __init__(self, live: Mapping[str, LiveJob]) -> None:
         self._live = live
-        self._dependents: dict[str, list[str]] = {}
-        """Jobs that wait for the end of a job, by its id."""
+        self._dependents: dict[str, list[tuple[str, str]]] = {}
+        """By the id of a job: jobs that wait for its end, each with the term of its ``after`` that says so. Elements of
+        one array may wait for all of another: terms are many, and none is looked at before its job ends."""
         self._limited: dict[str, list[str]] = {}
         """Live elements, in order, of arrays of which only some may be under way at once, by id of the array."""
         for job in live.values():
@@ -51,7 +52,7 @@ class Dependencies:
     def enter(self, job: LiveJob) -> None:
         """A live job, from now on."""
         for term in job.after:
-            self._dependents.setdefault(predecessor(term).job, []).append(job.id)
+            self._dependents.setdefault(predecessor(term).job, []).append((job.id, term))
         if _most_at_once(job) is not None:
             self._limited.setdefault(job.array_id, []).append(job.id)
 
@@ -64,18 +65,21 @@ class Dependencies:
     def ended(self, job: LiveJob) -> Consequences:
         """``job`` is live no more. Jobs that waited for it wait for one less, or in vain."""
         found = Consequences()
-        for job_id in self._dependents.pop(job.id, ()):
+        waited: dict[str, list[str]] = {}
+        for job_id, term in self._dependents.pop(job.id, ()):
+            waited.setdefault(job_id, []).append(term)
+        for job_id, terms in waited.items():
             if job_id in self._live:
-                self._without(self._live[job_id], job, found)
+                self._without(self._live[job_id], job, terms, found)
         self._pass_turn(job, found)
         return found
 
-    def _without(self, dependent: LiveJob, job: LiveJob, found: Consequences) -> None:
-        terms = [term for term in map(predecessor, dependent.after) if term.job == job.id]
-        if not terms:
-            return
-        dependent.after = tuple(term for term in dependent.after if predecessor(term).job != job.id)
-        failing = next((term for term in terms if not satisfied(job, term)), None)
+    def _without(self, dependent: LiveJob, job: LiveJob, terms: Sequence[str], found: Consequences) -> None:
+        left = list(dependent.after)
+        for term in terms:
+            left.remove(term)
+        dependent.after = tuple(left)
+        failing = next((term for term in map(predecessor, terms) if not satisfied(job, term)), None)
         if failing is not None:
             found.impossible.append((dependent, f"{unmet(job, failing).capitalize()}."))
         elif not dependent.blocked:

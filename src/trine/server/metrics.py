@@ -19,7 +19,7 @@ from trine.server.state import LiveState
 TABLE = {
     "trine_jobs": "jobs by state (live ones, and ended ones still remembered)",
     "trine_jobs_blocked": "waiting and held jobs that wait for other jobs to end: `after`, or a turn in their array",
-    "trine_gpus": "GPUs by type and use: held, free, out of service",
+    "trine_gpus": "GPUs by type and use: held, free, out (of service)",
     "trine_gpu_flagged": "GPUs whose observed speed has drifted from their profile",
     "trine_queue_waiting_gpus": "GPUs that waiting jobs ask for, by queue; without jobs that wait for other jobs",
     "trine_oldest_wait_seconds": "how long the longest-waiting job has waited for GPUs since it last held some, or "
@@ -28,7 +28,8 @@ TABLE = {
     "trine_journal_records_total": "records written to the journal",
     "trine_journal_failing": "1 while the journal cannot be written",
     "trine_decisions_total": "starts and stops decided, by reason",
-    "trine_exits_total": "starts that ended, by outcome: done, failed, preempted, lost, cancelled",
+    "trine_exits_total": "starts that ended, by outcome: done, failed, preempted, lost, host-fault, "
+    "cancelled, timed out",
     "trine_submissions_total": "jobs accepted",
     "trine_round_seconds": "processor time of deciding a round",
     "trine_internal_errors_total": "errors of trine, a policy or a placement that were contained",

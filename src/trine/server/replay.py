@@ -13,7 +13,7 @@ from trine.assembly.settings import Settings, resolve
 from trine.core.errors import InputError
 from trine.core.job import Job
 from trine.engine.engine import Engine
-from trine.inputs.job_relations import predecessor
+from trine.inputs.job_relations import parse_array, predecessor
 from trine.server import records as rec
 from trine.server.build import Model, empty_engine
 from trine.server.controller import Controller
@@ -114,6 +114,7 @@ def recorded_run(state: LiveState, model: Model) -> RecordedRun | None:
 def _simulated(job: LiveJob, origin: float) -> Job:
     """The job with the time it really held its GPUs; no model name, so that no table overrules that."""
     spec = job.spec
+    most_at_once = parse_array(spec.array).most_at_once if job.array_id else None
     return Job(
         job.id,
         job.submitted_s - origin,
@@ -128,6 +129,7 @@ def _simulated(job: LiveJob, origin: float) -> Job:
         weight=job.weight,
         gpu_types=spec.gpus.types,
         after=tuple(predecessor(term).job for term in spec.after),
+        array="" if most_at_once is None else f"{job.array_id}%{most_at_once}",
     )
 
 
@@ -138,7 +140,8 @@ def error_sentence(forecasts: list[Forecast]) -> str:
     errors = [abs(f.error) for f in forecasts]
     bias = statistics.median(f.error for f in forecasts)
     worst = max(forecasts, key=lambda f: abs(f.error))
+    jobs = "1 job" if len(forecasts) == 1 else f"{len(forecasts):,} jobs"
     return (
-        f"Simulated completion times of {len(forecasts)} jobs are off by {statistics.median(errors):.1%} in the median "
+        f"Simulated completion times of {jobs} are off by {statistics.median(errors):.1%} in the median "
         f"(bias {bias:+.1%}, largest {worst.error:+.1%} for job {worst.job})."
     )

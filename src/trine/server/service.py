@@ -225,7 +225,8 @@ class LiveService(ABC):
     def _problems(self) -> tuple[str, ...]:
         """What an operator should know, in sentences."""
         state = self.controller.state
-        found = [state.fallback.reason] if state.fallback else []
+        found = [f"Nothing is accepted or decided: {failure}."] if (failure := self.journal.failure) else []
+        found += [state.fallback.reason] if state.fallback else []
         found += [why for why in (self.engine_down, self.trouble, self.unusable_nodes) if why]
         found += state.skipped
         if abs(self.skew_s) > REPORTED_S:

@@ -144,11 +144,11 @@ def _why_blocked(controller: Controller, job: LiveJob) -> Reason:
         most, change = parse_array(job.spec.array).most_at_once, "It stands in line when one of them has ended."
         turn = f"of array {job.array_id} at most {most} are under way at once"
         return Reason(Why.DEPENDENCY, f"job {job.id} waits for its turn: {turn}.", change=change)
-    live, terms = controller.state.live, [predecessor(term) for term in job.after]
-    named = [f"job {t.job} ({live[t.job].state}) {_TO_END[t.condition]}" for t in terms[:_NAMED] if t.job in live]
-    more = f" and {len(terms) - _NAMED} more" if len(terms) > _NAMED else ""
+    live, first = controller.state.live, [predecessor(term) for term in job.after[:_NAMED]]
+    named = [f"job {t.job} ({live[t.job].state}) {_TO_END[t.condition]}" for t in first if t.job in live]
+    more = f" and {len(job.after) - _NAMED} more" if len(job.after) > _NAMED else ""
     change = "It stands in line when they have; if one of them ends otherwise, it is cancelled."
-    return Reason(Why.DEPENDENCY, f"job {job.id} waits for {', '.join(named)}{more}.", {"jobs": len(terms)}, change)
+    return Reason(Why.DEPENDENCY, f"job {job.id} waits for {', '.join(named)}{more}.", {"jobs": len(job.after)}, change)
 
 
 def _sharing(controller: Controller, job: LiveJob) -> str:

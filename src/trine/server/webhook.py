@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,26 +205,47 @@ class _Connection(http.client.HTTPConnection):
         super().__init__(host, port or (443 if tls else 80), timeout=TIMEOUT_S)
         self._context = ssl.create_default_context() if tls else None
         self._internal = internal
+        self._overdue = False
 
     def connect(self) -> None:
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         for *_, address in found:
             if not self._internal and not _is_public(str(address[0])):
                 raise InternalAddressError(f"{self.host} has the address {address[0]}, which is not public")
-        plain = socket.create_connection((str(found[0][4][0]), self.port), TIMEOUT_S)
+        plain = _connected([str(address[0]) for *_, address in found], self.port)
+        plain.settimeout(TIMEOUT_S)
         self.sock = plain if self._context is None else self._context.wrap_socket(plain, server_hostname=self.host)
+        if self._overdue:
+            raise TimeoutError("timed out")
 
     def abort(self) -> None:
         """The attempt takes too long, however lively the receiver drips."""
+        self._overdue = True
         if self.sock is not None:
             with contextlib.suppress(OSError):
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
+def _connected(addresses: Sequence[str], port: int) -> socket.socket:
+    """To the first of a receiver's addresses, all of which were looked at, that answers."""
+    for address in addresses[:-1]:
+        with contextlib.suppress(OSError):
+            return socket.create_connection((address, port), TIMEOUT_S / len(addresses))
+    return socket.create_connection((addresses[-1], port), TIMEOUT_S / len(addresses))
+
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""Its last 32 bits are an IPv4 address, to which a gateway passes on what is sent."""
+
+
 def _is_public(text: str) -> bool:
     address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_global)
+    if isinstance(address, ipaddress.IPv6Address):
+        within = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        inner = address.ipv4_mapped or address.sixtofour or within
+        if inner is not None:
+            address = inner
+    return address.is_global and not address.is_multicast
 
 
 def check_reachable(settings: WebhookSettings, where: str) -> None:

@@ -193,12 +193,13 @@ def repeat(jobs: Sequence[Job], jobs_per_h: float, seed: int) -> Iterator[Job]:
         for job in jobs:
             at_s += math.ceil(-math.log(1.0 - rng.random()) / jobs_per_h * 3600.0)
             values = list(_VALUES(job))
-            values[_TRACKED], values[_AFTER] = False, ()
+            values[_TRACKED], values[_AFTER], values[_ARRAY] = False, (), ""
             yield Job(f"background-{number}", at_s, *values)
             number += 1
 
 
 _REST = [each.name for each in fields(Job)][2:]
-_VALUES, _TRACKED, _AFTER = attrgetter(*_REST), _REST.index("tracked"), _REST.index("after")
+_VALUES = attrgetter(*_REST)
+_TRACKED, _AFTER, _ARRAY = map(_REST.index, ("tracked", "after", "array"))
 """What a job has beyond its id and its submission. ``dataclasses.replace`` takes three times as long, and a short run
 has as many background jobs as others."""

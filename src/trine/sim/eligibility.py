@@ -22,6 +22,14 @@ class LimitedArray:
     """Job indices of those that wait for their turn, in order."""
 
 
+class Turns:
+    """Of an array whose elements arrive one by one: how many more may be under way, and which wait for that."""
+
+    def __init__(self, most_at_once: int) -> None:
+        self.free = most_at_once
+        self.waiting: deque[int] = deque()
+
+
 @dataclass(frozen=True)
 class Dependents:
     """Jobs that are present and wait for others to end, where a world goes on from the middle."""
@@ -48,6 +56,8 @@ class Eligibility:
         self._dependents: dict[str, list[int]] = {}
         self._turns: dict[str, deque[int]] = {}
         """By id of an element of an array: those that wait for their turn, the same for all its elements."""
+        self._limits: dict[str, Turns] = {}
+        """By what the jobs of an array that has arrived say of it."""
 
     def resume(self, dependents: Dependents, present: Iterable[Job]) -> None:
         """Go on from the middle, where these jobs are present and some of them wait for others."""
@@ -75,7 +85,19 @@ class Eligibility:
         unfinished = self._present.intersection(job.after) if job.after else ()
         self._present.add(job.id)
         self._wait_for(job_index, unfinished)
-        return bool(unfinished)
+        in_turn = not job.array or self._takes_turn(job_index, job)
+        return bool(unfinished) or not in_turn
+
+    def _takes_turn(self, job_index: int, job: Job) -> bool:
+        """Whether it may be under way at once; if not, it waits until another of its array ends."""
+        turns = self._limits.setdefault(job.array, Turns(int(job.array.rpartition("%")[2])))
+        self._turns[job.id] = turns.waiting
+        if turns.free:
+            turns.free -= 1
+            return True
+        turns.waiting.append(job_index)
+        self._left[job_index] = self._left.get(job_index, 0) + 1
+        return False
 
     def ended(self, job: Job) -> list[int]:
         """Jobs that waited for this one last, in order of arrival."""
@@ -83,6 +105,8 @@ class Eligibility:
         eligible, fewer = [], self._dependents.pop(job.id, [])
         if self._turns.get(job.id):
             fewer.append(self._turns[job.id].popleft())
+        elif job.array in self._limits:
+            self._limits[job.array].free += 1  # for elements that are still to arrive
         for job_index in fewer:
             self._left[job_index] -= 1
             if not self._left[job_index]:

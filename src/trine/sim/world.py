@@ -280,7 +280,7 @@ class World:
             if self._sparing and not self._unasked:
                 self._unasked = job.gpus <= self.engine.free.total
             job_index = len(lives)
-            if (job.after or self._eligibility.used) and self._waits_for_others(job_index, job):
+            if (job.after or job.array or self._eligibility.used) and self._waits_for_others(job_index, job):
                 self.engine.handle(Held(self.now, job_index))
             ideal_s = float(table.ideal_s[job_index]) if self._truth is None else self._truth.perf.ideal_s(job)
             steps = job.steps if self._true_steps is None else self._true_steps(job)

@@ -50,6 +50,8 @@ class Draft:
     tracked: bool = True
     after: tuple[str, ...] = ()
     """Ids of jobs that have to end first."""
+    array: str = ""
+    """As in ``Job``."""
     line: int = 0
     skip: str = ""
     """Reason why this row is no job, if the format knows one."""

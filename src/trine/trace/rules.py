@@ -236,6 +236,7 @@ def job(draft: Draft, start_s: float) -> Job:
         checkpoint_every_s=draft.checkpoint_every_s,
         tracked=draft.tracked,
         after=draft.after,
+        array=draft.array,
         line=draft.line,
     )
 

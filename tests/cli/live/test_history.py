@@ -53,6 +53,7 @@ def test_a_file_of_no_jobs_has_its_columns_and_types_too(daemon: FakeDaemon, tmp
     ("options", "found"),
     [
         (["--since", "yesterday"], "--since: 'yesterday'; expected a duration back from now"),
+        (["--since", "1d", "--until", "2d"], "--until: '2d'; expected a time after --since, 1d"),
         (["--out", "history.xlsx"], "expected a file name that ends in .csv"),
         (["--only", "running"], "unknown state 'running'"),
     ],

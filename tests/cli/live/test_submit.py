@@ -161,6 +161,18 @@ def test_a_job_file_may_begin_as_a_script_does(daemon: FakeDaemon, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["--after", ""], "ids of jobs"), (["--after", "1", "--after", " "], "ids of jobs"), (["--array", ""], "indices")],
+)
+def test_an_empty_variable_in_place_of_ids_submits_nothing(daemon: FakeDaemon, words: list[str], expected: str) -> None:
+    """As in ``trine submit --after "$id"`` after a submission that failed: the job would start at once."""
+    done = trine("submit", *words, "--", "true")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"trine: {words[-2]}: {words[-1]!r}; expected {expected}")
+    assert not daemon.specs
+
+
+@pytest.mark.parametrize(
     ("option", "ours"),
     [("--gres=gpu:2", "--gpus"), ("--partition=p", "--queue"), ("-p", "--queue"), ("--time=1:00:00", "--max-runtime")],
 )

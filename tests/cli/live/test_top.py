@@ -39,11 +39,21 @@ def test_a_frame_shows_daemon_gpus_nodes_and_jobs() -> None:
     lines = frame(look(problems=["The disk is full."]), NOW_S, 120, 40)
     assert lines[0].startswith("trine 1   fifo, packed   up 1h")
     assert lines[1] == "GPUs   8: 2 held (33% of those in service), 4 free, 2 out of service"
-    assert lines[2] == "jobs   1 running, 2 waiting, of them 1 wait for other jobs"
+    assert lines[2] == "jobs   1 running, 2 waiting, 1 of them waits for other jobs"
     assert lines[3] == "!      The disk is full."
     assert "n0 #.  n1 !!  n2 xx  n3 #." in lines
     assert [line.split()[1] for line in lines if line.strip().startswith(("1 ", "- "))][:1]
     assert sum("train" in line for line in lines) == 3
+
+
+def test_elements_that_wait_for_their_turn_wait_for_other_jobs() -> None:
+    turn = {"code": "waits-for-other-jobs", "sentence": "job 4 waits for its turn", "numbers": {}, "change": ""}
+    waiting = [job(str(number), "waiting") | {"reason": turn} for number in range(1000)]
+    full = look()
+    lines = frame(Look(full.daemon, full.nodes, [*full.jobs, waiting[0]]), NOW_S, 120, 40)  # type: ignore[list-item]
+    assert lines[2] == "jobs   1 running, 3 waiting, 2 of them wait for other jobs"
+    lines = frame(Look(full.daemon, full.nodes, waiting[:500]), NOW_S, 120, 40)  # type: ignore[arg-type]
+    assert lines[2] == "jobs   1 running, 500 waiting", "there may be more that are not listed"
 
 
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 12), (80, 24), (200, 60)])

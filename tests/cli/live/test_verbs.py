@@ -217,6 +217,18 @@ def test_cancel_takes_a_choice_instead_of_ids(daemon: FakeDaemon) -> None:
     assert "none matches" in done.err
 
 
+@pytest.mark.parametrize("words", [["--name", "sweep"], list("12345")])
+def test_of_an_array_those_that_wait_are_cancelled_before_those_whose_turn_it_is(
+    daemon: FakeDaemon, words: list[str]
+) -> None:
+    """An element that ends passes its turn on: what is to be cancelled next would start for a moment."""
+    for state in ("held", "running", "waiting", "waiting", "waiting"):
+        daemon.add(state, name="sweep")
+    assert trine("cancel", *words).code == 0
+    cancelled = [line.split("/")[-2] for line in daemon.requests if line.endswith("/cancel")]
+    assert cancelled == (list("54312") if words[0] == "--name" else list("54321"))
+
+
 def test_a_choice_that_could_mean_something_else_cancels_nothing(daemon: FakeDaemon) -> None:
     daemon.add()
     for arguments, part in (

@@ -43,7 +43,7 @@ def cancel(
         found = "both ids and a choice" if jobs else "no job"
         raise InputError("cancel", found, "ids, or some of --all, --only STATE, --user U, --name TEXT")
     if jobs:
-        _each(jobs, state, output, lambda client: client.cancel)
+        _each(jobs, state, output, lambda client: client.cancel, _newest_first)
         return
     _cancel_chosen(states_of(only, LIVE), user, name, state, output)
 
@@ -106,10 +106,9 @@ def _cancel_chosen(states: list[str], user: str, name: str, state: Path | None, 
 
     cancelled = []
     with connected(state) as client:
-        # Those that wait go first: otherwise they would start where those that run are stopped.
-        found = client.jobs(states, MOST_JOBS, user=user, name=name)[::-1]
+        found = client.jobs(states, MOST_JOBS, user=user, name=name)
         try:
-            for job in found:
+            for job in sorted(found, key=_cancelled_first):
                 try:
                     cancelled.append(client.cancel(job["id"]))
                 except RefusedError as error:
@@ -121,23 +120,42 @@ def _cancel_chosen(states: list[str], user: str, name: str, state: Path | None, 
         say("trine: no job was cancelled: none matches")
 
 
+def _cancelled_first(job: JobAnswer) -> tuple[bool, int]:
+    """Jobs that wait go first: otherwise they would start where those that run are stopped. Of these the newest go
+    first, which may wait for the end of older ones, or for their turn in an array."""
+    return job["state"] in ("starting", "running", "stopping"), -int(job["id"])
+
+
+def _newest_first(jobs: list[str]) -> list[str]:
+    """The same where ids are all that is known."""
+    return sorted(jobs, key=lambda job_id: int(job_id) if job_id.isdecimal() else 0, reverse=True)
+
+
 def _each(
-    jobs: list[str], state: Path | None, output: Form, change: Callable[[Client], Callable[[str], JobAnswer]]
+    jobs: list[str],
+    state: Path | None,
+    output: Form,
+    change: Callable[[Client], Callable[[str], JobAnswer]],
+    order: Callable[[list[str]], list[str]] = list,
 ) -> None:
     """Change every job that can be changed, say which could not and why, and fail then."""
     from trine.client import RefusedError
 
-    changed, refused = [], []
+    jobs, changed = list(dict.fromkeys(jobs)), dict[str, "JobAnswer"]()
+    refused: dict[str, RefusedError] = {}
     with connected(state) as client:
-        for job_id in jobs:
-            try:
-                changed.append(change(client)(job_id))
-            except RefusedError as error:
-                refused.append(error)
-                say(f"trine: {error}")
-    _print(changed, output)
+        try:
+            for job_id in order(jobs):
+                try:
+                    changed[job_id] = change(client)(job_id)
+                except RefusedError as error:
+                    refused[job_id] = error
+        finally:  # also what was done before an error
+            for job_id in filter(refused.__contains__, jobs):
+                say(f"trine: {refused[job_id]}")
+            _print([changed[job_id] for job_id in jobs if job_id in changed], output)
     if refused:
-        raise typer.Exit(2 if all(error.usage for error in refused) else 1)
+        raise typer.Exit(2 if all(error.usage for error in refused.values()) else 1)
 
 
 def _print(changed: list[JobAnswer], output: Form) -> None:

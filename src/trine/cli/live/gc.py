@@ -46,7 +46,7 @@ def sentences(found: CollectedAnswer, dry_run: bool) -> list[str]:
     verb = "would be removed" if dry_run else "removed"
     jobs, kept = found["jobs"], found["kept_for_checkpoints"]
     verb = f"{verb} so far, and there is more" if found["more"] else verb
-    lines = [f"Directories of {_many(jobs, 'ended job')} {verb}, {_size(found['job_bytes'])}."]
+    lines = [f"Directories of {_many(jobs, 'ended job')} ({_size(found['job_bytes'])}) {verb}."]
     lines += [f"{_many(found['records'], 'record')} of the journal {verb}."] if found["records"] else []
     if kept:
         stay = "There are checkpoints in them; `trine up --keep-jobs T` removes those, too."

@@ -38,9 +38,12 @@ def history(
     """List ended jobs with their GPU time; also as CSV and Parquet."""
     from trine.cli.live.queue import states_of
     from trine.client.answers import ENDED
+    from trine.core.errors import InputError
 
     now_s = time.time()
     since_s, until_s = moment_s(since, now_s, "--since"), moment_s(until, now_s, "--until")
+    if since_s is not None and until_s is not None and until_s <= since_s:
+        raise InputError("--until", repr(until), f"a time after --since, {since}")
     [wanted] = states_of([only] if only else None, sorted(ENDED)) or [""]
     if out is not None:
         _check_name(out)

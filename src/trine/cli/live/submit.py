@@ -123,8 +123,8 @@ def submit(
         "retries": retries,
         "preemptible": False if no_preempt else None,
         "min_run": _number_or_text(min_run),
-        "after": ",".join(after) if after else None,
-        "array": array,
+        "after": _text("--after", after or [], "ids of jobs, such as 17, any:17 or 17,18"),
+        "array": _text("--array", [] if array is None else [array], "indices, such as 0-9, 1,3,5-7 or 0-9%3"),
     }
     specs = _specs(files or [], trailing_command(ctx), _present(**given))
     request, request_id = with_environment(specs, export), request_id or os.urandom(16).hex()
@@ -134,6 +134,17 @@ def submit(
         print_json({"ids": ids, "request_id": request_id})
     else:
         typer.echo("\n".join(ids))
+
+
+def _text(option: str, given: list[str], expected: str) -> str | None:
+    """What an option says, all times together. Every time it has to say something: a variable that is empty in
+    ``--after "$id"`` would have the job start at once."""
+    from trine.core.errors import InputError
+
+    for text in given:
+        if not text.strip(" ,\t\n"):
+            raise InputError(option, repr(text), expected)
+    return ",".join(given) or None
 
 
 submit.command_options = {"cls": SubmitCommand}  # type: ignore[attr-defined]

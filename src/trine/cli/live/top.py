@@ -28,6 +28,8 @@ _KEY = f"{_HELD} held  {_FREE} free  {_OUT} out of service  {_FLAGGED} slower or
 _STATES = ("running", "starting", "stopping", "waiting", "held", "set aside")
 _MOST_JOBS = 500
 """More than any terminal has lines."""
+_BLOCKED = "waits-for-other-jobs"
+"""Code of the reason, also of elements of an array that wait for their turn."""
 _NODE_PART = 3
 """Nodes take at most one line in so many; the rest is for jobs."""
 
@@ -110,8 +112,9 @@ def _head(look: Look, now_s: float) -> list[str]:
     held, out = gpus[_HELD], gpus[_OUT]
     part = f" ({held / (daemon['gpus'] - out):.0%} of those in service)" if daemon["gpus"] > out else ""
     live = [f"{states[name]:,} {name}" for name in _STATES if states[name]]
-    blocked = sum(bool(job.get("after")) for job in look.jobs)
-    live += [f"of them {blocked:,} wait for other jobs"] if blocked else []
+    blocked = sum(bool(job.get("after")) or job["reason"]["code"] == _BLOCKED for job in look.jobs)
+    if blocked and len(look.jobs) < _MOST_JOBS:  # else there may be more
+        live.append(f"{blocked:,} of them {'waits' if blocked == 1 else 'wait'} for other jobs")
     return [
         f"trine {daemon['version']}   {daemon['policy']}, {daemon['placement']}   "
         f"up {duration(now_s - daemon['started_s'])}   {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now_s))}",

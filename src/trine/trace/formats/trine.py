@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ COLUMNS = REQUIRED + OPTIONAL
 """What is written; ``duration_s`` may be read in place of ``steps`` and ``step_s``."""
 AFTER = "after"
 """Written only where some job has predecessors."""
+ARRAY = "array"
+"""Written only where there is an array with a limit."""
 SEPARATOR = "|"
 """Between several GPU types, or several predecessors, in one cell."""
 
@@ -32,9 +35,10 @@ class Trine(Format):
     units = (
         "seconds; work as `steps` and `step_s` (empty: only a throughput table can tell), or as `duration_s`, or as "
         "`duration_s` and `steps`; `gpu_types`, and `after` (ids of jobs, submitted before, that have to end first), "
-        "separated by `|`; an empty cell is the default"
+        "separated by `|`; `array`: `sweep%3` where of the jobs that say so at most 3 may be under way at once; "
+        "an empty cell is the default"
     )
-    layouts = (Layout(REQUIRED, (*OPTIONAL, AFTER, "duration_s")),)
+    layouts = (Layout(REQUIRED, (*OPTIONAL, AFTER, ARRAY, "duration_s")),)
     examples = (
         "job_id,submit_s,gpus,steps,step_s,model,user,gpu_types,deadline_s,tracked\n"
         "a,0.0,1,100.0,0.5,bert,ann,,,true\nb,12.5,4,2000.0,,gpt2,ben,v100|a100,9000.0,false\n",
@@ -85,7 +89,16 @@ class Trine(Format):
             checkpoint_every_s=row.number_or_none("checkpoint_every_s"),
             tracked=row.flag("tracked", default=True),
             after=tuple(dict.fromkeys(t for t in _verbatim(row, AFTER).split(SEPARATOR) if t)),
+            array=_array(row),
         )
+
+
+def _array(row: Row) -> str:
+    text = _verbatim(row, ARRAY)
+    if text and re.fullmatch(r".+%0*[1-9][0-9]{0,6}", text) is None:
+        expected = "a name and how many of its jobs may be under way at once, such as sweep%3"
+        raise InputError(row.where, repr(text), expected, ARRAY)
+    return text
 
 
 def _verbatim(row: Row, column: str) -> str:
@@ -101,7 +114,8 @@ def write_trace(jobs: Iterable[Job], path: str | Path) -> None:
 def trace_csv(jobs: Iterable[Job]) -> str:
     """The text that ``write_trace`` writes."""
     jobs = list(jobs)
-    columns = (*COLUMNS, AFTER) if any(job.after for job in jobs) else COLUMNS
+    relations = [name for name in (AFTER, ARRAY) if any(getattr(job, name) for job in jobs)]
+    columns = (*COLUMNS, *relations)
     return "".join(f"{','.join(cells)}\n" for cells in (columns, *(_cells(job, columns) for job in jobs)))
 
 
