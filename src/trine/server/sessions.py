@@ -28,8 +28,8 @@ CODE_S = 300.0
 _KEPT_EVERY_S = 600.0
 """How much of the time since the last request a restart may forget."""
 MAX_SESSIONS, MAX_CODES, MAX_GUESSES = 2_000, 100, 50
-MAX_OF_ONE_TOKEN = 20
-"""Whoever logs in again and again loses the oldest of their own sessions, and nobody else's."""
+MAX_OF_ONE_TOKEN, MAX_CODES_OF_ONE_TOKEN = 20, 10
+"""Who logs in again and again, or asks for code after code, loses the oldest of their own, and none of another user."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """No letters that look like digits: codes are typed."""
 _CODE_LETTERS = 12
@@ -110,6 +110,9 @@ class Sessions:
         """A code that logs the holder of the token with this digest in, once, and until when (Unix seconds)."""
         now = self._clock()
         self._codes = {code: found for code, found in self._codes.items() if found[1] > now}
+        own = [code for code, found in self._codes.items() if found[0] == token]
+        if len(own) >= MAX_CODES_OF_ONE_TOKEN:
+            del self._codes[own[0]]
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]
         code = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LETTERS))

@@ -151,3 +151,10 @@ def test_reasons_are_told_of_own_jobs_only(server: Running, anna: httpx.Client, 
     ben.post("/v1/jobs", json=JOB)
     found = anna.get("/v1/board/reasons?job=1&job=2&job=99").json()["reasons"]
     assert list(found) == ["1"] and found["1"]["sentence"] == "No GPU is free."
+
+
+def test_a_number_that_is_none_of_ours_begins_anew(server: Running, anna: httpx.Client) -> None:
+    ((_, version, _),) = events(anna)
+    for number in ("²", "9" * 30, "-1"):
+        ((kind, _, _),) = events(anna, f"{version.partition('.')[0]}.{number}")
+        assert kind == "snapshot"
