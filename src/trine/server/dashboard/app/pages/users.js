@@ -36,14 +36,14 @@ export class UsersPage {
 
   update() {
     const stamp = this.board.live ? Math.floor(performance.now() / ASK_EVERY_MS) : this.board.now_s;
-    if (stamp !== this.stamp) this.look((this.stamp = stamp));
+    if (stamp === this.stamp || this.asking) return;
+    this.stamp = stamp;
+    this.asking = this.look().finally(() => { this.asking = null; }); // one after the other: the last answer is the newest
   }
 
   async look() {
-    const { stamp } = this;
     try {
       const shares = await this.board.ask(this.board.live ? "shares" : `shares?at=${this.board.now_s}`);
-      if (stamp !== this.stamp) return; // the slider has moved on
       for (const [kind, table] of Object.entries(this.tables)) {
         const own = shares.filter((share) => share.kind === kind);
         table.set(own);
