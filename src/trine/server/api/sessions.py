@@ -107,7 +107,7 @@ class SessionRoutes:
 
 
 def _secret(request: Request) -> str:
-    """A form of another site cannot send this type, and so cannot log anybody in."""
+    """A form of another site cannot send this type, and so cannot begin a session."""
     if header(request.scope, "content-type").partition(";")[0].strip() != "application/json":
         raise ApiError("invalid", "Expected a body of type application/json.", "Content-Type")
     try:

@@ -4,7 +4,7 @@
 import { el, fill, setText } from "./elements.js";
 import { login } from "./session.js";
 
-/** Returns who is logged in, after asking if nobody is. */
+/** Returns who is logged in, after asking for a token or a code if there is no session. */
 export async function loginPage(whoAmI) {
   const code = new URLSearchParams(location.hash.replace(/^#\/?/, "")).get("code");
   if (code) {
