@@ -78,3 +78,12 @@ def _code(said: str) -> str:
     found = re.search(r"Log in with the code ([A-Z0-9-]+),", said)
     assert found is not None
     return found.group(1)
+
+
+def test_a_daemon_says_where_its_dashboard_is(tmp_path: Path) -> None:
+    with daemon(tmp_path / "state", "--gpus", "1x1", "--port", "0") as found:
+        found.up()
+        assert found.process is not None and found.process.stderr is not None
+        said = found.process.stderr.readline().decode()
+        assert f"dashboard: {address(found)} (trine dashboard)" in said
+        assert httpx.get(address(found)).status_code == 200
