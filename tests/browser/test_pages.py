@@ -281,3 +281,12 @@ def test_every_chip_stands_off_the_paper(server: Running, open_page: Open, theme
         }"""
     )
     assert min(contrasts) > 2.9
+
+
+def test_a_job_that_has_started_meanwhile_is_not_said_to_start(server: Running, open_page: Open) -> None:
+    page = opened(server, open_page, "queue")  # the predictions of the fake are of starts, of all jobs
+    says(page, ".space .row:has-text('train-12')", "starts ")
+    assert "starts " not in page.locator(".space .row", has_text="train-11").inner_text()
+    page.goto(f"{server.url}/ui#/job/11")
+    says(page, "h1", "running")
+    assert "predicted start" not in page.locator(".facts").inner_text()

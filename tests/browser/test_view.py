@@ -60,7 +60,7 @@ def test_two_runs_side_by_side_at_the_time_of_the_slider(runs: tuple[Path, Path]
         page.locator(".pane").nth(1).wait_for()
         says(page, ".pane:nth-child(1) .run", "fifo: ")
         says(page, ".pane:nth-child(2) .run", "srtf: ")
-        slider = page.get_by_label("Time")
+        slider = page.get_by_label("Time", exact=True)
         slider.fill("300")
         says(page, ".pane:nth-child(1) .cards", re.compile(r"^[1-9]\d* %.*[1-9]\d*jobs waiting"))
         slider.fill("1000")
@@ -80,6 +80,9 @@ def test_two_runs_side_by_side_at_the_time_of_the_slider(runs: tuple[Path, Path]
             page.wait_for_timeout(400)
         says(page, ".pane:nth-child(2) .story", "submitted")
         assert page.get_by_role("link", name="What if").count() == 0
+        page.reload()  # the page is there before the run is
+        says(page, ".pane:nth-child(2)", "Job 5: not submitted")
+        assert page.get_by_role("button", name="Cancel").count() == 0 and page.locator("pre.log").count() == 0
 
 
 def test_side_by_side_the_queue_says_why_jobs_wait_and_nothing_is_cut_off(

@@ -8,7 +8,7 @@ import { duration, moment, number, percent } from "../format.js";
 import { LogTail } from "../log.js";
 import { intervalSentence, predictions } from "../predictions.js";
 import { post } from "../session.js";
-import { elapsed, part } from "./queue.js";
+import { elapsed, startOf } from "./queue.js";
 
 const ASK_EVERY_MS = 1000;
 const GOES_ON = /^(started|running|stopping|moving|told to|shares|has its GPUs|time limit|set aside)|asked by/; // lines of a story that end no attempt
@@ -125,7 +125,7 @@ export class JobPage {
       ["slower by", factors(speed)],
       ["checkpoint", speed.checkpoint_step === null ? "" : `step ${number(speed.checkpoint_step)}${speed.checkpoint_s ? `, ${duration(board.time_s - speed.checkpoint_s)} ago` : ""}`],
       ["work lost", speed.lost_s >= 1 ? duration(speed.lost_s) : ""],
-      ["predicted start", predicted?.start_s ? `${intervalSentence(predicted.start_s, board)}. ${predicted.reason ?? ""}` : ""],
+      ["predicted start", predicted && startOf(job, predicted) ? `${intervalSentence(predicted.start_s, board)}. ${predicted.reason ?? ""}` : ""],
       ["predicted end", predicted?.end_s ? intervalSentence(predicted.end_s, board) : job.expected_end_s ? `${moment(job.expected_end_s, board)} at its present pace` : ""],
       ["stopped for others", job.preemptions ? `${job.preemptions} times` : ""],
       ["exit code", job.exit_code],

@@ -168,18 +168,22 @@ export class QueuePage {
 
   expected(job) {
     const found = this.predicted?.jobs?.[job.id];
-    return found ? found.start_s ?? found.end_s : null;
+    return found ? startOf(job, found) ?? found.end_s : null;
   }
 
   expectedText(job) {
     const found = this.predicted?.jobs?.[job.id];
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
-    if (!found.start_s && !found.end_s) return "";
-    return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
+    const start_s = startOf(job, found);
+    if (!start_s && !found.end_s) return "";
+    return start_s ? `starts ${interval(start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
   }
 }
 
 const part = (job) => (job.total && job.step !== null ? Math.min(1, job.step / job.total) : null);
+
+/** The start that was predicted, as long as the job has not started: predictions are some seconds old. */
+const startOf = (job, predicted) => (job.run_from_s === null ? predicted.start_s : null);
 
 /** Seconds since the present start; of a job that has ended from its first start to its end; else since its submission. */
 function elapsed(job, board) {
@@ -199,4 +203,4 @@ function matcher(text, reasons) {
   });
 }
 
-export { part, elapsed };
+export { part, elapsed, startOf };
