@@ -28,11 +28,13 @@ CODE_S = 300.0
 _KEPT_EVERY_S = 600.0
 """How much of the time since the last request a restart may forget."""
 MAX_SESSIONS, MAX_CODES, MAX_GUESSES = 2_000, 100, 50
-MAX_OF_ONE_TOKEN, MAX_CODES_OF_ONE_TOKEN = 20, 10
-"""Who logs in again and again, or asks for code after code, loses the oldest of their own, and none of another user."""
+MAX_OF_ONE_TOKEN = 20
+"""Whoever logs in again and again loses the oldest of their own sessions, and nobody else's."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """No letters that look like digits: codes are typed."""
 _CODE_LETTERS = 12
+MAX_CODES_OF_ONE_TOKEN = 10
+"""Who asks for code after code loses the oldest of their own, and none of another user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _entitled(
 
 
 def fair_shares(asked: Mapping[str, float], weights: Mapping[str, float], capacity: float) -> dict[str, float]:
-    """Weighted max-min: no share is larger than asked for, and what one leaves goes to the others by weight."""
+    """Weighted max-min: nobody gets more than asked for, and what one leaves goes to the others by weight."""
     shares: dict[str, float] = {}
     left, open_ = float(capacity), dict(asked)
     while open_:

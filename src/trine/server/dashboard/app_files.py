@@ -32,7 +32,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
-    # Asked for again at every view, answered with 304: after an update no browser runs the modules of before.
+    # Asked for again at every view, answered with 304: after an update nobody sees the modules of before.
     "Cache-Control": "no-cache",
 }
 
