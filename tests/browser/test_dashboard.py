@@ -119,6 +119,24 @@ def test_a_job_from_submission_to_its_end_with_a_restart_in_between(cluster: Dae
     says(page, ".story", "submitted")
 
 
+def test_a_log_goes_on_after_the_daemon_was_stopped_and_shows_bars_as_terminals_do(
+    cluster: Daemon, open_page: Open
+) -> None:
+    page = logged_in(cluster, open_page)
+    go = cluster.state.parent / "go"
+    bar = r"printf 'first\n 10%% |#|\r 20%% |##|\r 30%% |###|'"
+    job = submit(cluster, f"{bar}; while [ ! -e {go} ]; do sleep 0.1; done; printf '\\nover\\n'", gpus=1)
+    page.goto(f"{url_of(cluster)}#/job/{job}")
+    says(page, "pre.log", "30% |###|")
+    assert page.locator("pre.log").inner_text() == "first\n 30% |###|"
+    cluster.stop()
+    says(page, ".condition", "connection lost")
+    cluster.up()
+    go.touch()
+    says(page, "pre.log", "over")
+    says(page, "main", "The job has ended.")
+
+
 def test_buttons_hold_release_and_cancel(cluster: Daemon, open_page: Open) -> None:
     page = logged_in(cluster, open_page)
     job = submit(cluster, "sleep 300", gpus=1, name="victim")

@@ -58,21 +58,31 @@ def test_two_runs_side_by_side_at_the_time_of_the_slider(runs: tuple[Path, Path]
     with viewing(*runs) as url:
         page = open_page(url, allow_failures=True)
         page.locator(".pane").nth(1).wait_for()
-        says(page, ".pane:nth-child(1) h1", "fifo: ")
-        says(page, ".pane:nth-child(2) h1", "srtf: ")
-        slider = page.get_by_label("Time")
+        says(page, ".pane:nth-child(1) .run", "fifo: ")
+        says(page, ".pane:nth-child(2) .run", "srtf: ")
+        slider = page.get_by_label("Time", exact=True)
         slider.fill("300")
         says(page, ".pane:nth-child(1) .cards", re.compile(r"^[1-9]\d* %.*[1-9]\d*jobs waiting"))
         slider.fill("1000")
         says(page, ".pane:nth-child(1) .cards", "0.0 %")
         page.get_by_role("button", name="Play").click()
-        says(page, ".time", "Play")
+        says(page, ".time", "Pause")  # at its end it begins once more
+        assert float(slider.input_value()) < 500
+        page.get_by_role("button", name="Pause").click()
+        slider.fill("0")
+        page.goto(f"{url.partition('#')[0]}#/job/5")
+        says(page, ".pane:nth-child(2)", "Job 5: not submitted")
+        slider.fill("1000")
         for name in ("queue", "users", "hardware", "history", "job/5"):
             page.goto(f"{url.partition('#')[0]}#/{name}")
             page.locator(".pane").nth(1).locator("h1").wait_for()
+            says(page, ".pane:nth-child(2) .run", "srtf: ")  # which of the two it is
             page.wait_for_timeout(400)
         says(page, ".pane:nth-child(2) .story", "submitted")
         assert page.get_by_role("link", name="What if").count() == 0
+        page.reload()  # the page is there before the run is
+        says(page, ".pane:nth-child(2)", "Job 5: not submitted")
+        assert page.get_by_role("button", name="Cancel").count() == 0 and page.locator("pre.log").count() == 0
 
 
 def test_side_by_side_the_queue_says_why_jobs_wait_and_nothing_is_cut_off(
@@ -150,8 +160,12 @@ def test_a_run_is_followed_while_it_goes_on_and_shown_as_it_ended(tmp_path: Path
                 says(page, ".time", re.compile(r"Play(\d+) min of \1 min"))  # it shows the present
                 says(page, ".cards", re.compile(r"[1-9]\d*jobs with GPUs"))
                 assert not out.exists(), "results appear when they are complete"
+                page.goto(f"{url.partition('#')[0]}#/history")
+                page.get_by_label(re.compile(r"^Utilization.*last [1-9]")).wait_for()
                 (tmp_path / "go").touch()
                 says(page, ".condition", "recorded")
+                page.get_by_label(re.compile(r"^Utilization.*last 0 %")).wait_for()
+                page.goto(f"{url.partition('#')[0]}#/cluster")
                 says(page, ".cards", "0.0 %")
                 page.goto(f"{url.partition('#')[0]}#/queue")
                 page.get_by_label("Show").select_option("ended")

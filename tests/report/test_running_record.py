@@ -82,11 +82,19 @@ def test_half_a_line_is_left_for_the_next_time(tmp_path: Path) -> None:
     first, second = b"".join(lines[:2]), lines[2]
     growing.write_bytes(first + second[:20])
     before = follower.read()
+    assert follower.read() is before, "nothing new is nothing to do"
+    places = {job: list(stretches) for job, stretches in before.stretches_of.items()}
     growing.write_bytes(first + second)
     after = follower.read()
+    assert before.stretches_of == places, "an answer that is being made from it does not change"
     assert after.now_s is not None and before.now_s is not None and after.now_s > before.now_s
     growing.write_bytes(whole)
-    assert follower.read().now_s == reader.reader.read().now_s
+    found, at_once = follower.read(), RunningRunReader(growing, "las").read()
+    assert found.now_s == reader.reader.read().now_s
+    for stretch in range(len(at_once.start_s)):
+        assert found.gpus_of(stretch) == at_once.gpus_of(stretch)
+    assert found.stretches_of == at_once.stretches_of and found.jobs == at_once.jobs
+    assert (found.end_s == at_once.end_s).all() and found.ended == at_once.ended
     reader.recording.record.remove()
 
 

@@ -11,6 +11,7 @@ from trine.server.sessions import (
     CODE_S,
     IDLE_S,
     LONGEST_S,
+    MAX_CODES,
     MAX_GUESSES,
     MAX_OF_ONE_TOKEN,
     MAX_SESSIONS,
@@ -140,3 +141,12 @@ def test_a_full_disk_costs_no_request(tokens: Tokens, clock: Clock, tmp_path: Pa
     made = begun(sessions)
     clock.now += IDLE_S / 2
     assert sessions.caller(made.cookie, made.proof) == ADA
+
+
+def test_who_asks_for_code_after_code_voids_none_of_another_user(tokens: Tokens, clock: Clock) -> None:
+    tokens[digest("b" * 64)] = Caller("bob")
+    sessions = Sessions(tokens.get, None, clock)
+    of_bob, _ = sessions.new_code(digest("b" * 64))
+    own = [sessions.new_code(digest(TOKEN))[0] for _ in range(MAX_CODES)]
+    assert sessions.login(of_bob) is not None
+    assert sessions.login(own[0]) is None and sessions.login(own[-1]) is not None

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.site import Site, run_site, spec
 from trine.server.access import Access, Queue
-from trine.server.interface import Caller
+from trine.server.interface import Caller, NotFound
 from trine.server.usage import USAGE_FILE, Sample, UsageHistory, fair_shares
 
 ADMIN = Caller("root", admin=True)
@@ -74,3 +75,20 @@ def test_samples_outlive_the_daemon_and_a_damaged_line(tmp_path: Path) -> None:
     assert len(again.samples) == 61
     view = again.view([], again.samples[-1])
     assert view.columns["GPUs held"] == [1.0] * 62 and view.hours == []
+
+
+def test_a_daemon_tells_users_reasons_speeds_and_waits_of_their_own_jobs_only(tmp_path: Path) -> None:
+    ann, bob = Caller("ann"), Caller("bob")
+
+    async def check(site: Site) -> None:
+        daemon = await site.up()
+        first, second = [(await daemon.submit([spec(user=caller.user)], caller))[0] for caller in (ann, bob)]
+        await site.quiet()
+        assert set(daemon.reasons([first, second], ann)) == {first}
+        assert set(daemon.reasons([first, second], ADMIN)) == {first, second}
+        assert [sum(hour.started for hour in daemon.usage(caller).hours) for caller in (ann, bob, ADMIN)] == [1, 1, 2]
+        assert daemon.speed(first, ann).attained_s >= 0
+        with pytest.raises(NotFound):
+            daemon.speed(second, ann)
+
+    run_site(Site(tmp_path), check)

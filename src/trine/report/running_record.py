@@ -14,12 +14,14 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trine.core.cluster import Cluster
 from trine.core.errors import InputError
@@ -139,30 +141,33 @@ class RunningRecord:
                 return  # the results are in it
 
 
-@dataclass
 class _Columns:
-    """The segments that are over."""
+    """Segments by columns: those that are over may be many, and are added to as the record grows."""
 
-    job_of: list[int] = field(default_factory=list)
-    start_s: list[float] = field(default_factory=list)
-    end_s: list[float] = field(default_factory=list)
-    gpus: list[list[int]] = field(default_factory=list)
-    slowdown: list[float] = field(default_factory=list)
-    started: list[str] = field(default_factory=list)
-    ended: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.job_of = array("q")
+        self.start_s, self.end_s, self.slowdown = array("d"), array("d"), array("d")
+        self.gpu_ids, self.gpu_offsets = array("q"), array("q", [0])
+        self.started: list[str] = []
+        self.ended: list[str] = []
+        self.of_job: dict[int, list[int]] = {}
+        """Never changed, only replaced: runs that were read before keep theirs."""
 
     def add(self, job: int, start_s: float, end_s: float, gpus: list[int], slow: float, began: str, why: str) -> None:
+        self.of_job[job] = [*self.of_job.get(job, ()), len(self.job_of)]
         self.job_of.append(job)
         self.start_s.append(start_s)
         self.end_s.append(end_s)
-        self.gpus.append(gpus)
         self.slowdown.append(slow)
+        self.gpu_ids.extend(gpus)
+        self.gpu_offsets.append(len(self.gpu_ids))
         self.started.append(began)
         self.ended.append(why)
 
 
 class RunningRunReader:
-    """Reads a record as it grows: every call of ``read`` goes on where the one before ended."""
+    """Reads a record as it grows: every call of ``read`` goes on where the one before ended, and costs next to nothing
+    if there is nothing new."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.path, self._name = path, name
@@ -178,6 +183,7 @@ class RunningRunReader:
         self._over = _Columns()
         self._running: list[Any] = []
         self._now_s: float | None = None
+        self._last: RecordedRun | None = None
 
     def read(self) -> RecordedRun:
         """The run up to the last complete line, or ``InputError``."""
@@ -190,9 +196,15 @@ class RunningRunReader:
             self._take(text)
             if self._cluster is None or self._now_s is None:
                 raise self._nothing_yet()
-            return self._run()
+            if self._last is None or self._last.version != self._version:
+                self._last = self._run()
+            return self._last
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(str(self.path), f"a file that cannot be read ({error})", expected) from None
+
+    @property
+    def _version(self) -> str:
+        return f"{self._file_id[1]}.{self._offset}"
 
     def _nothing_yet(self) -> InputError:
         if is_running(self.path):
@@ -241,10 +253,9 @@ class RunningRunReader:
         over, lasting = self._over, _Columns()
         for job_id, start_s, gpus, slow, began in self._running:
             lasting.add(self._index[job_id], start_s, math.inf, gpus, slow, began, "")
-        gpus_of = [*over.gpus, *lasting.gpus]
-        job_of = [*over.job_of, *lasting.job_of]
-        offsets = np.zeros(len(gpus_of) + 1, np.int64)
-        np.cumsum([len(each) for each in gpus_of], out=offsets[1:])
+        of_job = dict(over.of_job)
+        for job, stretches in lasting.of_job.items():
+            of_job[job] = [*of_job.get(job, ()), *(len(over.job_of) + i for i in stretches)]
         about = self._header
         return RecordedRun(
             run_title(self._name, about),
@@ -252,29 +263,27 @@ class RunningRunReader:
             str(about.get("placement", "")),
             self._cluster,
             list(self._jobs),
-            np.array(job_of, np.int64),
-            np.array([*over.start_s, *lasting.start_s], np.float64),
-            np.array([*over.end_s, *lasting.end_s], np.float64),
+            _joined(over.job_of, lasting.job_of),
+            _joined(over.start_s, lasting.start_s),
+            _joined(over.end_s, lasting.end_s),
             [*over.started, *lasting.started],
             [*over.ended, *lasting.ended],
-            np.array([*over.slowdown, *lasting.slowdown], np.float64),
-            offsets,
-            np.array([gpu for each in gpus_of for gpu in each], np.int64),
-            f"{self._file_id[1]}.{self._offset}",
-            _by_job(job_of),
+            _joined(over.slowdown, lasting.slowdown),
+            np.concatenate([np.array(over.gpu_offsets), np.array(lasting.gpu_offsets)[1:] + len(over.gpu_ids)]),
+            _joined(over.gpu_ids, lasting.gpu_ids),
+            self._version,
+            of_job,
             about,
             self._now_s,
         )
+
+
+def _joined(over: array[Any], lasting: array[Any]) -> NDArray[Any]:
+    """A copy: what grows later is not seen in it."""
+    return np.concatenate([np.array(over), np.array(lasting)])
 
 
 def _with(job: RecordedJob, start_s: float | None = None, finish_s: float | None = None) -> RecordedJob:
     begin = job.start_s if start_s is None else start_s
     end = job.finish_s if finish_s is None else finish_s
     return RecordedJob(job.id, job.submit_s, begin, end, job.gpus, job.model, job.user)
-
-
-def _by_job(job_of: Iterable[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for stretch, job in enumerate(job_of):
-        found.setdefault(job, []).append(stretch)
-    return found

@@ -33,6 +33,8 @@ MAX_OF_ONE_TOKEN = 20
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """No letters that look like digits: codes are typed."""
 _CODE_LETTERS = 12
+MAX_CODES_OF_ONE_TOKEN = 10
+"""Who asks for code after code loses the oldest of their own, and none of another user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,9 @@ class Sessions:
         """A code that logs the holder of the token with this digest in, once, and until when (Unix seconds)."""
         now = self._clock()
         self._codes = {code: found for code, found in self._codes.items() if found[1] > now}
+        own = [code for code, found in self._codes.items() if found[0] == token]
+        if len(own) >= MAX_CODES_OF_ONE_TOKEN:
+            del self._codes[own[0]]
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]
         code = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LETTERS))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.api.conftest import Running, eventually
 from tests.server.api.fake import ADMIN_TOKEN, ANNA_TOKEN, BEN_TOKEN
+from trine.server.api.browser import set_cookie
 from trine.server.dashboard.app_files import HEADERS, app_files
 
 JOB = {"run": "python train.py", "name": "train"}
@@ -151,3 +152,43 @@ def test_reasons_are_told_of_own_jobs_only(server: Running, anna: httpx.Client, 
     ben.post("/v1/jobs", json=JOB)
     found = anna.get("/v1/board/reasons?job=1&job=2&job=99").json()["reasons"]
     assert list(found) == ["1"] and found["1"]["sentence"] == "No GPU is free."
+
+
+def test_a_number_that_is_none_of_ours_begins_anew(server: Running, anna: httpx.Client) -> None:
+    ((_, version, _),) = events(anna)
+    for number in ("²", "9" * 30, "-1"):
+        ((kind, _, _),) = events(anna, f"{version.partition('.')[0]}.{number}")
+        assert kind == "snapshot"
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Trine-Proof": "0" * 32}])
+def test_only_our_own_pages_log_out(server: Running, headers: dict[str, str]) -> None:
+    client = browser(server)
+    assert client.post("/ui/logout", headers=headers).status_code in (401, 403)
+    assert client.get("/v1/session").status_code == 200
+
+
+def test_with_tls_the_cookie_is_for_this_host_and_tls_alone() -> None:
+    scope = {"scheme": "https", "server": ("trine.example", 443), "headers": []}
+    cookie = set_cookie(scope, "secret", 60)
+    assert cookie.startswith("__Host-trine-443=secret; Path=/; ") and cookie.endswith("; Secure")
+    assert "Secure" not in set_cookie({**scope, "scheme": "http"}, "secret", 60)
+
+
+def test_events_and_logs_of_a_session_end_with_it(server: Running) -> None:
+    anna = server.client(ANNA_TOKEN)
+    anna.post("/v1/session/end")
+    client = browser(server)
+    job = client.post("/v1/jobs", json=JOB).json()["ids"][0]
+    (server.service.logs / f"{job}.log").write_text("begun\n")
+    with (
+        client.stream("GET", "/v1/board/events") as events,
+        client.stream("GET", f"/v1/jobs/{job}/log?follow=true") as log,
+    ):
+        streams = [log.iter_bytes(), events.iter_bytes()]
+        for stream in streams:
+            next(stream)
+        assert anna.post("/v1/session/end").json() == {"ended": 1}
+        anna.post("/v1/jobs", json={**JOB, "name": "secret"})
+        assert all(b"secret" not in b"".join(stream) for stream in streams), "they end, and say no more"
+    assert client.get("/v1/board/events").status_code == 401

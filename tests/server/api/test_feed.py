@@ -82,3 +82,18 @@ def test_a_new_order_of_all_is_sent_as_it_is() -> None:
     boards.order.reverse()
     _, change, _ = boards.event(ADMIN, admin)
     assert change["order"] == boards.order and "order_moves" not in change
+
+
+def test_a_user_is_sent_nothing_of_the_jobs_of_others() -> None:
+    boards = Boards(6)
+    version, snapshot, _ = boards.event(ANNA, "")
+    assert [row[0] for row in snapshot["jobs"]] == ["1", "3", "5"]
+    for job_id in ("2", "3"):
+        boards.order.remove(job_id)
+        del boards.rows[job_id]
+    version, change, _ = boards.event(ANNA, version)
+    assert change["gone"] == ["3"] and change["order"] == ["1", "5"]
+    boards.rows["0"] = (*boards.rows["0"][:-1], 7.0)
+    _, change, _ = boards.event(ANNA, version)
+    assert "jobs" not in change
+    assert boards.event(ADMIN, version)[1]["jobs"][0][0] == "0"

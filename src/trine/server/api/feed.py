@@ -56,7 +56,7 @@ class Feed:
         """The present version, and the events that lead to it from ``since``; none if nothing changed."""
         self._refresh()
         boot, _, text = since.partition(".")
-        known = int(text) if boot == self._boot and text.isdigit() else -1
+        known = int(text) if boot == self._boot and text.isdecimal() else -1
         version = f"{self._boot}.{self._number}"
         if known == self._number:
             return version, b""

@@ -19,6 +19,7 @@ from trine.server.dashboard.pages import ROOT
 from trine.server.sessions import LONGEST_S, digest
 
 _UNKNOWN = "Neither a token of this daemon nor a code that is still good; `trine dashboard` makes a new code."
+_UNKNOWN_TO_VIEW = "Not a code that is still good; `trine view` prints a new one when it is started again."
 
 
 class _Secret(BaseModel):
@@ -91,7 +92,7 @@ class SessionRoutes:
         self._browsers.check_origin(scope)
         made = self._sessions.login(_secret(request))
         if made is None:
-            raise ApiError("unauthorized", _UNKNOWN, "secret")
+            raise ApiError("unauthorized", _UNKNOWN_TO_VIEW if self._runs else _UNKNOWN, "secret")
         caller = self._sessions.caller(made.cookie, made.proof)
         assert caller is not None
         body = {"proof": made.proof, "user": caller.user, "admin": caller.admin, "ends_s": made.ends_s}
@@ -106,7 +107,7 @@ class SessionRoutes:
 
 
 def _secret(request: Request) -> str:
-    """A form of another site cannot send this type, and so cannot log anybody in."""
+    """A form of another site cannot send this type, and so cannot begin a session."""
     if header(request.scope, "content-type").partition(";")[0].strip() != "application/json":
         raise ApiError("invalid", "Expected a body of type application/json.", "Content-Type")
     try:

@@ -141,6 +141,8 @@ class RecordedBoard:
         lasting = [i for i in run.stretches_of.get(index, ()) if run.start_s[i] <= at_s < run.end_s[i]]
         row = dict(zip(JOB_COLUMNS, self._row(index, at_s, lasting[0] if lasting else None), strict=True))
         placement = self._placement(lasting[0]) if lasting else []
+        if at_s < job.submit_s:
+            row["state"] = "not submitted"
         shown = {**row, "progress": None, "placement": placement, "position": None, "command": None}
         return {"job": shown, "sentences": [self.reason(job_id, at_s)], "story": story}
 

@@ -107,7 +107,7 @@ class RunRoutes:
 
     def routes(self) -> list[Route]:
         paths: dict[str, Callable[[RecordedBoard, Request], Any]] = {
-            "span": lambda board, request: _span(board, self._runs[request.path_params["run"]].is_running()),
+            "span": lambda board, request: _span(board, self._runs[self._number(request)].is_running()),
             "board": lambda board, request: board.at(_at(board, request)),
             "board/reasons": _reasons,
             "usage": lambda board, _: asdict(board.usage()),
@@ -115,18 +115,22 @@ class RunRoutes:
             "jobs/{job_id}/explain": lambda board, request: board.explain(_id(request), _at(board, request)),
             "jobs/{job_id}/speed": lambda board, request: board.speed(_id(request), _at(board, request)),
         }
-        return [Route(f"/v1/runs/{{run:int}}/{path}", self._endpoint(answer)) for path, answer in paths.items()]
+        return [Route(f"/v1/runs/{{run}}/{path}", self._endpoint(answer)) for path, answer in paths.items()]
 
     def _endpoint(self, answer: Callable[[RecordedBoard, Request], Any]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
-            number = request.path_params["run"]
-            if number >= len(self._runs):
-                raise ApiError("not-found", f"There is no run {number}.")
-            value = await asyncio.to_thread(self._answered, number, answer, request)
+            value = await asyncio.to_thread(self._answered, self._number(request), answer, request)
             text = json.dumps(value, separators=(",", ":"), allow_nan=False)
             return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
 
         return endpoint
+
+    def _number(self, request: Request) -> int:
+        asked = request.path_params["run"]
+        numbers = {str(number): number for number in range(len(self._runs))}
+        if asked not in numbers:
+            raise ApiError("not-found", f"There is no run {asked[:20]}.")
+        return numbers[asked]
 
     def _answered(self, number: int, answer: Callable[[RecordedBoard, Request], Any], request: Request) -> Any:
         try:

@@ -19,8 +19,9 @@ export class Board extends EventTarget {
     this.heard_ms = 0;
   }
 
+  /** Of a daemon, not of a recorded run: known before the first snapshot is here. */
   get live() {
-    return this.about.live !== false;
+    return (this.run ?? null) === null;
   }
 
   /** The time at the server, which goes on between events. */

@@ -17,16 +17,46 @@ export function nameColour(name) {
   return SET[(hash >>> 8) % SET.length];
 }
 
+export const OTHER = "#9aa4af";
+
+/** A colour of its own for each of some names: the one it has at every visit where that is free, else another. When all are
+ * taken the others are grey. A name keeps its colour while it is there. */
+export class DistinctColours {
+  constructor() {
+    this.colours = new Map();
+  }
+
+  /** `names` that are there now, those that matter most first. */
+  assign(names) {
+    const there = new Set(names);
+    for (const name of this.colours.keys()) if (!there.has(name)) this.colours.delete(name);
+    const taken = new Set(this.colours.values()), free = SET.filter((colour) => !taken.has(colour));
+    for (const name of names) {
+      if (!free.length) return;
+      if (this.colours.has(name)) continue;
+      const own = free.indexOf(nameColour(name));
+      this.colours.set(name, free.splice(Math.max(own, 0), 1)[0]);
+    }
+  }
+
+  of(name) {
+    return this.colours.get(name) ?? OTHER;
+  }
+}
+
 /** Ids are numbers in order of arrival: jobs that came after each other, and often stand side by side, differ. */
 export const jobColour = (id) => (/^\d+$/.test(id) ? SET[Number(id) % SET.length] : nameColour(id));
 
-/** 0 is dark blue, 1 is yellow. */
-export function scaleColour(part) {
-  const at = Math.min(1, Math.max(0, part)) * (CIVIDIS.length - 1);
+/** 0 is dark blue, 1 is yellow. On dark paper it begins at a grey that stands off it: `from` is `scaleBegin()`. */
+export function scaleColour(part, from) {
+  const at = (from + (1 - from) * Math.min(1, Math.max(0, part))) * (CIVIDIS.length - 1);
   const low = Math.min(CIVIDIS.length - 2, Math.floor(at));
   const mix = CIVIDIS[low].map((value, i) => Math.round(value + (CIVIDIS[low + 1][i] - value) * (at - low)));
   return `rgb(${mix.join(",")})`;
 }
+
+export const scaleBegin = () => (isDark(themeColour("paper")) ? 0.4 : 0);
+const isDark = (colour) => parseInt(colour.slice(1, 3), 16) < 128;
 
 /** A colour of the style sheet. */
 export const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

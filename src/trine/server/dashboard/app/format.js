@@ -48,8 +48,8 @@ export const percent = (part) => {
 /** "1 GPU", "4 GPUs". */
 export const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 
-/** Text whose control characters show as signs; a terminal's tricks and bidirectional ones do nothing. */
+/** Text whose control characters show as signs; those of terminals, of writing direction and of lines do nothing. */
 export function visible(text) {
-  return String(text ?? "").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+  return String(text ?? "").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
     (sign) => (sign < " " ? String.fromCharCode(0x2400 + sign.charCodeAt(0)) : "\ufffd"));
 }

@@ -4,7 +4,7 @@
 import { el, fill, setText } from "./elements.js";
 import { login } from "./session.js";
 
-/** Returns who is logged in, after asking if nobody is. */
+/** Returns who is logged in, after asking for a token or a code if there is no session. */
 export async function loginPage(whoAmI) {
   const code = new URLSearchParams(location.hash.replace(/^#\/?/, "")).get("code");
   if (code) {
@@ -42,7 +42,7 @@ function asked(whoAmI) {
       }
     };
     fill(document.body, el("form", { class: "login", onsubmit: submit }, el("h1", {}, "trine"),
-      el("p", { class: "muted" }, "trine dashboard, typed where your token is, opens this page logged in, or prints a code for it."),
+      el("p", { class: "muted" }, "trine dashboard, typed where your token is, opens this page logged in, or prints a code for it. trine view prints one when it begins."),
       el("label", { for: "secret" }, "Token or code"), secret, failure,
       el("button", { class: "main" }, "Log in"), " ", el("a", { href: "/ui/about" }, "What is this?")));
     secret.focus();

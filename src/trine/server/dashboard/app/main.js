@@ -2,6 +2,7 @@
 
 import { Board } from "./board.js";
 import { el, fill, setText } from "./elements.js";
+import { visible } from "./format.js";
 import { loginPage } from "./login.js";
 import { ClusterPage } from "./pages/cluster.js";
 import { HardwarePage } from "./pages/hardware.js";
@@ -29,12 +30,13 @@ class Dashboard {
     this.problems = el("div", {});
     this.panes = el("div", { class: "panes" });
     this.panes.style.setProperty("--panes", this.boards.length);
-    this.navigation = el("nav", { "aria-label": "Pages" });
+    this.links = Object.entries(PAGES).filter(([key, [text]]) => text && this.offers(key)).map(([key, [text]]) => el("a", { href: `#/${key}` }, text));
+    this.navigation = el("nav", { "aria-label": "Pages" }, this.links);
     fill(this.main, this.problems, this.panes);
   }
 
   start() {
-    fill(document.body, el("a", { class: "skip", href: "#content" }, "Skip to the content"), this.top(), this.main);
+    fill(document.body, el("a", { class: "skip", href: "#content", onclick: (event) => { event.preventDefault(); this.main.focus(); } }, "Skip to the content"), this.top(), this.main);
     for (const board of this.boards) board.addEventListener("change", () => this.soon());
     window.addEventListener("hashchange", () => this.show());
     document.addEventListener("keydown", (event) => this.key(event));
@@ -51,7 +53,7 @@ class Dashboard {
   }
 
   top() {
-    const leave = async () => { this.stream?.close(); await logout(); location.reload(); };
+    const leave = () => { this.stream?.close(); logout().catch(() => {}).finally(() => location.reload()); }; // also if the daemon is away
     return el("header", { class: "top" }, el("strong", {}, "trine"), this.navigation, this.condition,
       el("span", { class: "muted user", title: this.session.user }, this.session.user + (this.session.admin ? " (administrator)" : "")),
       el("button", { type: "button", onclick: nextTheme, title: "Light, dark, or as the system" }, "Theme"),
@@ -66,16 +68,19 @@ class Dashboard {
 
   /** The page that the address names, once per board. */
   show() {
-    const [name = "cluster", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-    const [title, Page] = PAGES[name] ?? PAGES.cluster;
+    const [asked, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+    const name = Object.hasOwn(PAGES, asked) ? asked : "cluster", [title, Page] = PAGES[name];
     this.pages.forEach((page) => page.close?.());
-    fill(this.navigation, Object.entries(PAGES).filter(([key, [text]]) => text && this.offers(key)).map(([key, [text]]) =>
-      el("a", { href: `#/${key}`, "aria-current": PAGES[name] === PAGES[key] || (!PAGES[name] && key === "cluster") ? "page" : null }, text)));
-    const argument = decodeURIComponent(rest.join("/"));
-    document.title = `${title || `Job ${argument}`} · trine`;
-    const roots = this.boards.map(() => el("div", { class: "pane" }));
-    fill(this.panes, roots);
-    this.pages = this.boards.map((board, i) => new Page(roots[i], board, { argument, session: this.session, several: this.boards.length > 1 }));
+    for (const link of this.links) {
+      if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    const argument = decoded(rest.join("/"));
+    document.title = visible(`${title || `Job ${argument}`} · trine`);
+    const roots = this.boards.map(() => el("div", {})), focused = this.panes.contains(document.activeElement);
+    fill(this.panes, this.boards.map((board, i) => el("div", { class: "pane" }, board.title ? el("p", { class: "run" }, board.title) : null, roots[i])));
+    this.pages = this.boards.map((board, i) => new Page(roots[i], board, { argument, session: this.session }));
+    if (focused) this.main.focus(); // what had it is gone
     this.update();
     scrollTo(0, 0);
   }
@@ -99,7 +104,7 @@ class Dashboard {
 
   /** A digit goes to a page; / to the filter. */
   key(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || document.querySelector("dialog[open]")) return;
     const link = this.navigation.children[Number(event.key) - 1];
     if (link) link.click();
     const filter = document.querySelector("input[type=search]");
@@ -114,6 +119,15 @@ function newBoard(title, run) {
   board.path = (path) => (run === null ? `/v1/${path}` : `/v1/runs/${run}/${path}`);
   board.ask = (path) => getJson(board.path(path));
   return board;
+}
+
+/** A part of the address as it was before it was encoded; as it is if nothing of ours encoded it. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 function nextTheme() {

@@ -2,20 +2,22 @@
 // with the pointer and with the arrow keys.
 
 import { themeColour } from "./colours.js";
-import { el } from "./elements.js";
+import { el, setText } from "./elements.js";
+import { visible } from "./format.js";
 
 const SIZES = [[300, 20], [1200, 14], [3000, 10], [6000, 8], [Infinity, 6]]; // GPUs up to, pixels of one
 const LABEL_PX = 16;
 
 export class ClusterMap {
-  /** `paint(gpu)` gives {fill, mark} of a GPU, `describe(gpu)` its text, `open(gpu)` is what a click does. */
+  /** `paint(gpu)` gives {fill, mark} of a GPU, `describe(gpu)` lines of text, `open(gpu)` is what a click does. */
   constructor(board, { paint, describe, open }) {
     this.board = board;
     Object.assign(this, { paint, describe, open });
     this.canvas = el("canvas", {
       tabindex: 0, role: "application", "aria-label": "Map of all GPUs; arrow keys move, Enter opens the job",
-      onpointermove: (event) => this.point(event), onpointerleave: () => this.choose(-1),
-      onclick: (event) => { this.point(event); if (this.chosen >= 0) this.open(this.chosen); },
+      onpointermove: (event) => { if (event.pointerType !== "touch") this.point(event); },
+      onpointerleave: (event) => { if (event.pointerType !== "touch") this.choose(-1); },
+      onclick: (event) => this.click(event),
       onkeydown: (event) => this.key(event), onblur: () => this.choose(-1),
     });
     this.tip = el("div", { class: "tip", role: "status", hidden: true });
@@ -47,7 +49,7 @@ export class ClusterMap {
     for (const [rack, nodes] of racks) {
       const block = this.rackBlock(nodes, width);
       if (x > 0 && x + block.width > width) { x = 0; y += rowHeight + 14; rowHeight = 0; }
-      this.labels.push({ text: rack, x, y: y + 11, strong: true });
+      this.labels.push({ text: visible(rack), x, y: y + 11, strong: true });
       for (const cell of block.cells) this.cells[cell.gpu] = { x: x + cell.x, y: y + LABEL_PX + cell.y };
       for (const label of block.labels) this.labels.push({ ...label, x: x + label.x, y: y + LABEL_PX + label.y });
       x += block.width + 18;
@@ -72,7 +74,7 @@ export class ClusterMap {
     nodes.forEach(({ node, first }, i) => {
       const x = (i % columns) * nodeWidth;
       const y = heights.slice(0, Math.floor(i / columns)).reduce((sum, height) => sum + height, 0);
-      if (named) labels.push({ text: node.name, x, y: y + 11, width: nodeWidth - 6 });
+      if (named) labels.push({ text: visible(node.name), x, y: y + 11, width: nodeWidth - 6 });
       for (let g = 0; g < node.gpus; g++) {
         cells.push({
           gpu: first + g, x: x + (g % across) * this.size,
@@ -135,6 +137,13 @@ export class ClusterMap {
     }
   }
 
+  /** A finger cannot point without a click: the first one tells what is there, the second opens it. */
+  click(event) {
+    const before = this.chosen;
+    this.point(event);
+    if (this.chosen >= 0 && (event.pointerType !== "touch" || this.chosen === before)) this.open(this.chosen);
+  }
+
   point(event) {
     const box = this.canvas.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
@@ -169,7 +178,7 @@ export class ClusterMap {
     this.draw();
     this.tip.hidden = gpu < 0;
     if (gpu < 0) return;
-    this.tip.textContent = this.describe(gpu);
+    setText(this.tip, this.describe(gpu).map((line) => line.replaceAll("\n", " ")).join("\n"));
     const { x, y } = this.cells[gpu];
     this.tip.style.left = `${Math.min(x, Math.max(0, this.element.clientWidth - 260))}px`;
     this.tip.style.top = `${y + this.size + 6}px`;

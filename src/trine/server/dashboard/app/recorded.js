@@ -75,6 +75,7 @@ export class RecordedRuns {
   }
 
   toggle() {
+    if (!this.playing && this.following && !this.running) { this.slider.value = "0"; this.moved(); } // once more from the beginning
     if (this.playing) { clearInterval(this.playing); this.playing = null; }
     else this.playing = setInterval(() => this.step(), PLAY_MS);
     setText(this.play, this.playing ? "Pause" : "Play");

@@ -40,7 +40,7 @@ async function errorOf(response) {
   }
 }
 
-/** Who is logged in; null if nobody is. */
+/** Who is logged in; null without a session. */
 export async function whoAmI() {
   if (!localStorage.getItem(PROOF)) return null;
   try {

@@ -2,6 +2,7 @@
 // the last event, so that nothing is missed and nothing is sent twice.
 
 import { request } from "./session.js";
+import { sight } from "./sight.js";
 
 const DEAD_AFTER_MS = 15000; // the server sends something every 5 s
 const PAUSES_MS = [250, 500, 1000, 2000, 4000];
@@ -15,6 +16,7 @@ export class Stream {
     this.since = "";
     this.failures = 0;
     this.open = true;
+    sight.addEventListener("leave", () => this.abort?.abort());
     this.run();
   }
 
@@ -25,11 +27,13 @@ export class Stream {
 
   async run() {
     while (this.open) {
+      await sight.returned();
       try {
         await this.connect();
         this.failures = 0;
       } catch (error) {
         if (!this.open) return;
+        if (!sight.inSight) continue; // given up on purpose; what changes meanwhile is sent when the page is shown again
         if (error.status === 401) {
           this.open = false;
           this.condition("logged out");

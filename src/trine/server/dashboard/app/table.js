@@ -1,13 +1,15 @@
-// A table of any length: only the rows in sight are elements. Sorted by its headers, moved through with the keys.
+// Tables that are sorted by their headers: one of any length, of which only the rows in sight are elements and which is
+// moved through with the keys, and one of some hundreds of rows.
 
-import { el, setText } from "./elements.js";
+import { el, fill, setText, tableRow } from "./elements.js";
 
-const ROW_PX = 30;
+const ROW_PX = 30, TWO_LINES_PX = 52;
 
 export class LongTable {
   /**
    * Columns are {key, title, value(row), text(row), width, number, from, optional}: shown where the table is at least
-   * `from` pixels wide, an optional one only if some row has a value. `open(row)` is what Enter and a click do.
+   * `from` pixels wide, an optional one only if some row has a value. A narrower table shows a column with `below(row)`, a
+   * text, in a second line of each row. `open(row)` is what Enter and a click do.
    */
   constructor(columns, { label, open, rowId, visibleChanged, marker }) {
     Object.assign(this, { columns, open, rowId, visibleChanged, marker });
@@ -23,6 +25,8 @@ export class LongTable {
     this.element = el("div", { class: "long-table", role: "table", "aria-label": label },
       el("div", { role: "rowgroup", class: "heads" }, this.head), this.body);
     this.shown = new Set(columns);
+    this.below = null;
+    this.texts = new TextOrder();
     this.resized = new ResizeObserver(() => { this.arrange(); this.show(); });
     this.resized.observe(this.body);
   }
@@ -39,10 +43,7 @@ export class LongTable {
   sortBy(key) {
     this.sortDown = this.sortKey === key ? !this.sortDown : false;
     this.sortKey = key;
-    for (const cell of this.head.children) {
-      const own = cell.dataset.key === key;
-      cell.setAttribute("aria-sort", own ? (this.sortDown ? "descending" : "ascending") : "none");
-    }
+    for (const cell of this.head.children) cell.setAttribute("aria-sort", cell.dataset.key !== key ? "none" : this.sortDown ? "descending" : "ascending");
     this.set(this.given);
     this.toTop();
   }
@@ -55,11 +56,15 @@ export class LongTable {
   set(rows) {
     this.given = rows;
     const column = this.columns.find(({ key }) => key === this.sortKey);
-    this.rows = column ? sorted(rows, column.value, this.sortDown) : rows;
+    this.rows = column ? sorted(rows, column.value, this.sortDown, this.texts) : rows;
     this.arrange();
     this.element.setAttribute("aria-rowcount", String(this.rows.length + 1));
-    this.space.style.height = `${this.rows.length * ROW_PX}px`;
+    this.space.style.height = `${this.rows.length * this.rowPx}px`;
     this.show();
+  }
+
+  get rowPx() {
+    return this.below ? TWO_LINES_PX : ROW_PX;
   }
 
   /** Which columns there is room for, and something to show in. */
@@ -70,19 +75,25 @@ export class LongTable {
     const widths = shown.map((column) => column.width).join(" ");
     if (widths === this.widths) return;
     this.widths = widths;
+    this.below = this.columns.find((column) => column.below && !shown.includes(column)) ?? null;
     this.shown = new Set(shown);
     this.element.style.setProperty("--columns", widths);
+    this.element.classList.toggle("two-lines", this.below !== null);
+    this.space.style.height = `${this.rows.length * this.rowPx}px`;
     for (const row of [this.head, ...this.pool]) this.hideColumns(row);
   }
 
   hideColumns(row) {
-    this.columns.forEach((column, i) => { row.children[i].hidden = !this.shown.has(column); });
+    this.columns.forEach((column, i) => {
+      row.children[i].hidden = !this.shown.has(column) && (row === this.head || column !== this.below);
+      row.children[i].classList.toggle("below", column === this.below);
+    });
   }
 
   /** Rows that are in sight now. */
   inSight() {
-    const first = Math.max(0, Math.floor(this.body.scrollTop / ROW_PX) - 4);
-    const last = Math.min(this.rows.length, Math.ceil((this.body.scrollTop + this.body.clientHeight) / ROW_PX) + 4);
+    const first = Math.max(0, Math.floor(this.body.scrollTop / this.rowPx) - 4);
+    const last = Math.min(this.rows.length, Math.ceil((this.body.scrollTop + this.body.clientHeight) / this.rowPx) + 4);
     return [first, last];
   }
 
@@ -106,43 +117,89 @@ export class LongTable {
     if (index < 0) return;
     const row = this.rows[index];
     element.row = row;
-    element.style.top = `${index * ROW_PX}px`;
+    element.style.top = `${index * this.rowPx}px`;
     element.setAttribute("aria-rowindex", String(index + 2));
     element.classList.toggle("chosen", this.chosen === this.rowId(row));
     this.columns.forEach((column, i) => {
       const cell = element.children[i];
       if (cell.hidden) return;
-      setText(cell, column.text(row));
+      setText(cell, column === this.below ? column.below(row) : column.text(row));
       if (column.title && cell.textContent.length > 12) cell.title = cell.textContent;
     });
     if (this.marker) element.style.setProperty("--marker", this.marker(row));
   }
 
   key(event) {
-    const page = Math.max(1, Math.floor(this.body.clientHeight / ROW_PX) - 1);
+    const page = Math.max(1, Math.floor(this.body.clientHeight / this.rowPx) - 1);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const at = this.rows.findIndex((row) => this.rowId(row) === this.chosen);
     if (event.key === "Enter" && at >= 0) this.open(this.rows[at]);
     if (!(event.key in steps) || !this.rows.length) return;
     event.preventDefault();
-    const next = Math.min(this.rows.length - 1, Math.max(0, at < 0 ? 0 : at + steps[event.key]));
+    const next = Math.min(this.rows.length - 1, Math.max(0, at < 0 && event.key !== "End" ? 0 : at + steps[event.key]));
     this.chosen = this.rowId(this.rows[next]);
-    const top = next * ROW_PX;
+    const top = next * this.rowPx, bottom = top + this.rowPx;
     if (top < this.body.scrollTop) this.body.scrollTop = top;
-    else if (top + ROW_PX > this.body.scrollTop + this.body.clientHeight) this.body.scrollTop = top + ROW_PX - this.body.clientHeight;
+    else if (bottom > this.body.scrollTop + this.body.clientHeight) this.body.scrollTop = bottom - this.body.clientHeight;
     this.show();
   }
 }
 
+/** A table of some hundreds of rows. Columns are {title, value(row), cell(row)}; the first says the order at first. */
+export class SortedTable {
+  constructor(columns) {
+    this.columns = columns;
+    this.texts = new TextOrder();
+    this.rows = [];
+    this.sortDown = false;
+    this.by = columns[0];
+    this.heads = columns.map((column) => el("th", { scope: "col" },
+      column.title && el("button", { type: "button", onclick: () => this.sortBy(column) }, column.title)));
+    this.body = el("tbody", {});
+    this.element = el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, this.heads)), this.body));
+  }
+
+  sortBy(column) {
+    this.sortDown = this.by === column ? !this.sortDown : typeof column.value(this.rows[0] ?? {}) === "number"; // the largest first
+    this.by = column;
+    this.heads.forEach((head, i) => head.setAttribute("aria-sort", this.columns[i] !== column ? "none" : this.sortDown ? "descending" : "ascending"));
+    this.set(this.rows);
+  }
+
+  set(rows) {
+    this.rows = rows;
+    fill(this.body, sorted(rows, this.by.value, this.sortDown, this.texts).map((row) => tableRow(this.columns.map((column) => column.cell(row)))));
+  }
+}
+
 /** What has no value comes last, whichever way. */
-function sorted(rows, value, down) {
+function sorted(rows, value, down, texts) {
   const sign = down ? -1 : 1;
-  const keyed = rows.map((row, index) => ({ row, index, key: value(row) }));
+  const keyed = rows.map((row, index) => ({ row, index, key: value(row) ?? "" }));
+  texts.add(keyed);
+  for (const each of keyed) if (typeof each.key === "string" && each.key !== "") each.key = texts.place.get(each.key);
   keyed.sort((a, b) => {
-    const none = (a.key ?? "") === "" ? 1 : 0, other = (b.key ?? "") === "" ? 1 : 0;
+    const none = a.key === "" ? 1 : 0, other = b.key === "" ? 1 : 0;
     if (none || other) return none - other || a.index - b.index;
-    const order = typeof a.key === "string" ? a.key.localeCompare(b.key, "en", { numeric: true }) : a.key - b.key;
-    return order * sign || a.index - b.index;
+    return (a.key - b.key) * sign || a.index - b.index;
   });
   return keyed.map(({ row }) => row);
+}
+
+const PEOPLE = new Intl.Collator("en", { numeric: true }); // user2 before user10
+
+/** Texts as numbers, in the order of people. To compare them anew at every update would take longer than all else. */
+class TextOrder {
+  constructor() {
+    this.place = new Map();
+  }
+
+  add(keyed) {
+    const fresh = new Set();
+    for (const { key } of keyed) if (typeof key === "string" && key !== "" && !this.place.has(key)) fresh.add(key);
+    if (!fresh.size) return;
+    const kept = this.place.size > 2 * keyed.length ? keyed.map(({ key }) => key).filter((key) => this.place.has(key)) : this.place.keys();
+    const ordered = [...new Set([...kept, ...fresh])].sort(PEOPLE.compare);
+    this.place = new Map(ordered.map((text, index) => [text, index]));
+  }
 }

@@ -1,9 +1,9 @@
 // The hardware: which GPUs are slow and by what evidence, how GPUs of one type vary, what is out of service.
 
-import { scaleColour, themeColour } from "../colours.js";
+import { scaleBegin, scaleColour, themeColour } from "../colours.js";
 import { prepare } from "../chart.js";
 import { choice, el, fill, smallTable } from "../elements.js";
-import { count, number, visible } from "../format.js";
+import { count, number } from "../format.js";
 
 const MOST_ROWS = 200;
 
@@ -19,7 +19,9 @@ export class HardwarePage {
     const stamp = JSON.stringify([this.board.flags, this.board.link_loads, this.board.out, this.board.nodes.length, Object.keys(this.board.slowdowns), this.chosen]);
     if (stamp === this.stamp) return;
     this.stamp = stamp;
+    const choosing = this.content.contains(document.activeElement); // the choice of a class is made anew, too
     fill(this.content, this.types(), this.evidence(), this.outOfService(), this.variability(), this.links());
+    if (choosing) this.content.querySelector("select")?.focus();
   }
 
   types() {
@@ -32,13 +34,13 @@ export class HardwarePage {
       types.set(node.gpu_type, found);
     }
     return smallTable(["GPU type", "GPUs", "nodes", "racks"], [...types].map(([type, { gpus, nodes, racks }]) =>
-      [visible(type), { number: number(gpus) }, { number: number(nodes) }, { number: number(racks.size) }]));
+      [type, { number: number(gpus) }, { number: number(nodes) }, { number: number(racks.size) }]));
   }
 
   evidence() {
     const flags = Object.entries(this.board.flags);
     return el("section", {}, el("h2", {}, "GPUs whose speed has drifted"), flags.length
-      ? smallTable(["GPU", "evidence"], flags.slice(0, MOST_ROWS).map(([gpu, sentences]) => [this.board.gpuName(Number(gpu)), visible(sentences.join(" "))]))
+      ? smallTable(["GPU", "evidence"], flags.slice(0, MOST_ROWS).map(([gpu, sentences]) => [this.board.gpuName(Number(gpu)), { sentence: sentences.join(" ") }]))
       : el("p", { class: "muted" }, "None: what jobs reported agrees with the profile."));
   }
 
@@ -47,8 +49,8 @@ export class HardwarePage {
     const out = Object.entries(this.board.out).filter(([gpu]) => !whole.has(this.board.gpuName(Number(gpu)).replace(/:\d+$/, "")));
     const nodes = this.board.nodes.filter((node) => node.state !== "up");
     return el("section", {}, el("h2", {}, "Out of service"), out.length || nodes.length
-      ? smallTable(["what", "why"], [...nodes.map((node) => [`${node.name} (${node.state})`, visible(node.reason)]),
-        ...out.slice(0, MOST_ROWS).map(([gpu, why]) => [this.board.gpuName(Number(gpu)), visible(why)])])
+      ? smallTable(["what", "why"], [...nodes.map((node) => [`${node.name} (${node.state})`, { sentence: node.reason }]),
+        ...out.slice(0, MOST_ROWS).map(([gpu, why]) => [this.board.gpuName(Number(gpu)), { sentence: why }])])
       : el("p", { class: "muted" }, "Nothing."));
   }
 
@@ -71,7 +73,7 @@ export class HardwarePage {
       : "The files of a run do not tell the load of single links; its report shows the busiest over time.";
     return el("section", {}, el("h2", {}, "Links between nodes"), loads.length
       ? smallTable(["link", "carries (GB/s)", "load", "", "jobs"], loads.map(({ name, load, capacity, jobs }) =>
-        [visible(name), { number: number(capacity / 1e9) }, { number: `${Math.round(load * 100)} %` }, loadBar(load), { number: number(jobs) }]))
+        [name, { number: number(capacity / 1e9) }, { number: `${Math.round(load * 100)} %` }, loadBar(load), { number: number(jobs) }]))
       : el("p", { class: "muted" }, none));
   }
 }
@@ -83,11 +85,11 @@ function loadBar(load) {
 }
 
 function histogram(canvas, values) {
-  const [c, width] = prepare(canvas, 150), low = Math.min(...values, 0.95), high = Math.max(...values, 1.05), bins = new Array(40).fill(0);
+  const [c, width] = prepare(canvas, 150), from = scaleBegin(), low = Math.min(...values, 0.95), high = Math.max(...values, 1.05), bins = new Array(40).fill(0);
   for (const value of values) bins[Math.min(39, Math.floor(((value - low) / (high - low)) * 40))]++;
   const most = Math.max(...bins), step = (width - 10) / 40;
   bins.forEach((n, i) => {
-    c.fillStyle = scaleColour((low + ((i + 0.5) / 40) * (high - low) - 0.9) / 0.9);
+    c.fillStyle = scaleColour((low + ((i + 0.5) / 40) * (high - low) - 0.9) / 0.9, from);
     c.fillRect(5 + i * step, 125 - (n / most) * 115, step - 1, (n / most) * 115);
   });
   c.fillStyle = themeColour("muted");

@@ -4,18 +4,22 @@ import { lineChart } from "../chart.js";
 import { el, fill } from "../elements.js";
 import { duration, moment, number } from "../format.js";
 
-const ASK_EVERY_MS = 20000;
+const ASK_EVERY_MS = 20000, RUNNING_EVERY_MS = 3000;
 
 export class HistoryPage {
   constructor(root, board) {
     this.board = board;
+    this.notBefore = 0;
     this.content = el("div", { class: "charts" });
     fill(root, el("h1", {}, "History"), el("p", { class: "muted" }, board.live ? "The past week at most; samples every minute, waits by the hour." : "The whole run."), this.content);
   }
 
   update() {
-    const stamp = this.board.live ? Math.floor(performance.now() / ASK_EVERY_MS) : 0;
-    if (stamp !== this.stamp) this.look((this.stamp = stamp));
+    const now = performance.now();
+    const stamp = this.board.live ? Math.floor(now / ASK_EVERY_MS) : this.board.end_s; // that of a run that goes on grows
+    if (stamp === this.stamp || now < this.notBefore) return;
+    this.notBefore = now + (this.board.live ? 0 : RUNNING_EVERY_MS);
+    this.look((this.stamp = stamp));
   }
 
   async look() {

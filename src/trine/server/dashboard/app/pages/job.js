@@ -4,11 +4,11 @@ import { ranges } from "../board.js";
 import { stateColour } from "../colours.js";
 import { Stretches } from "../chart.js";
 import { confirmed, el, facts, fill, setText } from "../elements.js";
-import { duration, moment, number, percent, visible } from "../format.js";
+import { duration, moment, number, percent } from "../format.js";
 import { LogTail } from "../log.js";
 import { intervalSentence, predictions } from "../predictions.js";
 import { post } from "../session.js";
-import { elapsed, part } from "./queue.js";
+import { elapsed, startOf } from "./queue.js";
 
 const ASK_EVERY_MS = 1000;
 const GOES_ON = /^(started|running|stopping|moving|told to|shares|has its GPUs|time limit|set aside)|asked by/; // lines of a story that end no attempt
@@ -17,7 +17,7 @@ export class JobPage {
   constructor(root, board, { argument }) {
     this.board = board;
     this.id = argument;
-    this.title = el("h1", {}, `Job ${visible(argument)}`);
+    this.title = el("h1", {}, `Job ${argument}`);
     this.why = el("div", { id: "why" });
     this.actions = el("div", { class: "controls" });
     this.failure = el("p", { class: "alarm", role: "alert" });
@@ -67,7 +67,7 @@ export class JobPage {
   }
 
   update() {
-    const stamp = `${this.board.now_s} ${this.board.at ?? ""}`;
+    const stamp = this.board.now_s;
     if (performance.now() - this.askedMs < ASK_EVERY_MS || this.asking || (stamp === this.stamp && !this.board.live)) return;
     this.askedMs = performance.now();
     this.stamp = stamp;
@@ -81,15 +81,19 @@ export class JobPage {
       const [explained, speed] = await Promise.all([this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`)]);
       if (!this.closed) this.show(explained, speed, this.predicted?.jobs?.[this.id]);
     } catch (error) {
-      if (error.status === 404) { setText(this.title, `Job ${visible(this.id)}`); fill(this.why, el("p", {}, error.message)); }
+      if (error.status !== 404 && error.status !== 422) return; // the stream says that the connection is lost
+      setText(this.title, `Job ${this.id}`);
+      fill(this.why, el("p", {}, error.message));
+      this.told = null;
+      for (const button of Object.values(this.buttons)) button.disabled = true;
     }
   }
 
   show({ job, sentences, story }, speed, predicted) {
     const element = job.array_index === null || job.array_index === undefined ? "" : `[${job.array_index}]`;
-    setText(this.title, `Job ${job.id}${job.name ? ` ${visible(job.name)}${element}` : ""}: ${job.state}`);
+    setText(this.title, `Job ${job.id}${job.name ? ` ${job.name}${element}` : ""}: ${job.state}`);
     const told = sentences.join("\n");
-    if (told !== this.told) fill(this.why, sentences.map((text) => el("p", {}, visible(text))));
+    if (told !== this.told) fill(this.why, sentences.map((text) => el("p", {}, text)));
     this.told = told;
     const live = job.finished_s === null;
     this.buttons.cancel.disabled = !live;
@@ -98,7 +102,7 @@ export class JobPage {
       if (job.priority !== this.known_priority) this.priority.value = this.known_priority = job.priority; // what is being typed stays
     }
     this.buttons.hold.disabled = !live || job.state === "held";
-    this.buttons.release.disabled = !live || !["held", "set aside", "waiting"].includes(job.state);
+    this.buttons.release.disabled = !live || !(["held", "set aside"].includes(job.state) || job.reason?.code === "paused");
     fill(this.facts, facts(this.pairs(job, speed, predicted)));
     this.showStory(job, story);
   }
@@ -108,23 +112,24 @@ export class JobPage {
     const where = (job.placement ?? []).map(({ node, gpus }) => `${node}:${ranges(gpus)}`).join("; ");
     const against = speed.expected_steps_per_s && progress?.steps_per_s ? ` (${percent(progress.steps_per_s / speed.expected_steps_per_s)} of the ${number(speed.expected_steps_per_s)} expected there)` : "";
     return [
-      ["user, queue", [job.user, job.queue].filter(Boolean).map(visible).join(", ")],
-      ["GPUs", `${job.gpus}${job.model ? `, model ${visible(job.model)}` : ""}${job.app_class ? `, class ${visible(job.app_class)}` : ""}`],
+      ["user, queue", [job.user, job.queue].filter(Boolean).join(", ")],
+      ["GPUs", `${job.gpus}${job.model ? `, model ${job.model}` : ""}${job.app_class ? `, class ${job.app_class}` : ""}`],
       ["where", where],
       ["rank", job.position],
       ["priority", job.priority || ""],
       ["submitted", moment(job.submitted_s, board)],
-      [job.run_from_s !== null ? "running for" : "waited or ran", row.submitted_s === undefined ? "" : duration(elapsed(row, board))],
+      [sinceWhat(job), (row.submitted_s ?? Infinity) > board.time_s ? "" : duration(elapsed(row, board))],
+      ["time limit", duration(job.max_runtime_s)],
       ["progress", progress ? `step ${number(progress.step)}${progress.total ? ` of ${number(progress.total)}, ${percent(progress.step / progress.total)}` : ""}` : ""],
       ["speed", progress?.steps_per_s ? `${number(progress.steps_per_s)} steps/s${against}` : speed.expected_steps_per_s ? `${number(speed.expected_steps_per_s)} steps/s expected` : ""],
       ["slower by", factors(speed)],
       ["checkpoint", speed.checkpoint_step === null ? "" : `step ${number(speed.checkpoint_step)}${speed.checkpoint_s ? `, ${duration(board.time_s - speed.checkpoint_s)} ago` : ""}`],
       ["work lost", speed.lost_s >= 1 ? duration(speed.lost_s) : ""],
-      ["predicted start", predicted?.start_s ? `${intervalSentence(predicted.start_s, board)}. ${visible(predicted.reason ?? "")}` : ""],
+      ["predicted start", predicted && startOf(job, predicted) ? `${intervalSentence(predicted.start_s, board)}. ${predicted.reason ?? ""}` : ""],
       ["predicted end", predicted?.end_s ? intervalSentence(predicted.end_s, board) : job.expected_end_s ? `${moment(job.expected_end_s, board)} at its present pace` : ""],
       ["stopped for others", job.preemptions ? `${job.preemptions} times` : ""],
       ["exit code", job.exit_code],
-      ["runs", job.command ? visible(job.command.join(" ")) : ""],
+      ["runs", job.command ? job.command.join(" ") : ""],
     ];
   }
 
@@ -135,8 +140,15 @@ export class JobPage {
     this.told_story = story.length;
     this.last_s = story.at(-1)?.at_s;
     fill(this.story, [...story].reverse().map((line) => el("li", {}, el("span", { class: "muted" }, moment(line.at_s, this.board)),
-      el("b", {}, visible(line.what)), el("span", {}, visible(line.sentence)))));
+      el("b", {}, line.what), el("span", {}, line.sentence))));
   }
+}
+
+/** What `elapsed` counts. */
+function sinceWhat({ run_from_s, started_s, finished_s }) {
+  if (run_from_s !== null) return "running for";
+  if (finished_s !== null) return started_s === null ? "waited" : "from start to end";
+  return started_s === null ? "waiting for" : "since submission";
 }
 
 const factors = ({ chip, network, sharing }) => [["slow GPUs", chip], ["its place and the links", network], ["a job beside it", sharing]]

@@ -2,7 +2,7 @@
 
 import { stateColour } from "../colours.js";
 import { choice, el, fill, setText } from "../elements.js";
-import { count, duration, moment, number, visible } from "../format.js";
+import { count, duration, moment, number } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { LongTable } from "../table.js";
 
@@ -56,7 +56,7 @@ export class QueuePage {
 
   columns() {
     const board = this.board;
-    const text = (key, title, width, more = {}) => ({ key, title, width, value: (job) => job[key], text: (job) => visible(job[key]), ...more });
+    const text = (key, title, width, more = {}) => ({ key, title, width, value: (job) => job[key], text: (job) => job[key], ...more });
     return [
       text("id", "id", "minmax(52px, .6fr)", { value: (job) => (/^\d+$/.test(job.id) ? Number(job.id) : job.id) }),
       text("name", "name", "minmax(80px, 1.5fr)", { optional: true }),
@@ -68,7 +68,8 @@ export class QueuePage {
       { key: "progress", title: "done", from: 900, width: "56px", number: true, value: part, text: (job) => (part(job) === null ? "" : `${Math.floor(part(job) * 100)} %`) },
       { key: "time", title: "ran / waited", from: 560, width: "112px", number: true, value: (job) => elapsed(job, board), text: (job) => duration(elapsed(job, board)) },
       ...(board.live ? [{ key: "start", title: "expected", from: 860, width: "minmax(226px, 1.4fr)", value: (job) => this.expected(job)?.median, text: (job) => this.expectedText(job) }] : []),
-      { key: "why", title: "why", from: 560, width: "minmax(120px, 3.6fr)", value: (job) => this.reasons.get(job.id), text: (job) => visible(this.reasons.get(job.id) ?? "") },
+      { key: "why", title: "why", from: 560, width: "minmax(120px, 3.6fr)", value: (job) => this.reasons.get(job.id), text: (job) => this.reasons.get(job.id) ?? "",
+        below: (job) => [board.live ? this.expectedText(job) : "", this.reasons.get(job.id)].filter(Boolean).join("; ") },
     ];
   }
 
@@ -167,23 +168,27 @@ export class QueuePage {
 
   expected(job) {
     const found = this.predicted?.jobs?.[job.id];
-    return found ? found.start_s ?? found.end_s : null;
+    return found ? startOf(job, found) ?? found.end_s : null;
   }
 
   expectedText(job) {
     const found = this.predicted?.jobs?.[job.id];
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
-    if (!found.start_s && !found.end_s) return "";
-    return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
+    const start_s = startOf(job, found);
+    if (!start_s && !found.end_s) return "";
+    return start_s ? `starts ${interval(start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
   }
 }
 
 const part = (job) => (job.total && job.step !== null ? Math.min(1, job.step / job.total) : null);
 
-/** Seconds since the present start, or of waiting. */
+/** The start that was predicted, as long as the job has not started: predictions are some seconds old. */
+const startOf = (job, predicted) => (job.run_from_s === null ? predicted.start_s : null);
+
+/** Seconds since the present start; of a job that has ended from its first start to its end; else since its submission. */
 function elapsed(job, board) {
   if (job.run_from_s !== null) return board.time_s - job.run_from_s;
-  if (job.finished_s !== null) return job.finished_s - (job.started_s ?? job.finished_s);
+  if (job.finished_s !== null) return job.finished_s - (job.started_s ?? job.submitted_s);
   return board.time_s - job.submitted_s;
 }
 
@@ -198,4 +203,4 @@ function matcher(text, reasons) {
   });
 }
 
-export { part, elapsed };
+export { part, elapsed, startOf };

@@ -1,7 +1,7 @@
 // What would change if: changes are tried on a simulation of the present state; who gains, who loses, and by how much.
 
 import { confirmed, el, fill, setText, smallTable } from "../elements.js";
-import { duration, moment, number, percent, visible } from "../format.js";
+import { duration, moment, number, percent } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
@@ -58,7 +58,7 @@ export class WhatIfPage {
   /** A button that makes the changes; or what to do about those that the daemon does not carry out. */
   applying(changes, instead) {
     const cannot = Object.entries(instead);
-    if (cannot.length) return el("p", { class: "muted" }, cannot.map(([change, what]) => `The daemon does not do "${visible(change)}" itself; ${visible(what)}.`).join(" "));
+    if (cannot.length) return el("p", { class: "muted" }, cannot.map(([change, what]) => `The daemon does not do "${change}" itself; ${what}.`).join(" "));
     const done = el("p", { role: "status" });
     const button = el("button", { type: "button", "data-verb": "apply", onclick: () => this.apply(changes, button, done) }, changes.length > 1 ? "Make these changes" : "Make this change");
     return el("div", { class: "controls" }, button, done);
@@ -111,7 +111,7 @@ function cell(key, value, board) {
     return { number: key === "change_s" ? spread(value) : interval(value, board) };
   }
   if (typeof value === "number") return { number: key === "change_s" ? signed(value) : key.endsWith("_s") ? moment(value, board) : number(value) };
-  return key === "job" ? el("a", { href: `#/job/${encodeURIComponent(value)}` }, visible(value)) : visible(value);
+  return key === "job" ? el("a", { href: `#/job/${encodeURIComponent(value)}` }, value) : value;
 }
 
 const signed = (seconds) => (seconds < 0 ? `−${duration(-seconds)}` : duration(seconds));
