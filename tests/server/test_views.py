@@ -184,7 +184,7 @@ def test_a_loss_of_nothing_is_not_told(tmp_path: Path) -> None:
         job = daemon.controller.state.jobs["1"]
         for lost_s, told in ((0.2, False), (3.0, True)):
             job.lost_s = lost_s
-            assert any("work were lost" in line for line in daemon.explain("1", OWNER).sentences) is told
+            assert any("work was lost" in line for line in daemon.explain("1", OWNER).sentences) is told
 
     run(Site(tmp_path), script)
 

@@ -20,7 +20,7 @@ from trine.server.state import LiveState
 GRAMMAR = {
     "policy": "policy NAME",
     "placement": "placement NAME",
-    "add": "add COUNTxGPUS[:TYPE]  (nodes)",
+    "add": "add COUNTxGPUS[:TYPE]",
     "lose": "lose NODE",
     "cancel": "cancel JOB",
     "hold": "hold JOB",
@@ -30,12 +30,24 @@ GRAMMAR = {
     "quota": f"quota {QUOTA_FORM}",
 }
 """Every change by its first word."""
+EXAMPLES = {
+    "policy": "policy las",
+    "placement": "placement pal-sticky",
+    "add": "add 2x8 (two nodes of eight GPUs)",
+    "lose": "lose node3",
+    "cancel": "cancel 17",
+    "hold": "hold 17",
+    "release": "release 17",
+    "priority": "priority 17 5",
+    "submit": "submit 8 1h",
+    "quota": "quota user:ann=16",
+}
 APPLICABLE = ("cancel", "hold", "release", "priority", "quota", "lose")
 """Those that a daemon carries out; a node that is to be lost is drained."""
 INSTEAD = {
     "policy": "start the daemon anew with --policy; jobs that run go on meanwhile",
     "placement": "start the daemon anew with --placement; jobs that run go on meanwhile",
-    "submit": "`trine whatif ... --apply -- CMD` or `trine submit`, which say what is to run",
+    "submit": "`trine whatif ... --apply -- CMD` or `trine submit`, with the command to run",
     "add": "add the nodes to the cluster that the daemon runs on",
 }
 """What to do about changes that a daemon does not carry out."""
@@ -72,9 +84,15 @@ def changed(state: LiveState, changes: Sequence[str], moment: Moment) -> LiveSta
         first, *rest = words_of(change)
         try:
             _APPLY[first](state, rest, moment)
+        except InputError as error:  # an unknown policy, say, which here is no option
+            raise InputError("what-if", error.found, error.expected) from None
         except (ValueError, IndexError):
-            raise InputError("what-if", repr(change), GRAMMAR[first]) from None
+            raise _malformed(change, first) from None
     return state
+
+
+def _malformed(change: str, first: str) -> InputError:
+    return InputError("what-if", repr(change), f"{GRAMMAR[first]}, such as {EXAMPLES[first]}")
 
 
 def submission(change: str) -> dict[str, Any]:
@@ -85,7 +103,7 @@ def submission(change: str) -> dict[str, Any]:
             raise ValueError(change)
         return {"gpus": {"count": int(gpus)}, **({"max_runtime": _seconds(limit[0])} if limit else {})}
     except ValueError:
-        raise InputError("what-if", repr(change), GRAMMAR["submit"]) from None
+        raise _malformed(change, "submit") from None
 
 
 def _seconds(text: str) -> float:

@@ -23,7 +23,7 @@ from trine.planning.comparison import compared
 from trine.planning.live_present import live_present, live_state
 from trine.server.build import Model, performance_with, why_too_small
 from trine.server.live_job import LiveJob
-from trine.server.predictions import ForecastRequest
+from trine.server.predictions import WITHOUT_TIMES, ForecastRequest
 from trine.server.state import LiveState
 
 _LEAST_DRAWS = 10
@@ -31,8 +31,7 @@ _LEAST_DRAWS = 10
 _WHATIF_S = 3.0
 """Processor seconds of a what-if: somebody waits for it."""
 _WITHOUT_GPUS = {
-    "held": "is held: does not start before it is released",
-    "set aside": "is set aside",
+    **WITHOUT_TIMES,
     "waiting": "does not take part in decisions now",
     "stopping": "is being stopped for good",
 }
@@ -115,6 +114,8 @@ def _without_times(job: LiveJob) -> JobPrediction:
     if job.state == "waiting" and job.blocked:
         reason, blocker = _waits_for(job)
         return JobPrediction(None, None, f"{reason}; predicted once that is in sight", blocker)
+    if job.state == "waiting" and job.not_before_s:
+        return JobPrediction(None, None, "pauses before its next start; predicted once the pause is over")
     return JobPrediction(None, None, _WITHOUT_GPUS.get(job.state, "is not decided about"))
 
 

@@ -12,7 +12,7 @@ import json
 import math
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trine.forecast.score import Score
 from trine.server.build import Model
 from trine.server.interface import Refused
 from trine.server.live_job import LiveJob
+from trine.server.records import Heard
 from trine.server.snapshot import capture
 from trine.server.state import LiveState
 
@@ -42,6 +43,11 @@ _SOON_S = 5.0
 _PATIENCE_S = 120.0
 _ENDING = "the daemon is shutting down"
 _ENDED_USED = 5_000
+WITHOUT_TIMES = {
+    "held": "is held: does not start before it is released",
+    "set aside": "is set aside",
+}
+"""Of jobs in these states no start and no end is predicted; why, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,8 @@ class ForecastRequest:
     user: str = "what-if"
     """Whose the jobs are that the changes submit, and in which queue."""
     queue: str = "default"
+    heard: tuple[Heard, ...] = ()
+    """What running jobs said since the last round, which is on no record yet: their length and speed, mostly."""
 
 
 @dataclass
@@ -171,8 +179,15 @@ def _happened(job: LiveJob | None, kind: str) -> float | None:
 class Predictions:
     """Makes them when asked, or again and again (``run``); one forecast at a time."""
 
-    def __init__(self, state: Callable[[], LiveState], model: Callable[[], Model], now: Callable[[], float]) -> None:
-        self._state, self._model, self._now = state, model, now
+    def __init__(
+        self,
+        state: Callable[[], LiveState],
+        model: Callable[[], Model],
+        now: Callable[[], float],
+        heard: Callable[[], Iterable[Heard]] = tuple,
+    ) -> None:
+        """``heard``: what running jobs said that is on no record yet."""
+        self._state, self._model, self._now, self._heard = state, model, now, heard
         self.last: dict[str, Any] | None = None
         self.scores = Scores()
         self.problem = ""
@@ -243,7 +258,24 @@ class Predictions:
         elif self._lacks_jobs(made):
             made = await self._made_soon() or made
         self.scores.settle(self._state().jobs)
-        return {**made, "score": self.scores.as_json()}
+        return {**made, "jobs": self._still(made["jobs"]), "score": self.scores.as_json()}
+
+    def _still(self, said: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Without what has happened since the forecast: jobs that ended, starts of jobs that started, and all times of
+        jobs that were held."""
+        found, live = {}, self._state().live
+        for job_id, each in said.items():
+            job = live.get(job_id)
+            if job is None:
+                continue
+            if job.state in WITHOUT_TIMES and each["reason"] != WITHOUT_TIMES[job.state]:
+                nothing = {"start_s": None, "end_s": None, "blocker": None}
+                found[job_id] = {**each, **nothing, "reason": WITHOUT_TIMES[job.state]}
+            elif each["start_s"] is not None and job.started_s is not None:
+                found[job_id] = {**each, "start_s": None, "reason": "has started since", "blocker": None}
+            else:
+                found[job_id] = each
+        return found
 
     async def _made_soon(self) -> dict[str, Any] | None:
         """New ones, or ``None`` if that takes long: then they are there for the next who asks."""
@@ -262,11 +294,12 @@ class Predictions:
             return await self._ask(changes=tuple(changes), user=user, queue=queue)
 
     def of_job(self, job_id: str) -> dict[str, Any] | None:
-        """What was last predicted of a job, if anything was; an end that is over and did not come is left out."""
-        found: dict[str, Any] | None = None if self.last is None else self.last["jobs"].get(job_id)
-        if found is None or not _is_over(found["end_s"], self._now()):
-            return found
-        return {**found, "end_s": None}
+        """What was last predicted of a job, if anything was; an end that is over and did not come is left out, and so
+        is what was said of a job before it was held."""
+        said: dict[str, Any] | None = None if self.last is None else self.last["jobs"].get(job_id)
+        if said is None or (found := self._still({job_id: said}).get(job_id)) is None:
+            return None
+        return {**found, "end_s": None} if _is_over(found["end_s"], self._now()) else found
 
     def metrics(self) -> dict[str, float]:
         """For Prometheus; what is not known yet is left out."""
@@ -284,6 +317,7 @@ class Predictions:
         """Captures the state of now; what it returns takes long with many jobs, and is called beside the event loop."""
         state = self._state()
         taken, model, now_s = capture(state), self._model(), self._now()
+        asked = {"heard": tuple(self._heard()), **asked}
         ended = [_ended(job) for job in list(state.jobs.values())[-_ENDED_USED - len(state.live) :] if not job.live]
         return lambda: ForecastRequest(taken.text(), ended, model, now_s, **asked)
 

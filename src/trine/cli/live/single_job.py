@@ -63,7 +63,7 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("gpus", str(job["gpus"])),
         ("where", where(job["placement"]) if job["placement"] else ""),
         ("shares with", job.get("shares_with") or ""),
-        ("progress", full_progress(job["progress"]) if job["progress"] else ""),
+        ("progress", full_progress(job["progress"], has_ended(job)) if job["progress"] else ""),
         ("model", job["model"]),
         ("class", job["app_class"]),
         ("priority", f"{job['priority']:g}"),

@@ -130,23 +130,25 @@ def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> No
     rows = [
         [
             job_id,
-            times_text(_end(job["before"]), since_s),
-            times_text(_end(job["after"]), since_s),
+            times_text(_time(job["before"], "end_s"), since_s),
+            times_text(_time(job["after"], "end_s"), since_s),
+            times_text(_time(job["after"], "start_s"), since_s),
             "would not run" if job.get("never_runs") else shift(job["change_s"]),
         ]
         for job_id, job in jobs
     ]
-    header = ["id", "ends", "would end", "change, 80 %"]
-    print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end")))
+    header = ["id", "ends", "would end", "would start", "change, 80 %"]
+    print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end", "would start")))
     mean = shift(found["mean_change_s"])
     gain = "1 job gains" if found["gain"] == 1 else f"{found['gain']} jobs gain"
+    lose, stay = ("loses" if found["lose"] == 1 else "lose"), ("stays" if found["same"] == 1 else "stay")
     never = sum(bool(job.get("never_runs")) for job in found["jobs"].values())
     stopped = f"; {never} of those that lose could not run at all" if never else ""
-    typer.echo(f"{gain}, {found['lose']} lose, {found['same']} stay{stopped}; on average {mean}.")
+    typer.echo(f"{gain}, {found['lose']} {lose}, {found['same']} {stay}{stopped}; on average {mean}.")
 
 
-def _end(times: dict[str, Any] | None) -> dict[str, float] | None:
-    return None if times is None else times["end_s"]
+def _time(times: dict[str, Any] | None, which: str) -> dict[str, float] | None:
+    return None if times is None else times[which]
 
 
 def shift(change: dict[str, float] | None) -> str:

@@ -42,15 +42,16 @@ export class LogTail {
         const rank = Number(this.rank.value) || 0;
         offset ??= (await getJson(`${this.path}/offset?tail=${TAIL_LINES}&rank=${rank}`)).offset;
         const response = await request(`${this.path}?offset=${offset}&rank=${rank}&follow=true`, { signal: this.abort.signal });
-        setText(this.state, "");
+        setText(this.state, this.text ? "" : "Nothing yet.");
         const reader = response.body.getReader(), decoder = new TextDecoder();
         for (;;) {
           const { value, done } = await reader.read();
           if (done) break;
+          setText(this.state, "");
           offset += value.length;
           this.add(decoder.decode(value, { stream: true }));
         }
-        setText(this.state, "The job has ended.");
+        setText(this.state, this.text ? "The job has ended." : "The job has ended, and wrote nothing.");
         return;
       } catch (error) {
         if (!this.open || turn !== this.turn) return;

@@ -16,6 +16,7 @@ const GOES_ON = /^(started|running|stopping|moving|told to|shares|has its GPUs|t
 export class JobPage {
   constructor(root, board, { argument }) {
     this.board = board;
+    this.root = root;
     this.id = argument;
     this.title = el("h1", {}, `Job ${visible(argument)}`);
     this.why = el("div", { id: "why" });
@@ -81,8 +82,14 @@ export class JobPage {
       const [explained, speed] = await Promise.all([this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`)]);
       if (!this.closed) this.show(explained, speed, this.predicted?.jobs?.[this.id]);
     } catch (error) {
-      if (error.status === 404) { setText(this.title, `Job ${visible(this.id)}`); fill(this.why, el("p", {}, error.message)); }
+      if (error.status === 404) this.showNothing(error.message);
     }
+  }
+
+  /** There is no such job, or it is another user's: then there is nothing to do here either. */
+  showNothing(sentence) {
+    this.log?.close();
+    fill(this.root, this.title, el("p", {}, visible(sentence)));
   }
 
   show({ job, sentences, story }, speed, predicted) {
@@ -98,7 +105,7 @@ export class JobPage {
       if (job.priority !== this.known_priority) this.priority.value = this.known_priority = job.priority; // what is being typed stays
     }
     this.buttons.hold.disabled = !live || job.state === "held";
-    this.buttons.release.disabled = !live || !["held", "set aside", "waiting"].includes(job.state);
+    this.buttons.release.disabled = !live || !(["held", "set aside"].includes(job.state) || job.reason?.code === "paused");
     fill(this.facts, facts(this.pairs(job, speed, predicted)));
     this.showStory(job, story);
   }
@@ -114,7 +121,7 @@ export class JobPage {
       ["rank", job.position],
       ["priority", job.priority || ""],
       ["submitted", moment(job.submitted_s, board)],
-      [job.run_from_s !== null ? "running for" : "waited or ran", row.submitted_s === undefined ? "" : duration(elapsed(row, board))],
+      [job.run_from_s !== null ? "running for" : job.finished_s === null ? "waiting for" : "took", row.submitted_s === undefined ? "" : duration(elapsed(row, board))],
       ["progress", progress ? `step ${number(progress.step)}${progress.total ? ` of ${number(progress.total)}, ${percent(progress.step / progress.total)}` : ""}` : ""],
       ["speed", progress?.steps_per_s ? `${number(progress.steps_per_s)} steps/s${against}` : speed.expected_steps_per_s ? `${number(speed.expected_steps_per_s)} steps/s expected` : ""],
       ["slower by", factors(speed)],
@@ -122,7 +129,7 @@ export class JobPage {
       ["work lost", speed.lost_s >= 1 ? duration(speed.lost_s) : ""],
       ["predicted start", predicted?.start_s ? `${intervalSentence(predicted.start_s, board)}. ${visible(predicted.reason ?? "")}` : ""],
       ["predicted end", predicted?.end_s ? intervalSentence(predicted.end_s, board) : job.expected_end_s ? `${moment(job.expected_end_s, board)} at its present pace` : ""],
-      ["stopped for others", job.preemptions ? `${job.preemptions} times` : ""],
+      ["stopped for others", job.preemptions ? (job.preemptions === 1 ? "once" : `${job.preemptions} times`) : ""],
       ["exit code", job.exit_code],
       ["runs", job.command ? visible(job.command.join(" ")) : ""],
     ];

@@ -166,12 +166,17 @@ export class QueuePage {
   }
 
   expected(job) {
-    const found = this.predicted?.jobs?.[job.id];
+    const found = this.predictedOf(job);
     return found ? found.start_s ?? found.end_s : null;
   }
 
+  /** Not what was said of a job before it was held. */
+  predictedOf(job) {
+    return ["held", "set aside"].includes(job.state) ? null : this.predicted?.jobs?.[job.id];
+  }
+
   expectedText(job) {
-    const found = this.predicted?.jobs?.[job.id];
+    const found = this.predictedOf(job);
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
     if (!found.start_s && !found.end_s) return "";
     return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
