@@ -163,6 +163,8 @@ def test_what_a_job_runs_is_told_of_it_alone_and_not_in_lists(tmp_path: Path) ->
         view, [listed] = daemon.job("1", OWNER), daemon.jobs(OWNER)
         assert (view.command, view.workdir) == (daemon.controller.state.jobs["1"].spec.run, "/data")
         assert (listed.command, listed.workdir) == (None, None)
+        explained = daemon.explain("1", OWNER).job
+        assert (explained.command, explained.workdir) == (view.command, view.workdir)
 
     run(Site(tmp_path), script)
 

@@ -22,7 +22,7 @@ def test_predict_shows_median_interval_reason_and_the_score(daemon: FakeDaemon) 
     header, line, _ = done.out.splitlines()
     assert header.split() == ["id", "start", "end", "reason"]
     assert "-10m +2h" in line and "waits for job 17 to end" in line
-    assert "100 futures; starts: 75% of 8 held, off by 1m30s" in done.err
+    assert "100 futures; starts: 75% of 8 intervals held, off by 1m30s" in done.err
     assert list(json.loads(trine("predict", "2", "-o", "json").out)["jobs"]) == ["2"]
     wrong = trine("predict", "9")
     assert wrong.code == 2 and "expected the id of a job" in wrong.err

@@ -46,6 +46,13 @@ def test_a_frame_shows_daemon_gpus_nodes_and_jobs() -> None:
     assert sum("train" in line for line in lines) == 3
 
 
+def test_who_sees_no_job_is_told_whether_there_are_any() -> None:
+    others = Look(look().daemon, look().nodes, [])
+    assert "None of your jobs runs or waits." in frame(others, NOW_S, 120, 40)
+    empty = look(jobs={"done": 7})
+    assert "No job runs or waits." in frame(Look(empty.daemon, empty.nodes, []), NOW_S, 120, 40)
+
+
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 12), (80, 24), (200, 60)])
 def test_a_frame_fits_any_terminal(width: int, height: int) -> None:
     full = look()
