@@ -57,7 +57,8 @@ def test_behind_the_head_of_the_line(placement: str, first: int) -> None:
     assert world.explain("b").code is Why.NO_FREE_GPUS
     reason = world.explain("c")
     assert reason.code is Why.HEAD_OF_LINE
-    assert f"job c waits behind job b, which needs 2 GPUs; {'1 GPU' if first == 3 else '0 GPUs'} free." in reason.sentence
+    free = "1 GPU" if first == 3 else "0 GPUs"
+    assert f"job c waits behind job b, which needs 2 GPUs; {free} free." in reason.sentence
     assert "job b must start first" in reason.change
 
 

@@ -121,4 +121,5 @@ def _length_sentence(futures: Futures, job_index: int) -> str:
         return "its length and speed are known"
     like = futures.history.ended_like(known)
     limit = "" if known.limit_s == float("inf") else f", and its limit of {known.limit_s:g} s"
-    return f"its length is guessed from {like} {'job' if like == 1 else 'jobs'} like it{limit}" if like else f"its length is not known{limit}"
+    what = "1 job" if like == 1 else f"{like} jobs"
+    return f"its length is guessed from {what} like it{limit}" if like else f"its length is not known{limit}"

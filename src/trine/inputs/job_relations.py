@@ -43,8 +43,8 @@ def predecessor(text: str) -> Predecessor:
 def split_after(after: Any) -> Any:
     """Predecessors as a tuple of texts: of a number, of a text with commas or blanks between them, or of a list.
 
-    A name with a blank in it can only stand in a list. ``ValueError`` where a text names no job, or none beside a comma:
-    the id was to come from a command that failed, and the job must not start as if it had none to wait for."""
+    A name with a blank in it can only stand in a list. ``ValueError`` where a text names no job, or none beside a
+    comma: the id was to come from a command that failed, and the job must not start as if it had none to wait for."""
     if isinstance(after, str):
         listed = [part.split() for part in after.split(",")]
         if not all(listed):

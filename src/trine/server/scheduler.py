@@ -334,7 +334,7 @@ class Scheduler(Execution):
         if self._since_snapshot >= _SNAPSHOT_EVERY and (self._snapshots is None or self._snapshots.done()):
             self._snapshots = asyncio.create_task(self._snapshot_aside())
 
-    def _heard_since_the_round(self) -> Iterable[Heard]:
+    def _heard_since_the_round(self) -> Iterable[rec.Heard]:
         """What forecasts know of running jobs before the next round puts it on record."""
         return map(self.controller.marked, self.leases.not_on_record(self.controller.state))
 

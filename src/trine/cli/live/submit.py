@@ -154,7 +154,7 @@ def _by_option(sentence: str) -> str:
     match = re.match(r"request: ([a-z_]+(?:\.(?:count|types|dir|grace_s))?)[^:]*: ", sentence)
     if match is None:
         return sentence
-    return f"{_OPTION_OF.get(match[1], '--' + match[1].replace('_', '-'))}: {sentence[match.end():]}"
+    return f"{_OPTION_OF.get(match[1], '--' + match[1].replace('_', '-'))}: {sentence[match.end() :]}"
 
 
 def _specs(files: list[Path], command: list[str] | None, given: dict[str, Any]) -> list[dict[str, Any]]:
