@@ -82,6 +82,7 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         more = await daemon.whatif(["submit 4 300", "priority 3 5"], ROOT)
         assert "4" in more["jobs"] and more["jobs"]["4"]["before"] is None
         own = await daemon.whatif(["submit 4 300", "quota user:ann=0"], ANN)
+        assert list(more["jobs"])[-1] == "4", "where the command line finds it"
         assert own["jobs"]["4"]["after"]["end_s"] is None, "it is a job of the user who asks, with that user's quota"
         assert daemon.job("2", ANN).state == "waiting" and len(daemon.nodes()) == 1
         with pytest.raises(Refused, match="expected"):

@@ -76,7 +76,7 @@ def whatif(
         if output is Form.JSON:
             print_json(found)
         else:
-            _print_comparison(found)
+            _print_comparison(found, _submissions(changes))
         if apply:
             for change in changes:
                 _apply(client, change, command)
@@ -116,23 +116,35 @@ def _whatif_of_run(changes: list[str], run: Path | None, at: str, apply: bool, o
     if output is Form.JSON:
         print_json(found)
     else:
-        _print_comparison(found, since_s=found["made_at_s"])
+        _print_comparison(found, _submissions(changes), since_s=found["made_at_s"])
 
 
-def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> None:
-    """``since_s``: times are told as the time from then on, of a simulation, which knows no dates."""
+def _submissions(changes: list[str]) -> int:
+    return sum(change.split()[:1] == ["submit"] for change in changes)
+
+
+def _print_comparison(found: dict[str, Any], submitted: int, since_s: float | None = None) -> None:
+    """``submitted``: so many jobs the changes submit; they come last, and are called *new*, since their ids may soon
+    be those of others. ``since_s``: times are told as the time from then on, of a simulation, which knows no dates."""
     from trine.cli.tables import Fit, print_columns
 
     def middle(job: dict[str, Any]) -> float:
         return math.inf if job.get("never_runs") else job["change_s"]["median"] if job["change_s"] else 0.0
 
+    def to_come(job: dict[str, Any]) -> dict[str, float] | None:
+        """Its start after the change, unless it has started."""
+        start = _time(job["after"], "start_s")
+        return None if start is None or start["median"] <= found["made_at_s"] else start
+
     jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
+    come = [job_id for job_id, job in found["jobs"].items() if job["before"] is None and job["after"] is not None]
+    new = come[-submitted:] if submitted else []
     rows = [
         [
-            job_id,
+            "new" if job_id in new else job_id,
             times_text(_time(job["before"], "end_s"), since_s),
             times_text(_time(job["after"], "end_s"), since_s),
-            times_text(_time(job["after"], "start_s"), since_s),
+            times_text(to_come(job), since_s),
             "would not run" if job.get("never_runs") else shift(job["change_s"]),
         ]
         for job_id, job in jobs

@@ -90,7 +90,7 @@ function quotaOf(text) {
 }
 
 /** Who gains and who loses: jobs that the changes submit first, with their start, then those who lose most. */
-function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
+function shown({ made_at_s, draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
   const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row, is_new: row.before === null && !board.jobs.has(job) }));
   const later = (row) => (row.is_new || row.never_runs ? Infinity : row.change_s?.median ?? 0);
   rows.sort((a, b) => b.is_new - a.is_new || (later(a) === later(b) ? 0 : later(b) - later(a)));
@@ -98,17 +98,18 @@ function shown({ draws, gain, lose, same, mean_change_s: mean, jobs }, board) {
   const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.${never ? ` ${never} of those that lose could not run at all.` : ""}`;
   const header = ["job", "name", "ends", "would end", "would start", "its end, 80 %"];
   return el("section", {}, el("p", {}, mean ? `${total} On average jobs end: ${spread(mean)}.` : total), rows.length
-    ? smallTable(header, rows.map((row) => cells(row, board)))
+    ? smallTable(header, rows.map((row) => cells(row, made_at_s, board)))
     : el("p", {}, "No job is concerned."));
 }
 
-function cells(row, board) {
-  const time = (found) => (found ? { number: interval(found, board) } : "");
+/** Starts are told of jobs that have not started. */
+function cells(row, made_at_s, board) {
+  const start = row.after?.start_s, time = (found) => (found ? { number: interval(found, board) } : "");
   const known = board.jobs.get(row.job);
   return [
     row.is_new ? "new" : el("a", { href: `#/job/${encodeURIComponent(row.job)}` }, visible(row.job)),
     known?.name ? visible(known.name) : "",
-    time(row.before?.end_s), time(row.after?.end_s), time(row.after?.start_s),
+    time(row.before?.end_s), time(row.after?.end_s), time(start?.median > made_at_s ? start : null),
     row.never_runs ? "would not run" : row.change_s ? { number: spread(row.change_s) } : "",
   ];
 }
