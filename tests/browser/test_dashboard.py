@@ -493,6 +493,9 @@ def test_a_job_that_is_tried_is_shown_as_new_with_its_start(cluster: Daemon, ope
     cells = row.locator("td").all_inner_texts()
     assert cells[0] == "new" and cells[2] == "" and cells[3] and cells[4]
     assert row.locator("a").count() == 0, "there is no such job yet"
+    page.get_by_label("Changes").fill("add 1x4\nsubmit 4 10m")
+    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("cell", name="at once").wait_for()
     other = page.locator("tbody tr").nth(1)
     assert other.locator("a").count() == 1 and "fills-it" in other.inner_text()
 

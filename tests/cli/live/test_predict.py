@@ -86,12 +86,12 @@ def test_a_job_that_is_tried_is_new_and_its_start_is_shown(daemon: FakeDaemon, m
 
     runs = {"start_s": at(-50), "end_s": at(600)}
     released = {"before": None, "after": {"start_s": at(700), "end_s": at(800)}, "change_s": None}
-    jobs = {"7": {"before": runs, "after": runs, "change_s": None}, "8": released, "9": released}
+    at_once = {"before": None, "after": {"start_s": at(0), "end_s": at(800)}, "change_s": None}
+    jobs = {"7": {"before": runs, "after": runs, "change_s": None}, "8": released, "9": at_once}
     found = {"made_at_s": 1.7e9, "draws": 9, "gain": 0, "lose": 1, "same": 1, "mean_change_s": None, "jobs": jobs}
     monkeypatch.setattr(FakeDaemon, "whatif", lambda *_: found)
     header, *rows, total = trine("whatif", "release 8", "submit 2").out.splitlines()
     assert "would start" in header and total.startswith("0 jobs gain, 1 loses, 1 stays; ")
     assert [row.split()[0] for row in rows] == ["7", "8", "new"]
-    assert [row.count(":") for row in rows] == [4, 4, 4], (
-        "two times each: one that runs has started, others end no time"
-    )
+    assert [row.count(":") for row in rows] == [4, 4, 2], "7 ends twice, 8 starts and ends, 9 ends"
+    assert ["at once" in row for row in rows] == [False, False, True]

@@ -131,10 +131,12 @@ def _print_comparison(found: dict[str, Any], submitted: int, since_s: float | No
     def middle(job: dict[str, Any]) -> float:
         return math.inf if job.get("never_runs") else job["change_s"]["median"] if job["change_s"] else 0.0
 
-    def to_come(job: dict[str, Any]) -> dict[str, float] | None:
+    def to_come(job: dict[str, Any]) -> str:
         """Its start after the change, unless it has started."""
-        start = _time(job["after"], "start_s")
-        return None if start is None or start["median"] <= found["made_at_s"] else start
+        start, made_at_s = _time(job["after"], "start_s"), found["made_at_s"]
+        if start is not None and start["high"] == made_at_s:
+            return "at once"
+        return times_text(None if start is None or start["median"] < made_at_s else start, since_s)
 
     jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
     come = [job_id for job_id, job in found["jobs"].items() if job["before"] is None and job["after"] is not None]
@@ -144,7 +146,7 @@ def _print_comparison(found: dict[str, Any], submitted: int, since_s: float | No
             "new" if job_id in new else job_id,
             times_text(_time(job["before"], "end_s"), since_s),
             times_text(_time(job["after"], "end_s"), since_s),
-            times_text(to_come(job), since_s),
+            to_come(job),
             "would not run" if job.get("never_runs") else shift(job["change_s"]),
         ]
         for job_id, job in jobs

@@ -97,7 +97,7 @@ function shown({ made_at_s, draws, gain, lose, same, mean_change_s: mean, jobs }
   const never = rows.filter((row) => row.never_runs).length;
   const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.${never ? ` ${never} of those that lose could not run at all.` : ""}`;
   const header = ["job", "name", "ends", "would end", "would start", "its end, 80 %"];
-  return el("section", {}, el("p", {}, mean ? `${total} On average jobs end: ${spread(mean)}.` : total), rows.length
+  return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), rows.length
     ? smallTable(header, rows.map((row) => cells(row, made_at_s, board)))
     : el("p", {}, "No job is concerned."));
 }
@@ -109,7 +109,7 @@ function cells(row, made_at_s, board) {
   return [
     row.is_new ? "new" : el("a", { href: `#/job/${encodeURIComponent(row.job)}` }, visible(row.job)),
     known?.name ? visible(known.name) : "",
-    time(row.before?.end_s), time(row.after?.end_s), time(start?.median > made_at_s ? start : null),
+    time(row.before?.end_s), time(row.after?.end_s), start?.high === made_at_s ? "at once" : time(start?.median >= made_at_s ? start : null),
     row.never_runs ? "would not run" : row.change_s ? { number: spread(row.change_s) } : "",
   ];
 }
