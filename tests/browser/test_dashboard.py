@@ -501,3 +501,43 @@ def test_predictions_show_both_sides_of_their_interval_and_elements_of_arrays_th
     assert shown.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth"), "nothing of it is cut"
     page.locator(".space .row", has_text="sweep[1]").click()
     says(page, "h1", "sweep[1]: waiting")
+
+
+def test_a_job_that_is_tried_is_shown_as_new_with_its_start(cluster: Daemon, open_page: Open) -> None:
+    submit(cluster, "sleep 300", gpus=4, max_runtime="5m", name="fills-it")
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/whatif")
+    page.get_by_label("Changes").fill("submit 4 10m")
+    page.get_by_role("button", name="Try it").click()
+    row = page.locator("tbody tr").first
+    row.wait_for()
+    assert page.locator("thead th").all_inner_texts()[4] == "would start"
+    cells = row.locator("td").all_inner_texts()
+    assert cells[0] == "new" and cells[2] == "" and cells[3] and cells[4]
+    assert row.locator("a").count() == 0, "there is no such job yet"
+    page.get_by_label("Changes").fill("add 1x4\nsubmit 4 10m")
+    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("cell", name="at once").wait_for()
+    other = page.locator("tbody tr").nth(1)
+    assert other.locator("a").count() == 1 and "fills-it" in other.inner_text()
+
+
+def test_a_job_page_offers_what_can_be_done(cluster: Daemon, open_page: Open) -> None:
+    assert cluster.client is not None
+    submit(cluster, "sleep 300", gpus=4)
+    waits = submit(cluster, "sleep 300", gpus=4)
+    page = logged_in(cluster, open_page)
+    page.goto(f"{url_of(cluster)}#/job/{waits}")
+    says(page, "main", "waiting for")
+    says(page, "main", "sleep 300")
+    assert page.get_by_role("button", name="Release").is_disabled(), "it is not held"
+    page.get_by_role("button", name="Hold").click()
+    says(page, "h1", "held")
+    assert page.get_by_role("button", name="Release").is_enabled()
+    page.get_by_role("button", name="Cancel").click()
+    page.locator("dialog").wait_for()
+    page.goto(f"{url_of(cluster)}#/job/77")
+    page.locator("dialog").wait_for(state="detached")
+    says(page, "main", "there is no job '77'")
+    page.get_by_role("button", name="Cancel").wait_for(state="detached")
+    assert cluster.client.job(waits)["state"] == "held", "a question about a page that was left is a no"

@@ -42,7 +42,7 @@ def test_no_free_gpus(placement: str) -> None:
     world.start_all()
     reason = world.explain("b")
     assert reason.code is Why.NO_FREE_GPUS
-    assert "job b needs 2 GPUs at once, 1 gpu free, 1 job ranks before it." in reason.sentence
+    assert "job b needs 2 GPUs at once, 1 GPU free, 1 job ranks before it." in reason.sentence
     assert reason.counts == {"needed": 2, "free_gpu": 1, "ahead": 1}
     assert reason.change
 
@@ -57,7 +57,8 @@ def test_behind_the_head_of_the_line(placement: str, first: int) -> None:
     assert world.explain("b").code is Why.NO_FREE_GPUS
     reason = world.explain("c")
     assert reason.code is Why.HEAD_OF_LINE
-    assert f"job c waits behind job b, which needs 2 GPUs; {4 - first} gpu are free." in reason.sentence
+    free = "1 GPU" if first == 3 else "0 GPUs"
+    assert f"job c waits behind job b, which needs 2 GPUs; {free} free." in reason.sentence
     assert "job b must start first" in reason.change
 
 

@@ -109,6 +109,20 @@ def test_a_limit_that_no_job_has_had_is_used_as_much_as_others_are() -> None:
     assert 1000.0 < np.median(WorkDraw(history, np.random.default_rng(0)).total_s(short, np.zeros(500))) < 3000.0
 
 
+@pytest.mark.parametrize("limit_s", [20.0, 30.0, np.inf])
+def test_jobs_of_seconds_are_not_all_drawn_to_end_at_once(limit_s: float) -> None:
+    """They lie in the first bin of work, which says no more of them than that."""
+    job = KnownJob(Job("", 0.0, 1, 1.0), 0.0, False, limit_s=limit_s)
+    past = [replace(job, work_s=float(work_s), ended=True) for work_s in np.linspace(6.0, 19.0, 100)]
+    history = WorkHistory(past)
+    drawn, running = (
+        np.concatenate([WorkDraw(history, np.random.default_rng(n)).total_s(job, done_s) for n in range(40)])
+        for done_s in (np.zeros(20), np.full(20, 10.0))
+    )
+    assert 6.0 < np.median(drawn) < 20.5 and np.quantile(drawn, 0.9) > 15.0
+    assert 12.0 < np.median(running) < 29.0
+
+
 @pytest.mark.parametrize("draws", [9, 20, 100])
 def test_four_of_five_outcomes_like_the_draws_lie_in_the_interval_however_few_draws_there_are(draws: int) -> None:
     rng, held = np.random.default_rng(1), []

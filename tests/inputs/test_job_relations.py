@@ -35,7 +35,9 @@ def test_predecessors_are_read_in_all_their_forms(written: object, read: tuple[s
     assert parse_jobs(spec.as_json())[0] == spec
 
 
-@pytest.mark.parametrize("written", ["any:", "", " ,\n", "0", ["a\x1bb"], True, 1.5, {"ok": 1}, [[1]], "x" * 200])
+@pytest.mark.parametrize(
+    "written", ["", " ", " ,\n", "17,", ",17", "any:", "0", ["a\x1bb"], True, 1.5, {"ok": 1}, [[1]], "x" * 200]
+)
 def test_predecessors_that_are_none_are_refused(written: object) -> None:
     with pytest.raises(InputError, match=r"after.*expected ids of jobs"):
         job(after=written)

@@ -238,11 +238,11 @@ def test_a_job_for_nodes_that_the_engine_lost_sight_of_is_accepted_and_runs_when
         daemon = daemon_of(site)
         sentences = daemon.explain("1", OWNER).sentences
         assert states(site) == {"1": "waiting"}
-        assert "cannot run on the cluster as it is now: it asks for 4 GPUs, the cluster has 2 gpu." in sentences[0]
+        assert "cannot run on the cluster as it is now: it asks for 4 GPUs, the cluster has 2 GPUs." in sentences[0]
         assert "when nodes with such GPUs join" in sentences[1]
         await submit(site, 2)
         assert states(site) == {"1": "waiting", "2": "running"}, "it is in nobody's way"
-        with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 2 gpu"):
+        with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 2 GPUs"):
             await daemon.submit([spec(5)], OWNER)
         await daemon.hold("1", OWNER)
         await daemon.release("1", OWNER)
@@ -251,7 +251,7 @@ def test_a_job_for_nodes_that_the_engine_lost_sight_of_is_accepted_and_runs_when
         site.world.end("2")
         await nodes_become(site, node("node0"), node("node1"))
         assert states(site) == {"1": "running", "2": "done", "3": "cancelled"}
-        with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 4 gpu"):
+        with pytest.raises(Refused, match="can never run: it asks for 5 GPUs, the cluster has 4 GPUs"):
             await daemon.submit([spec(5)], OWNER)
         replayed(site)
 
@@ -264,7 +264,7 @@ def test_a_job_is_not_refused_as_too_large_while_the_engine_cannot_say_which_nod
         await submit(site, 5)
         daemon = daemon_of(site)
         said = " ".join(daemon.explain("1", OWNER).sentences)
-        assert "it asks for 5 GPUs, the cluster has 4 gpu" in said and "the engine local does not answer" in said
+        assert "it asks for 5 GPUs, the cluster has 4 GPUs" in said and "the engine local does not answer" in said
         site.world.nodes = [node("node0"), node("node1"), node("node2")]
         await engine_returns(site)
         assert states(site) == {"1": "running"}

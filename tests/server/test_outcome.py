@@ -68,7 +68,7 @@ def test_pauses_grow_and_have_an_end() -> None:
         (143, None, "ended at once on SIGTERM, without saving. It restarts from step 0; 15 min", 900.0),
         (85, None, "", 0.0),
         (85, 40.0, "It resumes from step 40.", 0.0),
-        (137, 40.0, "was killed. It restarts from step 40; 30 s of work are lost.", 30.0),
+        (137, 40.0, "was killed. It restarts from step 40; 30 s of work is lost.", 30.0),
     ],
 )
 def test_what_a_stop_cost_is_said(rc: int, step: float | None, said: str, lost_s: float) -> None:
@@ -172,7 +172,7 @@ def test_programs_without_checkpoints_get_through_under_a_policy_of_time_slices(
         starts = [view(site, job_id).attempt for job_id in "12"]
         assert max(starts) <= 6, starts
         story = " ".join(line.sentence for line in site.daemon.explain("2", OWNER).story)  # type: ignore[union-attr]
-        assert "of work are lost" in story
+        assert "of work is lost" in story
         assert b"trine_lost_work_seconds_total" in site.daemon.metrics()  # type: ignore[union-attr]
 
     site = Site(tmp_path, policy="las")

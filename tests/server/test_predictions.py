@@ -96,6 +96,7 @@ def test_what_if_says_who_gains_and_changes_nothing(tmp_path: Path) -> None:
         more = await daemon.whatif(["submit 4 300", "priority 3 5"], ROOT)
         assert "4" in more["jobs"] and more["jobs"]["4"]["before"] is None
         own = await daemon.whatif(["submit 4 300", "quota user:ann=0"], ANN)
+        assert list(more["jobs"])[-1] == "4", "where the command line finds it"
         assert own["jobs"]["4"]["after"]["end_s"] is None, "it is a job of the user who asks, with that user's quota"
         assert daemon.job("2", ANN).state == "waiting" and len(daemon.nodes()) == 1
         with pytest.raises(Refused, match="expected"):
@@ -527,6 +528,26 @@ def test_queue_show_and_predict_agree_and_say_nothing_that_cannot_come_true_any_
     _with_site(tmp_path, check)
 
 
+def test_what_a_job_reported_since_the_last_round_is_used(tmp_path: Path) -> None:
+    """A round may be a minute away; until then its length and speed are on no record."""
+
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, steps=1000)], ANN)
+        await site.quiet()
+        site.now += 10.0
+        site.world.now = site.now
+        site.world.work("1", 100, rate=10.0)
+        await site.quiet()
+        assert not daemon.controller.state.jobs["1"].heard_s, "not on record yet"
+        found = (await daemon.predictions(ROOT))["jobs"]["1"]
+        assert found["reason"] == "its length and speed are known"
+        assert found["end_s"]["median"] == pytest.approx(site.now + 90.0, abs=5.0)
+        heard = daemon.leases.news(daemon.controller.state)
+        assert [(each.job, each.step) for each in heard] == [("1", 100)], "the next round still puts it on record"
+
+    _with_site(tmp_path, check)
+
+
 @pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="the kernel has no such file")
 def test_the_forecaster_takes_half_of_the_memory_at_most() -> None:
     """And is the first to go where there is none left."""
@@ -537,3 +558,53 @@ def test_the_forecaster_takes_half_of_the_memory_at_most() -> None:
     limit, first = done.stdout.splitlines()[:2]
     assert len(set(limit.split())) == 1 and first == "1000"
     assert "MemoryError" in done.stderr
+
+
+def test_what_was_said_of_a_job_before_it_was_held_started_or_ended_is_not_repeated(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await _three_jobs(daemon)
+        said = (await daemon.predictions(ROOT))["jobs"]
+        assert said["2"]["start_s"] and said["3"]["start_s"]
+        await daemon.hold("3", BOB)
+        await daemon.cancel("1", ANN)
+        await site.quiet()
+        assert daemon.job("2", ANN).started_s is not None
+        daemon.forecasts.cpu_s = 1000.0  # no other forecast is made now
+        now = (await daemon.predictions(ROOT))["jobs"]
+        assert "1" not in now
+        assert now["2"]["start_s"] is None and now["2"]["end_s"] == said["2"]["end_s"]
+        assert now["3"] == {
+            **{"start_s": None, "end_s": None, "blocker": None},
+            "reason": "is held: does not start before it is released",
+        }
+        view = daemon.job("3", BOB)
+        assert (view.expected_start_s, view.expected_end_s) == (None, None)
+
+    _with_site(tmp_path, check)
+
+
+def test_a_pause_after_a_failure_is_named(tmp_path: Path) -> None:
+    async def check(site: Site, daemon: Any) -> None:
+        await daemon.submit([_spec(gpus=4, retries=2)], ANN)
+        await site.quiet()
+        site.now += 1.0
+        site.world.end("1", kind="failed")
+        await site.quiet()
+        assert daemon.job("1", ANN).reason.code == "paused"
+        found = (await daemon.predictions(ROOT))["jobs"]["1"]
+        assert found["reason"] == "pauses before its next start; predicted once the pause is over"
+
+    _with_site(tmp_path, check)
+
+
+def test_a_change_that_is_wrong_says_how_it_is_written(tmp_path: Path) -> None:
+    async def check(_site: Site, daemon: Any) -> None:
+        request = daemon.forecasts._request()()
+        for wrong, said in {
+            "submit 2 soon": r"'submit 2 soon'; expected submit GPUS \[TIME\], such as submit 8 1h",
+            "policy nosuch": "^what-if: unknown policy 'nosuch'",
+        }.items():
+            with pytest.raises(InputError, match=said):
+                changed(live_state(request), [wrong], Moment(request.now_s))
+
+    _with_site(tmp_path, check)

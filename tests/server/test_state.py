@@ -275,7 +275,8 @@ def test_a_job_that_ended_well_shows_all_its_steps(tmp_path: Path) -> None:
         controller.started(2.0, job, 1)
         controller.tick(30.0, [rec.Heard(job, 1, 30.0, 60.0, None, 2.0, 28.0)])
         controller.exited(50.0, job, 1, "done", 0, None)
-        assert controller.state.jobs[job].done == steps
+        ended = controller.state.jobs[job]
+        assert (ended.done, ended.total) == (steps, steps), "also of a job that said of no length"
 
 
 @pytest.mark.parametrize(("safe", "took_s"), [(100.0, 30.0), (150.0, 30.0), (40.0, 0.0), (None, 0.0)])

@@ -163,6 +163,8 @@ def test_what_a_job_runs_is_told_of_it_alone_and_not_in_lists(tmp_path: Path) ->
         view, [listed] = daemon.job("1", OWNER), daemon.jobs(OWNER)
         assert (view.command, view.workdir) == (daemon.controller.state.jobs["1"].spec.run, "/data")
         assert (listed.command, listed.workdir) == (None, None)
+        explained = daemon.explain("1", OWNER).job
+        assert (explained.command, explained.workdir) == (view.command, view.workdir)
 
     run(Site(tmp_path), script)
 
@@ -184,7 +186,7 @@ def test_a_loss_of_nothing_is_not_told(tmp_path: Path) -> None:
         job = daemon.controller.state.jobs["1"]
         for lost_s, told in ((0.2, False), (3.0, True)):
             job.lost_s = lost_s
-            assert any("work were lost" in line for line in daemon.explain("1", OWNER).sentences) is told
+            assert any("work was lost" in line for line in daemon.explain("1", OWNER).sentences) is told
 
     run(Site(tmp_path), script)
 

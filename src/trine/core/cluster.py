@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from trine.core.prices import Prices
 
+UNNAMED_TYPE = "gpu"
+"""The type of GPUs of which none is said."""
+
 
 class Tier(IntEnum):
     """How far apart the GPUs of a placement are: the smallest unit that holds them all."""
@@ -30,7 +33,7 @@ class Node:
 
     name: str
     gpus: int
-    gpu_type: str = "gpu"
+    gpu_type: str = UNNAMED_TYPE
     rack: str = "rack0"
     indices: tuple[int, ...] = ()
     """What the machine calls its GPUs, ascending, where that is not 0, 1, 2 ... (some are left to others)."""
@@ -98,7 +101,7 @@ class Cluster:
     """Prices by type and time, in place of ``prices_per_gpu_h``."""
 
     @classmethod
-    def uniform(cls, nodes: int, gpus_per_node: int, gpu_type: str = "gpu", nodes_per_rack: int = 0) -> Cluster:
+    def uniform(cls, nodes: int, gpus_per_node: int, gpu_type: str = UNNAMED_TYPE, nodes_per_rack: int = 0) -> Cluster:
         """``nodes`` equal nodes; ``nodes_per_rack`` 0 puts all of them into one rack."""
         per_rack = nodes_per_rack or nodes
         return cls(tuple(Node(f"node{i}", gpus_per_node, gpu_type, f"rack{i // per_rack}") for i in range(nodes)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trine.core.cluster import UNNAMED_TYPE
 from trine.core.job import Job
 from trine.core.reason import Reason, Why
 from trine.engine.engine_state import EngineState
@@ -84,7 +85,7 @@ def shares(engine: EngineState, job: Job, other: Job, gpus: tuple[int, ...]) -> 
 def never_fits(job: Job, perf: PerfModel) -> str:
     """Why no GPU type of the cluster can ever hold the job."""
     cluster = perf.cluster
-    pools = ", ".join(f"{count} {kind}" for kind, count in cluster.gpus_by_type.items())
+    pools = ", ".join(_of_type(count, gpu_type) for gpu_type, count in cluster.gpus_by_type.items())
     if job.gpu_types and not {t.lower() for t in job.gpu_types} & {t.lower() for t in cluster.types}:
         return f"it asks for GPU type {' or '.join(job.gpu_types)}, the cluster has {', '.join(cluster.types)}"
     if all(count < job.gpus for count in cluster.gpus_by_type.values()):
@@ -147,7 +148,7 @@ def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
         return Reason(Why.NOT_DECIDED, f"job {job.id} waits for the next round.", change="It is ranked then.")
     free = {pool.gpu_type: pool.total for pool in engine.free.pools}
     counts: dict[str, float] = {"needed": job.gpus, **{f"free_{t}": n for t, n in free.items()}}
-    idle = ", ".join(f"{n} {t}" for t, n in free.items())
+    idle = ", ".join(_of_type(n, t) for t, n in free.items())
     rank = engine.rank_of(job_index)
     room = any(engine.free.pools[t].total >= job.gpus for t in engine.perf.types_for(job))
     if rank is None and engine.last_round.selected:
@@ -168,7 +169,7 @@ def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
         head = engine.table.jobs[engine.last_round.blocked_by]
         return Reason(
             Why.HEAD_OF_LINE,
-            f"job {job.id} waits behind job {head.id}, which needs {head.gpus} GPUs; {idle} are free.",
+            f"job {job.id} waits behind job {head.id}, which needs {head.gpus} GPUs; {idle} free.",
             counts,
             f"No job overtakes another under this policy: job {head.id} must start first.",
         )
@@ -183,6 +184,11 @@ def _why_waiting(engine: EngineState, job_index: int, job: Job) -> Reason:
 
 def _its_gpus(job: Job) -> str:
     return "its GPU is" if job.gpus == 1 else f"its {job.gpus} GPUs are"
+
+
+def _of_type(count: int, gpu_type: str) -> str:
+    """``4 v100``; GPUs whose type has no name of its own are just GPUs."""
+    return _gpus(count) if gpu_type == UNNAMED_TYPE else f"{count} {gpu_type}"
 
 
 def _gpus(count: int) -> str:

@@ -79,6 +79,7 @@ def of_draws(futures: Futures, found: Sequence[Draw]) -> Forecast:
     for at, job_index in enumerate(futures.job_indices.tolist()):
         if futures.started[at]:
             start, reason, blocker = None, _length_sentence(futures, job_index), None
+            reason = reason if job_index in engine.assigned else f"waits to go on; {reason}"
         else:
             start = interval(starts[:, at])
             reason, blocker = _waits_for(engine, blockers[:, at].tolist(), start is not None)

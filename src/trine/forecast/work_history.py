@@ -276,7 +276,9 @@ class OpenJobs:
     def at_done(self, survival: Floats) -> Floats:
         """By job, what ``survival``, a row for each group and a column for each edge, is at the work it has done."""
         low, high = survival[self.rows, self._bin], survival[self.rows, self._bin + 1]
-        found: Floats = low + self._within * (high - low)
+        found: Floats = np.where(
+            self._bin == 0, np.log1p(self._within * np.expm1(high)), low + self._within * (high - low)
+        )
         return found
 
 
@@ -297,12 +299,18 @@ class NewJobs:
 
 
 def _inverse(survival: Floats, log_edges: Floats, log_left: Floats) -> Floats:
-    """Where each row of ``survival``, which falls along the edges, has fallen to ``log_left``; between edges linear."""
+    """Where each row of ``survival``, which falls along the edges, has fallen to ``log_left``; between edges linear.
+
+    In the first bin, which is wide, it is the share itself that falls so, and not its logarithm: jobs of seconds would
+    all be drawn to end at once where most end in it."""
     after = np.minimum((survival > log_left[:, None]).sum(axis=1), len(log_edges) - 1)
     before, row = np.maximum(after - 1, 0), np.arange(len(log_left))
     low, high = survival[row, after], survival[row, before]
     apart = high > low
     part = np.where(apart, np.maximum(log_left - low, 0.0) / np.where(apart, high - low, 1.0), 0.0)
+    first = apart & (before == 0)
+    share = np.expm1(np.maximum(log_left, low)) / np.where(first, np.expm1(low), -1.0)
+    part = np.where(first, 1.0 - share, part)
     found: Floats = log_edges[after] + part * (log_edges[before] - log_edges[after])
     return found
 

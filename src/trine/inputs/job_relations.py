@@ -43,12 +43,13 @@ def predecessor(text: str) -> Predecessor:
 def split_after(after: Any) -> Any:
     """Predecessors as a tuple of texts: of a number, of a text with commas or blanks between them, or of a list.
 
-    A name with a blank in it can only stand in a list. A text without any job is an error: it comes from a variable of
-    a script that should have held an id, and the job would start at once."""
+    A name with a blank in it can only stand in a list. ``ValueError`` where a text names no job, or none beside a
+    comma: the id was to come from a command that failed, and the job must not start as if it had none to wait for."""
     if isinstance(after, str):
-        text, after = after, [word for word in re.split(r"[\s,]+", after) if word]
-        if not after:
-            raise ValueError(shown(text))
+        listed = [part.split() for part in after.split(",")]
+        if not all(listed):
+            raise ValueError(shown(after))
+        after = [word for words in listed for word in words]
     if isinstance(after, int) and not isinstance(after, bool):
         after = [after]
     if not isinstance(after, list | tuple):

@@ -22,7 +22,7 @@ from trine.server.state import LiveState
 GRAMMAR = {
     "policy": "policy NAME",
     "placement": "placement NAME",
-    "add": "add COUNTxGPUS[:TYPE]  (nodes)",
+    "add": "add COUNTxGPUS[:TYPE]",
     "lose": "lose NODE",
     "drain": "drain NODE",
     "cancel": "cancel JOB",
@@ -33,12 +33,25 @@ GRAMMAR = {
     "quota": f"quota {QUOTA_FORM}",
 }
 """Every change by its first word."""
+EXAMPLES = {
+    "policy": "policy las",
+    "placement": "placement pal-sticky",
+    "add": "add 2x8 (two nodes of eight GPUs)",
+    "lose": "lose node3",
+    "drain": "drain node3",
+    "cancel": "cancel 17",
+    "hold": "hold 17",
+    "release": "release 17",
+    "priority": "priority 17 5",
+    "submit": "submit 8 1h",
+    "quota": "quota user:ann=16",
+}
 APPLICABLE = ("cancel", "hold", "release", "priority", "quota", "drain")
 """Those that a daemon carries out."""
 INSTEAD = {
     "policy": "start the daemon anew with --policy; jobs that run go on meanwhile",
     "placement": "start the daemon anew with --placement; jobs that run go on meanwhile",
-    "submit": "`trine whatif ... --apply -- CMD` or `trine submit`, which say what is to run",
+    "submit": "`trine whatif ... --apply -- CMD` or `trine submit`, with the command to run",
     "add": "add the nodes to the cluster that the daemon runs on",
     "lose": "`drain NODE`, after which nothing starts there any more",
 }
@@ -78,8 +91,10 @@ def changed(state: LiveState, changes: Sequence[str], moment: Moment) -> LiveSta
         first, *rest = words_of(change)
         try:
             _APPLY[first](state, rest, moment)
+        except InputError as error:  # an unknown policy, say, which here is no option
+            raise InputError("what-if", error.found, error.expected) from None
         except (ValueError, IndexError):
-            raise InputError("what-if", repr(change), GRAMMAR[first]) from None
+            raise _malformed(change, first) from None
     return state
 
 
@@ -95,6 +110,10 @@ def assumed_of(before: Cluster, after: Cluster, measured_types: Sequence[str]) -
     return [f"Nothing was measured on {name}: it is taken to be as fast as {before.types[0]}." for name in new]
 
 
+def _malformed(change: str, first: str) -> InputError:
+    return InputError("what-if", repr(change), f"{GRAMMAR[first]}, such as {EXAMPLES[first]}")
+
+
 def submission(change: str) -> dict[str, Any]:
     """What a ``submit`` says of its job, as a job file would: GPUs, and the limit of its run time if it names one."""
     try:
@@ -103,7 +122,7 @@ def submission(change: str) -> dict[str, Any]:
             raise ValueError(change)
         return {"gpus": {"count": int(gpus)}, **({"max_runtime": _seconds(limit[0])} if limit else {})}
     except ValueError:
-        raise InputError("what-if", repr(change), GRAMMAR["submit"]) from None
+        raise _malformed(change, "submit") from None
 
 
 def _seconds(text: str) -> float:

@@ -25,8 +25,12 @@ Change = Callable[[LiveState, Model], Model]
 
 
 def live_state(request: ForecastRequest) -> LiveState:
-    """The state of the request, anew."""
-    return from_snapshot(json.loads(request.live))
+    """The state of the request, anew, with what running jobs said since it was put on record."""
+    state = from_snapshot(json.loads(request.live))
+    for heard in request.heard:
+        if (job := state.live.get(heard.job)) is not None and job.epoch == heard.epoch:
+            job.hear(heard)
+    return state
 
 
 def live_present(

@@ -120,8 +120,8 @@ def _without_times(job: LiveJob) -> JobPrediction:
     if job.state == "waiting" and job.blocked:
         reason, blocker = _waits_for(job)
         return JobPrediction(None, None, f"{reason}; predicted once that is in sight", blocker)
-    if job.not_before_s:
-        return JobPrediction(None, None, "pauses before it is started again; predicted once the pause is over")
+    if job.state == "waiting" and job.not_before_s:
+        return JobPrediction(None, None, "pauses before its next start; predicted once the pause is over")
     return JobPrediction(None, None, WITHOUT_GPUS.get(job.state, "does not take part in decisions now"))
 
 

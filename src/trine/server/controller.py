@@ -219,7 +219,7 @@ class Controller:
     def tick(self, now: float, heard: Iterable[rec.Heard] = (), fill: bool = False) -> rec.Ticked:
         """Decide a round, or (``fill``) only what to do with GPUs that no job holds."""
         self._note_shared_links(now)
-        record = self._enter(rec.Ticked(now, fill, tuple(map(self._marked, heard))))
+        record = self._enter(rec.Ticked(now, fill, tuple(map(self.marked, heard))))
         assert isinstance(record, rec.Ticked)
         return record
 
@@ -247,7 +247,7 @@ class Controller:
             self._links_changed_s |= {engine.table.jobs[job_index].id: now for job_index in changed}
         engine.rerated.clear()
 
-    def _marked(self, heard: rec.Heard) -> rec.Heard:
+    def marked(self, heard: rec.Heard) -> rec.Heard:
         """What was heard, with whether others used the job's links meanwhile."""
         shared = self._links_shared_s.get(heard.job, -math.inf) > heard.at_s - heard.seconds
         changed = self._links_changed_s.get(heard.job, -math.inf) > heard.at_s - measured_s(heard)

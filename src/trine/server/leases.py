@@ -60,20 +60,24 @@ class Leases:
 
     def news(self, state: LiveState) -> list[Heard]:
         """What running jobs said since the last time this was asked, in order of arrival of the jobs."""
-        holders = {Handle(job.id, job.epoch): job for job in state.holders()}
+        holders = {Handle(job.id, job.epoch) for job in state.holders()}
         self._last = {handle: news for handle, news in self._last.items() if handle in holders}
         self._told = {handle: at_s for handle, at_s in self._told.items() if handle in holders}
         self._saved = {handle: saved for handle, saved in self._saved.items() if handle in holders}
+        found = self.not_on_record(state)
+        self._told |= {Handle(heard.job, heard.epoch): heard.at_s for heard in found}
+        return found
+
+    def not_on_record(self, state: LiveState) -> list[Heard]:
+        """What ``news`` would say now, and still says afterwards."""
         found = []
-        for handle, job in holders.items():
-            last = self._last.get(handle)
-            since = self._told.get(handle, job.run_from_s)
-            if last is None or last.at_s <= since or job.state != "running":
-                continue
-            self._told[handle] = last.at_s
-            found.append(
-                Heard(job.id, job.epoch, last.at_s, last.step, last.total, last.steps_per_s, last.at_s - since)
-            )
+        for job in state.holders():
+            handle = Handle(job.id, job.epoch)
+            last, since = self._last.get(handle), self._told.get(handle, job.run_from_s)
+            if last is not None and last.at_s > since and job.state == "running":
+                found.append(
+                    Heard(job.id, job.epoch, last.at_s, last.step, last.total, last.steps_per_s, last.at_s - since)
+                )
         return found
 
     def latest(self, job: LiveJob) -> AttemptProgress | None:

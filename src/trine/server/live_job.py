@@ -97,6 +97,11 @@ class LiveJob:
         """No co-runner came or left during the ``seconds`` before ``at_s``."""
         return at_s - seconds >= self.colocated_s
 
+    def hear(self, heard: rec.Heard) -> None:
+        """Take over what the present start says of itself."""
+        self.done, self.total, self.heard_s = heard.step, heard.total, heard.at_s
+        self.rate = pace_now(self, heard)
+
     def tell(self, at_s: float, what: str, sentence: str = "") -> None:
         self.story.append(StoryLine(at_s, what, sentence))
         del self.story[:-_STORY_LENGTH]

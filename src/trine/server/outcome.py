@@ -115,7 +115,7 @@ def _stopped(job: LiveJob, record: ExitReported, lost_s: float) -> str:
     elif record.rc == TERMINATED_RC:
         how = "It ended at once on SIGTERM, without saving."
     if lost_s > 0:
-        lost = f"; {duration(lost_s)} of work are lost" if lost_s >= SHORTEST_LOSS_SHOWN_S else ""
+        lost = f"; {duration(lost_s)} of work is lost" if lost_s >= SHORTEST_LOSS_SHOWN_S else ""
         how += f" It restarts from step {step:g}{lost}."
     elif step > 0:
         how += f" It resumes from step {step:g}."

@@ -13,7 +13,7 @@ import math
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from trine.forecast.score import Score, finite
 from trine.server.build import Model
 from trine.server.interface import Refused
 from trine.server.live_job import LiveJob
+from trine.server.records import Heard
 from trine.server.snapshot import capture
 from trine.server.state import LiveState
 
@@ -87,6 +88,8 @@ class ForecastRequest:
     user: str = "what-if"
     """Whose the jobs are that the changes submit, and in which queue."""
     queue: str = "default"
+    heard: tuple[Heard, ...] = ()
+    """What running jobs said since the last round, which is on no record yet: their length and speed, mostly."""
 
 
 @dataclass
@@ -199,8 +202,15 @@ def _happened(job: LiveJob | None, kind: str) -> float | None:
 class Predictions:
     """Makes them when asked, or again and again (``run``); one forecast at a time."""
 
-    def __init__(self, state: Callable[[], LiveState], model: Callable[[], Model], now: Callable[[], float]) -> None:
-        self._state, self._model, self._now = state, model, now
+    def __init__(
+        self,
+        state: Callable[[], LiveState],
+        model: Callable[[], Model],
+        now: Callable[[], float],
+        heard: Callable[[], Iterable[Heard]] = tuple,
+    ) -> None:
+        """``heard``: what running jobs said that is on no record yet."""
+        self._state, self._model, self._now, self._heard = state, model, now, heard
         self.last: dict[str, Any] | None = None
         self.scores = Scores()
         self.problem = ""
@@ -346,6 +356,7 @@ class Predictions:
         """Captures the state of now; what it returns takes long with many jobs, and is called beside the event loop."""
         state = self._state()
         taken, model, now_s = capture(state), self._model(), self._now()
+        asked = {"heard": tuple(self._heard()), **asked}
         ended = [_ended(job) for job in list(state.jobs.values())[-_ENDED_USED - len(state.live) :] if not job.live]
         return lambda: ForecastRequest(taken.text(), ended, model, now_s, **asked)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -69,7 +69,9 @@ class Scheduler(Execution):
         self.controller = self._loaded()
         self.journal = JournalWriter(store, self._durable)
         self.observed, self.live_board, self.past = Metrics(), LiveBoard(), UsageHistory()
-        self.forecasts = Predictions(lambda: self.controller.state, lambda: self.model, self.now)
+        self.forecasts = Predictions(
+            lambda: self.controller.state, lambda: self.model, self.now, self._heard_since_the_round
+        )
         self.started_s = clock()
         self.closing = False
         self._fill: asyncio.TimerHandle | None = None
@@ -331,6 +333,10 @@ class Scheduler(Execution):
                 self.executor.renew(Handle(job.id, job.epoch), self.leases.lease_s)
         if self._since_snapshot >= _SNAPSHOT_EVERY and (self._snapshots is None or self._snapshots.done()):
             self._snapshots = asyncio.create_task(self._snapshot_aside())
+
+    def _heard_since_the_round(self) -> Iterable[rec.Heard]:
+        """What forecasts know of running jobs before the next round puts it on record."""
+        return map(self.controller.marked, self.leases.not_on_record(self.controller.state))
 
     def _round(self) -> None:
         """Use the news of the running jobs, then rank, place and preempt."""

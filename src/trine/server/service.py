@@ -290,7 +290,7 @@ class LiveService(ABC):
     def explain(self, job_id: str, caller: Caller) -> Explanation:
         job = self._job(job_id, caller)
         found, state = views.explanation(self.controller, job), self.controller.state
-        found = replace(found, job=self._with_news(found.job))
+        found = replace(found, job=replace(self._with_news(found.job), command=job.spec.run, workdir=job.spec.workdir))
         if job.state != "waiting":
             return found
         more = [f"Nothing is started now: {self.engine_down}."] if self.engine_down else []

@@ -18,7 +18,7 @@ from trine.perf.variability import VariabilityTable
 from trine.server import records as rec
 from trine.server.dependencies import Dependencies
 from trine.server.interface import LIVE_STATES, JobState
-from trine.server.live_job import LiveJob, NodeState, node_after, node_gone, pace_now
+from trine.server.live_job import LiveJob, NodeState, node_after, node_gone
 from trine.server.outcome import StateAfterExit, state_after_exit
 from trine.server.quotas import QuotaChange
 
@@ -274,8 +274,7 @@ class LiveState:
             if job is None or job.epoch != heard.epoch or not job.holds_gpus:
                 continue
             self._observe(job, heard)
-            job.done, job.total, job.heard_s = heard.step, heard.total, heard.at_s
-            job.rate = pace_now(job, heard)
+            job.hear(heard)
         for name, value in record.accounts.items():
             if value is None:
                 self.accounts.pop(name, None)
@@ -330,6 +329,8 @@ class LiveState:
         job.gpus, job.rate, job.last_rate = (), 0.0, job.rate or job.last_rate
         job.safe = job.safe if record.step is None else record.step
         job.done = job.safe if after.state != "done" else job.total or job.spec.steps or max(job.done, job.safe)
+        if after.state == "done" and job.done:
+            job.total = job.done  # whatever it had said of its length, if anything: that was all
         job.vain, job.failures, job.lost_s = after.vain, after.failures, job.lost_s + after.lost_s
         if after.state in LIVE_STATES:
             self._put_back(job, after, record.at_s)

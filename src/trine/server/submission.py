@@ -62,8 +62,8 @@ def _with_ids(spec: JobSpec, named: Mapping[str, Sequence[str]]) -> tuple[str, .
         if not term.is_id and term.job not in named:
             raise Refused(
                 "unknown-job",
-                f"job {spec.name!r} is to start after {term.job!r}; expected the id of a job, "
-                "or the name of a job before it in the same submission",
+                f"job {spec.name!r} is to start after {term.job!r}; expected the id of a job, or the name of one "
+                "before it in the same submission; any: or failed: may stand before it",
             )
         ids = [term.job] if term.is_id else named[term.job]
         found |= dict.fromkeys(str(Predecessor(job_id, term.condition)) for job_id in ids)

@@ -189,7 +189,7 @@ def explanation(controller: Controller, job: LiveJob) -> Explanation:
         goes_on = f"resumes from step {job.safe:g}" if job.safe else "starts from the beginning"
         sentences.append(f"It was preempted {_times(job.preemptions)} and {goes_on}.")
     if job.lost_s >= SHORTEST_LOSS_SHOWN_S:
-        sentences.append(f"{duration(job.lost_s)} of its work were lost and done again, or have to be.")
+        sentences.append(f"{duration(job.lost_s)} of its work was lost{_to_do_again(job)}.")
     if job.protected_s and job.live:
         start = "This start" if job.holds_gpus else "Its next start"
         sentences.append(f"{start} runs {duration(job.protected_s)} before it may be stopped for others.")
@@ -337,6 +337,11 @@ def reason_view(controller: Controller, job: LiveJob) -> ReasonView:
 
 def _clock_time(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _to_do_again(job: LiveJob) -> str:
+    """What follows from work that was lost; nothing where no start will make up for it."""
+    return " and done again, or has to be" if job.live or job.state == "done" else ""
 
 
 def _times(count: int) -> str:

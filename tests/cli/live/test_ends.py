@@ -86,7 +86,7 @@ def test_ctrl_c_ends_a_verb_that_waits_with_130_and_one_word(daemon: FakeDaemon,
             _, err = following.communicate(timeout=20)
         finally:
             following.kill()
-    assert (following.returncode, err) == (130, "trine: interrupted\n")
+    assert (following.returncode, err) == (130, "trine: interrupted; job 1 is not affected\n")
 
 
 def test_ctrl_c_during_submit_tells_how_to_be_sure(daemon: FakeDaemon, state: Path) -> None:

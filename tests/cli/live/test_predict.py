@@ -22,7 +22,7 @@ def test_predict_shows_median_interval_reason_and_the_score(daemon: FakeDaemon) 
     header, line, _ = done.out.splitlines()
     assert header.split() == ["id", "start", "end", "reason"]
     assert "-10m +2h" in line and "waits for job 17 to end" in line
-    assert "100 futures; starts: 75% of 8 held, off by 1m30s" in done.err
+    assert "100 futures; starts: 75% of 8 intervals held, off by 1m30s" in done.err
     assert list(json.loads(trine("predict", "2", "-o", "json").out)["jobs"]) == ["2"]
     wrong = trine("predict", "9")
     assert wrong.code == 2 and "expected the id of a job" in wrong.err
@@ -80,3 +80,20 @@ def test_a_command_belongs_to_a_submission_that_is_applied(words: list[str], sai
     refused = trine("whatif", *words)
     assert refused.code == 2 and said in refused.err
     assert daemon.jobs["1"]["state"] != "held" and len(daemon.jobs) == 1, "nothing was done"
+
+
+def test_a_job_that_is_tried_is_new_and_its_start_is_shown(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(seconds: float) -> dict[str, float]:
+        return dict.fromkeys(("low", "median", "high"), 1.7e9 + seconds)
+
+    runs = {"start_s": at(-50), "end_s": at(600)}
+    released = {"before": None, "after": {"start_s": at(700), "end_s": at(800)}, "change_s": None}
+    at_once = {"before": None, "after": {"start_s": at(0), "end_s": at(800)}, "change_s": None}
+    jobs = {"7": {"before": runs, "after": runs, "change_s": None}, "8": released, "9": at_once}
+    found = {"made_at_s": 1.7e9, "draws": 9, "gain": 0, "lose": 1, "same": 1, "mean_change_s": None, "jobs": jobs}
+    monkeypatch.setattr(FakeDaemon, "whatif", lambda *_: found)
+    header, *rows, total = trine("whatif", "release 8", "submit 2").out.splitlines()
+    assert "would start" in header and total.startswith("0 jobs gain, 1 loses, 1 stays; ")
+    assert [row.split()[0] for row in rows] == ["7", "8", "new"]
+    assert [row.count(":") for row in rows] == [4, 4, 2], "7 ends twice, 8 starts and ends, 9 ends"
+    assert ["at once" in row for row in rows] == [False, False, True]

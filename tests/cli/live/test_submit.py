@@ -182,3 +182,26 @@ def test_an_option_of_sbatch_is_told_what_it_is_called_here(daemon: FakeDaemon, 
     name = option.partition("=")[0]
     assert done.err == f"trine: submit: {name}, an option of sbatch; expected {ours}\n"
     assert not daemon.specs
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("request: array: found '5-1'; expected indices", "trine: --array: found '5-1'; expected indices\n"),
+        ("request: gpus.count: found -1; expected a number", "trine: --gpus: found -1; expected a number\n"),
+        ("request: max_runtime: found 'x'; expected seconds", "trine: --max-runtime: found 'x'; expected seconds\n"),
+        ("job 'x' can never run: it is too large", "trine: job 'x' can never run: it is too large\n"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_of_the_option(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, said: str, shown: str
+) -> None:
+    from trine.client import Client
+    from trine.client.errors import RefusedError
+
+    def refused(*_: object) -> list[str]:
+        raise RefusedError(422, "invalid", said)
+
+    monkeypatch.setattr(Client, "submit", refused)
+    done = trine("submit", "--", "true")
+    assert (done.code, done.err) == (2, shown)

@@ -56,6 +56,13 @@ def test_elements_that_wait_for_their_turn_wait_for_other_jobs() -> None:
     assert lines[2] == "jobs   1 running, 500 waiting", "there may be more that are not listed"
 
 
+def test_who_sees_no_job_is_told_whether_there_are_any() -> None:
+    others = Look(look().daemon, look().nodes, [])
+    assert "None of your jobs runs or waits." in frame(others, NOW_S, 120, 40)
+    empty = look(jobs={"done": 7})
+    assert "No job runs or waits." in frame(Look(empty.daemon, empty.nodes, []), NOW_S, 120, 40)
+
+
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 12), (80, 24), (200, 60)])
 def test_a_frame_fits_any_terminal(width: int, height: int) -> None:
     full = look()

@@ -41,13 +41,14 @@ def progress(made: ProgressAnswer | None) -> str:
     return f"step {made['step']:,.0f}"
 
 
-def full_progress(made: ProgressAnswer | None) -> str:
+def full_progress(made: ProgressAnswer | None, ended: bool = False) -> str:
+    """When it was reported is told of jobs that may report more."""
     if made is None:
         return "not reported"
     total = f" of {made['total']:,.0f} ({progress(made)})" if made["total"] else ""
     speed = f", {made['steps_per_s']:.3g} steps/s" if made["steps_per_s"] else ""
-    said = f", said at {clock_time(made['at_s'])}" if made["at_s"] else ""
-    return f"step {made['step']:,.0f}{total}{speed}{said}"
+    reported = f", reported at {clock_time(made['at_s'])}" if made["at_s"] and not ended else ""
+    return f"step {made['step']:,.0f}{total}{speed}{reported}"
 
 
 def duration(seconds: float | None) -> str:

@@ -66,7 +66,8 @@ def _made_of(found: dict[str, Any]) -> str:
     if not found.get("calibrated", True):  # daemons before this did not say
         sentence += "; the intervals are not yet calibrated by how earlier ones came out"
     parts = [
-        f"{kind}: {score['coverage']:.0%} of {score['count']} held, off by {duration(score['median_error_s'])}"
+        f"{kind}: {score['coverage']:.0%} of {score['count']} intervals held, "
+        f"off by {duration(score['median_error_s'])}"
         for kind, score in (found["score"] or {}).items()
         if score["count"]
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trine.cli.live.verb import Form, JobId, JobIds, Output, State, connected, print_json, say, verb
+from trine.cli.live.verb import Form, JobId, JobIds, Output, State, connected, print_json, say, unaffected, verb
 
 if TYPE_CHECKING:
     from trine.client import ExplanationAnswer, JobAnswer
@@ -63,7 +63,7 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("gpus", str(job["gpus"])),
         ("where", where(job["placement"]) if job["placement"] else ""),
         ("shares with", job.get("shares_with") or ""),
-        ("progress", full_progress(job["progress"]) if job["progress"] else ""),
+        ("progress", full_progress(job["progress"], has_ended(job)) if job["progress"] else ""),
         ("model", job["model"]),
         ("class", job["app_class"]),
         ("priority", f"{job['priority']:g}"),
@@ -134,10 +134,11 @@ def logs(
             print_json({"id": job, "log": text})
         else:
             written = False
-            for piece in pieces:
-                written = True
-                sys.stdout.buffer.write(piece)
-                sys.stdout.buffer.flush()
+            with unaffected(job):
+                for piece in pieces:
+                    written = True
+                    sys.stdout.buffer.write(piece)
+                    sys.stdout.buffer.flush()
         if not written and tail != 0:
             _say_why_nothing(client.job(job), begun=not follow)
 
@@ -195,7 +196,8 @@ def _wait_for(jobs: list[str], timeout_s: float | None, state: Path | None, talk
         for job_id in jobs:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
             try:
-                job = client.wait(job_id, left_s)
+                with unaffected(*jobs):
+                    job = client.wait(job_id, left_s)
             except WaitTimeoutError as error:
                 job, in_time = error.job, False
                 say(f"trine: job {job['id']} has not ended in time: it is {job['state']}")

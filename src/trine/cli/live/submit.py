@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,14 @@ _FROM_SLURM = {
     "-a": "--array",
 }
 """Options of sbatch that have another name here; docs/slurm.md has all of them."""
+_OPTION_OF = {
+    "run": "the command after --",
+    "gpus.count": "--gpus",
+    "gpus.types": "--gpu-types",
+    "checkpoint.dir": "--checkpoint-dir",
+    "checkpoint.grace_s": "--grace",
+}
+"""Options that are called otherwise than their key in a job file."""
 _JOB_FILES = frozenset([".yaml", ".yml"])
 _SCRIPTS = {".py": "python", ".sh": "bash"}
 """What runs a file that does not say it in its first line."""
@@ -126,10 +135,11 @@ def submit(
         "after": _text("--after", after or [], "ids of jobs, such as 17, any:17 or 17,18"),
         "array": _text("--array", [] if array is None else [array], "indices, such as 0-9, 1,3,5-7 or 0-9%3"),
     }
-    specs = _specs(files or [], trailing_command(ctx), _present(**given))
+    command = trailing_command(ctx)
+    specs = _specs(files or [], command, _present(**given))
     request, request_id = with_environment(specs, export), request_id or os.urandom(16).hex()
     with connected(state) as client:
-        ids = accepted(client, request, request_id)
+        ids = accepted(client, request, request_id, typed=command is not None)
     if output is Form.JSON:
         print_json({"ids": ids, "request_id": request_id})
     else:
@@ -148,6 +158,14 @@ def _text(option: str, given: list[str], expected: str) -> str | None:
 
 
 submit.command_options = {"cls": SubmitCommand}  # type: ignore[attr-defined]
+
+
+def _by_option(sentence: str) -> str:
+    """What the daemon says of a key of the request, said of the option that the user typed."""
+    match = re.match(r"request: ([a-z_]+(?:\.(?:count|types|dir|grace_s))?)[^:]*: ", sentence)
+    if match is None:
+        return sentence
+    return f"{_OPTION_OF.get(match[1], '--' + match[1].replace('_', '-'))}: {sentence[match.end() :]}"
 
 
 def _specs(files: list[Path], command: list[str] | None, given: dict[str, Any]) -> list[dict[str, Any]]:
@@ -229,8 +247,10 @@ def with_environment(specs: list[dict[str, Any]], choice: str | None) -> dict[st
     return specs[0] | ({"env": env} if env else {})
 
 
-def accepted(client: Client, request: dict[str, Any], request_id: str) -> list[str]:
-    """The ids of the jobs; where it cannot be known whether there are any, the command ends and says what to do."""
+def accepted(client: Client, request: dict[str, Any], request_id: str, typed: bool = False) -> list[str]:
+    """The ids of the jobs; where it cannot be known whether there are any, the command ends and says what to do.
+
+    ``typed``: all that the request says was said by options."""
     from trine.client.errors import ConnectionBrokenError, NoAnswerError, RefusedError
 
     again = f"whether the jobs were accepted is not known; to be sure, submit again with --request-id {request_id}"
@@ -242,7 +262,8 @@ def accepted(client: Client, request: dict[str, Any], request_id: str) -> list[s
         fail(f"{error}; {again}", 1)
     except RefusedError as error:
         if not error.outcome_unknown:
-            raise
+            sentence = _by_option(str(error)) if typed and error.usage else str(error)
+            raise RefusedError(error.status, error.code, sentence, error.field) from None
         fail(f"the daemon lost its journal before it could answer; {again}", 1)
 
 

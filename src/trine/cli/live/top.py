@@ -99,7 +99,9 @@ def frame(look: Look, now_s: float, width: int, height: int) -> list[str]:
     head = [*_head(look, now_s), ""]
     nodes = [*_node_lines(look.nodes, width, max(1, height // _NODE_PART)), ""]
     room = height - len(head) - len(nodes)
-    jobs = job_lines(look.jobs, now_s, width) if look.jobs else ["No job runs or waits."]
+    others = any(look.daemon["jobs"].get(name) for name in _STATES)
+    nothing = "None of your jobs runs or waits." if others else "No job runs or waits."
+    jobs = job_lines(look.jobs, now_s, width) if look.jobs else [nothing]
     lines = [*head, *nodes, *_cut(jobs, room, "jobs")]
     return [clean(line)[:width].rstrip() for line in lines][:height]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
@@ -67,6 +68,16 @@ def verb(run: Callable[P, None]) -> Callable[P, None]:
             fail(str(error), 2 if error.usage else 1)
 
     return wrapped
+
+
+@contextlib.contextmanager
+def unaffected(*jobs: str) -> Iterator[None]:
+    """Ctrl-C ends what looks at jobs, and says that it does not end them: beside a shell that is not clear."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        one = len(jobs) == 1
+        fail(f"interrupted; {'job' if one else 'jobs'} {', '.join(jobs)} {'is' if one else 'are'} not affected", 130)
 
 
 def fail(sentence: str, code: int) -> NoReturn:

@@ -77,7 +77,7 @@ def whatif(
         if output is Form.JSON:
             print_json(found)
         else:
-            _print_comparison(found)
+            _print_comparison(found, _submissions(changes))
         if apply:
             for change in changes:
                 _apply(client, change, command)
@@ -119,40 +119,56 @@ def _whatif_of_run(changes: list[str], run: Path | None, at: str, apply: bool, o
         print_json(found)
     else:
         typer.echo(f"After {duration(found['after_s'])} of the run:")
-        _print_comparison(found, since_s=found["made_at_s"])
+        _print_comparison(found, _submissions(changes), since_s=found["made_at_s"])
 
 
-def _print_comparison(found: dict[str, Any], since_s: float | None = None) -> None:
-    """``since_s``: times are shown as seconds after it, for a simulation, which has no dates."""
+def _submissions(changes: list[str]) -> int:
+    return sum(change.split()[:1] == ["submit"] for change in changes)
+
+
+def _print_comparison(found: dict[str, Any], submitted: int, since_s: float | None = None) -> None:
+    """``submitted``: so many jobs the changes submit; they come last, and are called *new*, since their ids may soon
+    be those of others. ``since_s``: times are shown as seconds after it, for a simulation, which has no dates."""
     from trine.cli.tables import Fit, print_columns
 
     def middle(job: dict[str, Any]) -> float:
         return math.inf if job.get("never_runs") else job["change_s"]["median"] if job["change_s"] else 0.0
 
+    def to_come(job: dict[str, Any]) -> str:
+        """Its start after the change, unless it has started."""
+        start, made_at_s = _time(job["after"], "start_s"), found["made_at_s"]
+        if start is not None and start["high"] == made_at_s:
+            return "at once"
+        return times_text(None if start is None or start["median"] < made_at_s else start, since_s)
+
     jobs = sorted(found["jobs"].items(), key=lambda item: middle(item[1]))
+    come = [job_id for job_id, job in found["jobs"].items() if job["before"] is None and job["after"] is not None]
+    new = come[-submitted:] if submitted else []
     rows = [
         [
-            job_id,
-            times_text(_end(job["before"]), since_s),
-            times_text(_end(job["after"]), since_s),
+            "new" if job_id in new else job_id,
+            times_text(_time(job["before"], "end_s"), since_s),
+            times_text(_time(job["after"], "end_s"), since_s),
+            to_come(job),
             "would not run" if job.get("never_runs") else shift(job["change_s"]),
         ]
         for job_id, job in jobs
     ]
-    header = ["id", "ends", "would end", "change, 80 %"]
-    print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end")))
+    header = ["id", "ends", "would end", "would start", "change, 80 %"]
+    print_columns(header, rows, ("id",), Fit("change, 80 %", 24, {}, (), ("ends", "would end", "would start")))
     mean = shift(found["mean_change_s"])
     gain = "1 job gains" if found["gain"] == 1 else f"{found['gain']} jobs gain"
+    lose, stay = ("loses" if found["lose"] == 1 else "lose"), ("stays" if found["same"] == 1 else "stay")
     never = sum(bool(job.get("never_runs")) for job in found["jobs"].values())
     stopped = f"; {never} of those that lose could not run at all" if never else ""
-    counted = f"{gain}, {found['lose']} lose, {found['same']} stay{stopped}"
+    counted = f"{gain}, {found['lose']} {lose}, {found['same']} {stay}{stopped}"
     typer.echo(f"{counted}; on average {mean}. From {found['draws']} futures.")
     for sentence in found.get("assumed", ()):  # daemons before this did not say
         say(f"trine: {sentence}")
 
 
-def _end(times: dict[str, Any] | None) -> dict[str, float] | None:
-    return None if times is None else times["end_s"]
+def _time(times: dict[str, Any] | None, which: str) -> dict[str, float] | None:
+    return None if times is None else times[which]
 
 
 def shift(change: dict[str, float] | None) -> str:

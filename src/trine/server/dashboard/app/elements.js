@@ -62,6 +62,7 @@ export function confirmed(question, yes, no) {
     const dialog = el("dialog", { onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } }, el("p", {}, question),
       el("form", { method: "dialog", class: "controls" }, el("button", { value: "yes", class: "main" }, yes), el("button", { value: "no" }, no)));
     document.body.append(dialog);
+    addEventListener("hashchange", () => dialog.close(), { once: true }); // it asks about the page that was left
     dialog.showModal();
   });
 }

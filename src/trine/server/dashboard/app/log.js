@@ -54,6 +54,7 @@ export class LogTail {
         for (;;) {
           const { value, done } = await reader.read();
           if (done) break;
+          setText(this.state, "");
           offset += value.length;
           this.add(decoder.decode(value, { stream: true }));
         }

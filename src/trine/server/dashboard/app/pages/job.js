@@ -16,6 +16,7 @@ const GOES_ON = /^(started|running|stopping|moving|told to|shares|has its GPUs|t
 export class JobPage {
   constructor(root, board, { argument }) {
     this.board = board;
+    this.root = root;
     this.id = argument;
     this.title = el("h1", {}, `Job ${argument}`);
     this.why = el("div", { id: "why" });
@@ -81,12 +82,15 @@ export class JobPage {
       const [explained, speed] = await Promise.all([this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`)]);
       if (!this.closed) this.show(explained, speed, this.predicted?.jobs?.[this.id]);
     } catch (error) {
-      if (error.status !== 404 && error.status !== 422) return; // the stream says that the connection is lost
-      setText(this.title, `Job ${this.id}`);
-      fill(this.why, el("p", {}, error.message));
-      this.told = null;
-      for (const button of Object.values(this.buttons)) button.disabled = true;
+      if (error.status === 404 || error.status === 422) this.showNothing(error.message); // else the stream says that the connection is lost
     }
+  }
+
+  /** There is no such job, or it is another user's: then there is nothing to do here either. */
+  showNothing(sentence) {
+    this.log?.close();
+    fill(this.why, el("p", {}, visible(sentence)));
+    fill(this.root, this.title, this.why);
   }
 
   show({ job, sentences, story }, speed, predicted) {
@@ -127,7 +131,7 @@ export class JobPage {
       ["work lost", speed.lost_s >= 1 ? duration(speed.lost_s) : ""],
       ["predicted start", predicted && startOf(job, predicted) ? `${intervalSentence(predicted.start_s, board)}. ${predicted.reason ?? ""}` : ""],
       ["predicted end", predicted?.end_s ? intervalSentence(predicted.end_s, board) : job.expected_end_s ? `${moment(job.expected_end_s, board)} at its present pace` : ""],
-      ["stopped for others", job.preemptions ? `${job.preemptions} times` : ""],
+      ["stopped for others", job.preemptions ? (job.preemptions === 1 ? "once" : `${job.preemptions} times`) : ""],
       ["exit code", job.exit_code],
       ["runs", job.command ? job.command.join(" ") : ""],
     ];

@@ -167,12 +167,17 @@ export class QueuePage {
   }
 
   expected(job) {
-    const found = this.predicted?.jobs?.[job.id];
+    const found = this.predictedOf(job);
     return found ? startOf(job, found) ?? found.end_s : null;
   }
 
+  /** Not what was said of a job before it was held. */
+  predictedOf(job) {
+    return ["held", "set aside"].includes(job.state) ? null : this.predicted?.jobs?.[job.id];
+  }
+
   expectedText(job) {
-    const found = this.predicted?.jobs?.[job.id];
+    const found = this.predictedOf(job);
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
     const start_s = startOf(job, found);
     if (!start_s && !found.end_s) return "";

@@ -1,7 +1,7 @@
 // What would change if: changes are tried on a simulation of the present state; who gains, who loses, and by how much.
 
 import { confirmed, el, fill, setText, smallTable } from "../elements.js";
-import { duration, moment, number, percent } from "../format.js";
+import { duration, number, percent } from "../format.js";
 import { interval, predictions } from "../predictions.js";
 import { post } from "../session.js";
 
@@ -58,7 +58,7 @@ export class WhatIfPage {
   /** A button that makes the changes; or what to do about those that the daemon does not carry out. */
   applying(changes, instead) {
     const cannot = Object.entries(instead);
-    if (cannot.length) return el("p", { class: "muted" }, cannot.map(([change, what]) => `The daemon does not do "${change}" itself; ${what}.`).join(" "));
+    if (cannot.length) return el("p", { class: "muted" }, cannot.map(([change, what]) => `The daemon does not do "${change}" itself. Instead: ${what}.`).join(" "));
     const done = el("p", { role: "status" });
     const button = el("button", { type: "button", "data-verb": "apply", onclick: () => this.apply(changes, button, done) }, changes.length > 1 ? "Make these changes" : "Make this change");
     return el("div", { class: "controls" }, button, done);
@@ -89,30 +89,31 @@ function quotaOf(text) {
   return { [text.slice(0, at)]: value in LIMITS ? LIMITS[value] : Number(value) };
 }
 
-/** Who gains and who loses, those who lose most first; a change below 0 means that the job ends earlier. */
-function shown({ draws, gain, lose, same, mean_change_s: mean, assumed = [], jobs }, board) {
-  const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row }));
-  const keys = ["job", "change_s", "before", "after"];
-  const later = (row) => (row.never_runs ? Infinity : row.change_s?.median ?? 0);
-  rows.sort((a, b) => (later(a) === later(b) ? 0 : later(b) - later(a)));
+/** Who gains and who loses: jobs that the changes submit first, with their start, then those who lose most. */
+function shown({ made_at_s, draws, gain, lose, same, mean_change_s: mean, assumed = [], jobs }, board) {
+  const rows = Object.entries(jobs).map(([job, row]) => ({ job, ...row, is_new: row.before === null && !board.jobs.has(job) }));
+  const later = (row) => (row.is_new || row.never_runs ? Infinity : row.change_s?.median ?? 0);
+  rows.sort((a, b) => b.is_new - a.is_new || (later(a) === later(b) ? 0 : later(b) - later(a)));
   const never = rows.filter((row) => row.never_runs).length;
   const total = `${gain} gain, ${lose} lose, ${same} stay the same, over ${draws} draws.${never ? ` ${never} of those that lose could not run at all.` : ""}`;
-  const notes = assumed.map((sentence) => el("p", { class: "muted" }, visible(sentence)));
+  const notes = assumed.map((sentence) => el("p", { class: "muted" }, sentence));
+  const header = ["job", "name", "ends", "would end", "would start", "its end, 80 %"];
   return el("section", {}, el("p", {}, mean ? `${total} Mean change of the end: ${spread(mean)}.` : total), ...notes, rows.length
-    ? smallTable(keys.map((key) => key.replace(/_s$/, "").replaceAll("_", " ")), rows.map((row) => keys.map((key) => (key === "change_s" && row.never_runs ? "would not run" : cell(key, row[key], board)))))
+    ? smallTable(header, rows.map((row) => cells(row, made_at_s, board)))
     : el("p", {}, "No job is concerned."));
 }
 
-function cell(key, value, board) {
-  if (value === null || value === undefined) return "";
-  if (typeof value === "object") {
-    if ("end_s" in value) return value.end_s ? { number: `ends ${interval(value.end_s, board)}` } : "";
-    if (!["low", "median", "high"].every((part) => part in value)) return JSON.stringify(value);
-    return { number: key === "change_s" ? spread(value) : interval(value, board) };
-  }
-  if (typeof value === "number") return { number: key === "change_s" ? signed(value) : key.endsWith("_s") ? moment(value, board) : number(value) };
-  return key === "job" ? el("a", { href: `#/job/${encodeURIComponent(value)}` }, value) : value;
+/** Starts are shown of jobs that have not started. */
+function cells(row, made_at_s, board) {
+  const start = row.after?.start_s, time = (found) => (found ? { number: interval(found, board) } : "");
+  const known = board.jobs.get(row.job);
+  return [
+    row.is_new ? "new" : el("a", { href: `#/job/${encodeURIComponent(row.job)}` }, row.job),
+    known?.name ?? "",
+    time(row.before?.end_s), time(row.after?.end_s), start?.high === made_at_s ? "at once" : time(start?.median >= made_at_s ? start : null),
+    row.never_runs ? "would not run" : row.change_s ? { number: spread(row.change_s) } : "",
+  ];
 }
 
-const signed = (seconds) => (seconds < 0 ? `−${duration(-seconds)}` : duration(seconds));
-const spread = ({ low, median, high }) => `${signed(median)} (${signed(low)} to ${signed(high)})`;
+const shift = (seconds) => (Math.abs(seconds) < 1 ? "same" : `${duration(Math.abs(seconds))} ${seconds < 0 ? "earlier" : "later"}`);
+const spread = ({ low, median, high }) => (shift(low) === shift(high) ? shift(median) : `${shift(median)} (${shift(low)} to ${shift(high)})`);
