@@ -109,7 +109,8 @@ def test_a_policy_and_a_placement_of_ones_own_can_be_tried(folder: Path, tmp_pat
     (tmp_path / "last.py").write_text(LAST)
     (tmp_path / "lowest.py").write_text(LOWEST)
     found = whatif_of_run(folder, "", [f"policy {tmp_path / 'last.py'}", f"placement {tmp_path / 'lowest.py'}-sticky"])
-    assert found["gain"] > 0 and found["lose"] > 5
+    starts = {job_id: job["after"]["start_s"]["median"] for job_id, job in found["jobs"].items()}
+    assert starts["38"] == found["made_at_s"] < starts["24"], "the youngest go first"
     (tmp_path / "last.py").write_text(LAST.replace("view.submit_s", "view.submitted"))
     with pytest.raises(TrineError, match=r"last.py:9: AttributeError: a view of the jobs has no 'submitted'"):
         whatif_of_run(folder, "", [f"policy {tmp_path / 'last.py'}"])
