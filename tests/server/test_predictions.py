@@ -176,6 +176,8 @@ def test_nobody_learns_of_jobs_of_others_by_predictions(tmp_path: Path) -> None:
         for_bob, for_root = (await daemon.predictions(BOB))["jobs"]["2"], (await daemon.predictions(ROOT))["jobs"]["2"]
         assert (for_root["reason"], for_root["blocker"]) == ("waits for job 1 to end", "1")
         assert (for_bob["reason"], for_bob["blocker"]) == ("waits for another user's job to end", None)
+        assert daemon.job("2", BOB).predicted_reason == for_bob["reason"]
+        assert daemon.job("2", ROOT).predicted_reason == "waits for job 1 to end"
         said = []
         for change in ("hold 1", "cancel 77"):  # a job of another user, and none at all
             with pytest.raises(Refused) as refused:
@@ -473,6 +475,23 @@ def test_no_job_is_shown_to_end_before_it_starts() -> None:
         assert all(shown["start_s"][name] <= shown["end_s"][name] for name in TIMES), number
         job.started_s, job.finished_s, job.state = now_s + 20_000.0, now_s + 2e3, "done"
         scores.settle({job_id: job})
+
+
+def test_no_job_is_shown_to_run_beyond_its_time_limit() -> None:
+    """Ends turned out later than drawn, so that intervals are made longer: but not by what the limit does not allow."""
+    scores, drawn = Scores(), {"low": 100.0, "median": 200.0, "high": 300.0}
+    shown = {}
+    for number in range(40):
+        job_id, now_s = str(number), 1e5 * number
+        job = LiveJob(job_id, "ann", "default", 1.0, _spec(max_runtime=1000), now_s, started_s=now_s, state="running")
+        job.run_from_s, job.attained_s = now_s, 400.0
+        made = {"start_s": None, "end_s": {name: now_s + at for name, at in drawn.items()}}
+        shown = scores.calibrated({"made_at_s": now_s, "draws": 10, "jobs": {job_id: made}}, "fifo", {job_id: job})
+        latest_s = max(shown["jobs"][job_id]["end_s"].values()) - now_s
+        job.finished_s, job.state = now_s + 2e4, "done"
+        scores.settle({job_id: job})
+        assert latest_s <= 600.0, number
+    assert latest_s == 600.0, "made longer, up to the limit"
 
 
 def test_what_was_noted_is_forgotten_with_its_jobs(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class JobAnswer(TypedDict):
     eligible_s: NotRequired[float | None]
     command: NotRequired[list[str] | None]
     workdir: NotRequired[str | None]
+    predicted_reason: NotRequired[str]
 
 
 def has_ended(job: JobAnswer) -> bool:

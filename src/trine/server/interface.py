@@ -145,6 +145,8 @@ class JobView:
     start_interval_s: tuple[float, float] | None = None
     """In four of five cases it starts between these."""
     end_interval_s: tuple[float, float] | None = None
+    predicted_reason: str = ""
+    """What the predicted times rest on most, such as the job whose end it waits for; of a single job only."""
 
 
 @dataclass(frozen=True, slots=True)

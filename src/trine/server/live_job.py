@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from trine.inputs.job_spec import JobSpec
@@ -92,6 +93,12 @@ class LiveJob:
     @property
     def holds_gpus(self) -> bool:
         return self.state in ("starting", "running", "stopping")
+
+    @property
+    def time_limit_at_s(self) -> float:
+        """When it has run for its ``max_runtime`` if it keeps its GPUs; infinity: it has no limit, or no GPUs."""
+        limit_s = self.spec.max_runtime
+        return self.run_from_s + limit_s - self.attained_s if limit_s is not None and self.holds_gpus else math.inf
 
     def heard_since(self, at_s: float, seconds: float) -> bool:
         """No co-runner came or left during the ``seconds`` before ``at_s``."""

@@ -151,6 +151,9 @@ class Scores:
                 found = corrections.of(kind, waited_s, job[name])
                 if found is not None and kind == "end":  # starts have corrections of their own
                     found = {at: max(found[at], after["start_s"][at]) for at in found}
+                if found is not None and kind == "rest" and job_id in jobs:  # no score knows of the time limit
+                    latest_s = max(jobs[job_id].time_limit_at_s, job[name]["high"])
+                    found = {at: min(found[at], latest_s) for at in found}
                 calibration.note(job_id, kind, waited_s, now_s, job[name], found)
                 after[name], right = found or job[name], right + (found is not None)
         calibration.forget_all_but(made["jobs"])

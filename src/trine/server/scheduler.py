@@ -285,9 +285,8 @@ class Scheduler(Execution):
         state = self.controller.state
         due_s = min((state.live[job_id].not_before_s for job_id in state.paused), default=math.inf)
         for job in state.holders():
-            limit_s = job.spec.max_runtime
-            if limit_s is not None and not job.requested_action:
-                due_s = min(due_s, job.run_from_s + limit_s - job.attained_s)
+            if not job.requested_action:
+                due_s = min(due_s, job.time_limit_at_s)
         if self.setup.event_driven:
             # It was asked just now: a time that is over already would only come again at once, and for ever.
             now, wakes_s = self.now(), self.controller.wakes_s
@@ -377,9 +376,8 @@ class Scheduler(Execution):
     def _end_overdue(self, now: float) -> None:
         """Jobs that have run for their ``max_runtime`` are stopped for good."""
         for job in list(self.controller.state.holders()):
-            limit = job.spec.max_runtime
-            if limit is not None and not job.requested_action and job.attained_s + now - job.run_from_s >= limit:
-                self._note(self.controller.ask(now, job.id, "timeout", f"max_runtime of {limit:g} s"))
+            if job.time_limit_at_s <= now and not job.requested_action:
+                self._note(self.controller.ask(now, job.id, "timeout", f"max_runtime of {job.spec.max_runtime:g} s"))
 
     async def _snapshot(self, pause_s: float = PAUSE_S) -> None:
         """Keep the state, so that the next start need not add up all records."""

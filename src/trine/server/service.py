@@ -239,7 +239,9 @@ class LiveService(ABC):
     def job(self, job_id: str, caller: Caller) -> JobView:
         job = self._job(job_id, caller)
         view = self._with_news(views.job_view(self.controller, job))
-        return replace(view, command=job.spec.run, workdir=job.spec.workdir)
+        predicted = self.forecasts.of_job(job_id) if job.live else None
+        reason = "" if predicted is None else self._without_names(predicted, caller)["reason"]
+        return replace(view, command=job.spec.run, workdir=job.spec.workdir, predicted_reason=reason)
 
     def jobs(
         self, caller: Caller, states: frozenset[str] = LIVE_STATES, limit: int = 1000, user: str = "", name: str = ""

@@ -84,7 +84,7 @@ def clock_time(at_s: float | None) -> str:
     return NOTHING if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
-def foretold(at_s: float | None, interval_s: Sequence[float] | None) -> str:
+def predicted_time(at_s: float | None, interval_s: Sequence[float] | None) -> str:
     """A predicted time and how far it may be off: ``2026-05-01 14:05:00 -10m +2h``."""
     if at_s is None or interval_s is None:
         return clock_time(at_s)

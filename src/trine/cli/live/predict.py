@@ -48,14 +48,14 @@ def _check_known(jobs: list[str], found: dict[str, Any]) -> None:
 
 
 def times_text(found: dict[str, float] | None, since_s: float | None = None) -> str:
-    from trine.cli.live.job_text import NOTHING, duration, foretold
+    from trine.cli.live.job_text import NOTHING, duration, predicted_time
 
     if found is not None and since_s is not None:
         median, low, high = (found[name] for name in ("median", "low", "high"))
         if high - low < 1.0:  # where lengths are known
             return f"in {duration(median - since_s)}"
         return f"in {duration(median - since_s)} -{duration(median - low)} +{duration(high - median)}"
-    return NOTHING if found is None else foretold(found["median"], (found["low"], found["high"]))
+    return NOTHING if found is None else predicted_time(found["median"], (found["low"], found["high"]))
 
 
 def _made_of(found: dict[str, Any]) -> str:

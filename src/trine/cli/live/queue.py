@@ -114,9 +114,9 @@ def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
         duration,
         elapsed_s,
         element_name,
-        foretold,
         outcome,
         place,
+        predicted_time,
         progress,
         waited_s,
     )
@@ -135,8 +135,8 @@ def rows(jobs: list[JobAnswer], now_s: float | None) -> list[list[str]]:
             duration(elapsed_s(job, now_s)),
             duration(waited_s(job, now_s)),
             duration(job.get("max_runtime_s")),
-            foretold(job.get("expected_start_s"), job.get("start_interval_s")),
-            foretold(None if has_ended(job) else job.get("expected_end_s"), job.get("end_interval_s")),
+            predicted_time(job.get("expected_start_s"), job.get("start_interval_s")),
+            predicted_time(None if has_ended(job) else job.get("expected_end_s"), job.get("end_interval_s")),
             job["reason"]["sentence"],
         ]
         for job in jobs

@@ -72,8 +72,9 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
         ("eligible", clock_time(job.get("eligible_s")) if job.get("eligible_s") is not None else ""),
         ("started", clock_time(job["started_s"]) if job["started_s"] is not None else ""),
         ("finished", clock_time(job["finished_s"]) if job["finished_s"] is not None else ""),
-        ("expected start", _foretold(job, "start")),
-        ("expected end", "" if has_ended(job) else _foretold(job, "end")),
+        ("expected start", _predicted(job, "start")),
+        ("expected end", "" if has_ended(job) else _predicted(job, "end")),
+        ("prediction", "" if has_ended(job) else job.get("predicted_reason", "")),
         ("running for", "" if job.get("run_from_s") is None else duration(elapsed_s(job, time.time()))),
         ("max runtime", "" if job.get("max_runtime_s") is None else duration(job.get("max_runtime_s"))),
         ("exit code", "" if job["exit_code"] is None else str(job["exit_code"])),
@@ -81,7 +82,7 @@ def pairs(job: JobAnswer) -> list[tuple[str, str]]:
     return [(name, value) for name, value in pairs if value]
 
 
-def _foretold(job: JobAnswer, what: str) -> str:
+def _predicted(job: JobAnswer, what: str) -> str:
     """When the job is expected to start or end, and the 80 % interval; empty if that is not known."""
     from trine.cli.live.job_text import clock_time
 
