@@ -24,11 +24,13 @@ from trine.reproduce.predictions import (
 )
 from trine.trace import ImportOptions, load
 
+_SMALL = {"jobs": 250, "gpus": 16, "cluster": "2x8", "load": 1.3, "max_gpus": 8, "seeds": [0]}
+
 
 def test_replays_are_scored_by_policy_and_time_queued_beside_slurms_method() -> None:
     figures = read_mapping(_FIGURES).plain()
-    figures["generated"] |= {"jobs": 250, "gpus": 16, "cluster": "2x8", "load": 1.3, "max_gpus": 8}
-    figures |= {"policies": ["fifo"], "quick": {"times": 16, "draws": 4}, "least": 5}
+    figures["generated"] |= _SMALL | {"times": 16, "draws": 4}
+    figures |= {"policies": ["fifo"], "least": 5}
     (item,) = replays("", figures, quick=True)
     made = item.run()
     starts = [each for each in made if each.kind == "start"]
@@ -112,8 +114,8 @@ def test_sizes_follow_the_rule(shared_data: Path, group: str) -> None:
 def test_jobs_wait_in_replays_of_policies_that_stop_jobs(policy: str) -> None:
     """Moments are those at which jobs would wait without stops; what is judged is ends, since jobs start at once."""
     figures = read_mapping(_FIGURES).plain()
-    figures["generated"] |= {"jobs": 250, "gpus": 16, "cluster": "2x8", "load": 1.3, "max_gpus": 8}
-    figures |= {"policies": [policy], "quick": {"with_stops": {"times": 3, "draws": 2}}}
+    figures["generated"] |= _SMALL | {"with_stops": {"times": 3, "draws": 2}}
+    figures |= {"policies": [policy]}
     (item,) = replays("", figures, quick=True)
     made = item.run()
     assert len({each.at_s for each in made}) == 3 and all(each.queue is not None for each in made)

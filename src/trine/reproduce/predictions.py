@@ -120,7 +120,7 @@ class Replay:
 
 def replays(folder: str, figures: Mapping[str, Any], quick: bool) -> list[Replay]:
     """All that is replayed: the public trace, or, without its folder, drawn workloads."""
-    effort = figures["quick"] if quick else figures
+    effort = (figures["quick"] if quick else figures) if folder else figures["generated"]
     found = []
     where = _philly(folder, figures, "clusters") if folder else _generated(figures, quick)
     for policy in figures["policies"]:
@@ -160,7 +160,7 @@ def _trace(folder: str, figures: Mapping[str, Any]) -> str:
 
 def _generated(figures: Mapping[str, Any], quick: bool) -> Where:
     drawn = figures["generated"]
-    seeds = drawn["seeds"][:1] if quick else drawn["seeds"]
+    seeds = drawn["seeds"][: drawn["quick_seeds"]] if quick else drawn["seeds"]
     return [(f"generated {seed}", drawn["workload"], str(seed), drawn["cluster"]) for seed in seeds]
 
 
