@@ -190,7 +190,8 @@ class Replays:
     ) -> Reproduction:
         """Replay everything, or under the policies of ``only``, and judge what was predicted."""
         figures = read_mapping(_FIGURES).plain()
-        figures = figures | {"policies": _chosen(figures["policies"], only)}
+        unasked = figures["quick"]["policies"] if quick else figures["policies"]
+        figures = figures | {"policies": _chosen(figures["policies"], only) if only else unasked}
         todo = replays(folder, figures, quick)
         made = work_through(_run, todo, workers, progress(len(todo)), first_here=False)
         found = list(zip(todo, made, strict=True))
@@ -207,7 +208,7 @@ def _chosen(policies: Sequence[str], only: Sequence[str]) -> list[str]:
     for name in only:
         if name not in policies:
             raise InputError("--only", f"no policy {name!r} here", f"one of: {'; '.join(policies)}")
-    return [name for name in policies if not only or name in only]
+    return [name for name in policies if name in only]
 
 
 Found = Sequence[tuple[Replay, list[CheckedPrediction]]]
