@@ -49,7 +49,7 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 def is_shell(text: str) -> bool:
     """A block of commands, as opposed to what one prints or to the contents of a file."""
     first = _ASSIGNMENT.sub("", text.lstrip(), count=1) if not text.startswith("id=$(") else "trine "
-    return first.partition(" ")[0].strip() in _PROGRAMS
+    return Path(first.split()[0]).name in _PROGRAMS if first.split() else False
 
 
 def shell_lines(page: Path) -> list[str]:

@@ -133,8 +133,8 @@ def test_retries_and_preemptions_of_a_predecessor_are_no_end(tmp_path: Path) -> 
     ("jobs", "message"),
     [
         ([spec(1, after=["77"])], "there is no such job"),
-        ([spec(1, name="b", after=["b"])], "expected the id of a job, or the name of a job before it"),
-        ([spec(1, name="b", after=["c"]), spec(1, name="c")], "expected the id of a job, or the name of a job before"),
+        ([spec(1, name="b", after=["b"])], "expected the id of a job, or the name of one before it"),
+        ([spec(1, name="b", after=["c"]), spec(1, name="c")], "expected the id of a job, or the name of one before"),
         ([spec(1, after=["2"]), spec(1)], "there is no such job"),
         ([spec(1), spec(1, array="0-999")], "1,001 jobs with the elements of arrays"),
     ],

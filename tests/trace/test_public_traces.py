@@ -64,7 +64,7 @@ COUNTS: list[tuple[str, str, int, int, dict[str, int], float, int, float | None]
 OPTION = {
     "node_list": "--cluster",
     "machine_list": "--cluster",
-    "cluster_specs": "--throughputs",
+    "cluster_specs": "JSON of an unknown shape",
     "cluster_spec.csv": "--cluster",
     "n160g8": "--cluster",
     "n256g8": "--cluster",
