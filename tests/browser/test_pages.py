@@ -160,8 +160,7 @@ def test_an_address_that_nothing_of_ours_made_shows_a_page(server: Running, open
 def test_nothing_can_be_asked_of_a_job_that_does_not_exist(server: Running, open_page: Open, job: str) -> None:
     page = opened(server, open_page, f"job/{job}")
     says(page, "#why", "no job 99" if job == "99" else "job_id:")
-    for name in ("Cancel", "Hold", "Release", "Set"):
-        assert page.get_by_role("button", name=name, exact=True).is_disabled()
+    assert not page.locator("main button").count()
 
 
 def test_a_job_that_waits_for_gpus_cannot_be_released(server: Running, open_page: Open) -> None:

@@ -89,7 +89,7 @@ export class JobPage {
   /** There is no such job, or it is another user's: then there is nothing to do here either. */
   showNothing(sentence) {
     this.log?.close();
-    fill(this.why, el("p", {}, visible(sentence)));
+    fill(this.why, el("p", {}, sentence));
     fill(this.root, this.title, this.why);
   }
 
