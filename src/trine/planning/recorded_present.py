@@ -108,11 +108,11 @@ class RecordedMoment:
 
 def _changed_settings(run: RecordedRun) -> dict[str, Any]:
     """What differs from the defaults, by name; refused if the policy or placement is not one of the catalogue."""
-    told = run.settings.get("settings", {})
+    recorded = run.settings.get("settings", {})
     usual = described(resolve(run.policy, run.placement, {}))
     found: dict[str, Any] = {}
     for part in ("run", "policy", "placement"):
-        for name, value in told.get(part, {}).items():
+        for name, value in recorded.get(part, {}).items():
             known = usual[part].get(name)
             same = list(known) == value if isinstance(known, tuple) else known == value
             if name in usual[part] and not same and name not in _NOT_KEPT and value is not None:

@@ -22,7 +22,7 @@ _DECODER = json.JSONDecoder()
 
 
 class JsonFormat(Format):
-    """A format whose jobs are objects; ``keys`` are those by which its files are told."""
+    """A format whose jobs are objects; ``keys`` are those by which its files are recognised."""
 
     keys: ClassVar[tuple[str, ...]]
     layouts = ()

@@ -42,7 +42,7 @@ class FirstLine:
     tab_fields: tuple[str, ...]
     """It, split at tabs."""
     whole: str
-    """The whole text: formats without a header are told by more than a line."""
+    """The whole text: formats without a header are recognised by more than a line."""
 
     @property
     def where(self) -> str:

@@ -42,7 +42,7 @@ def progress(made: ProgressAnswer | None) -> str:
 
 
 def full_progress(made: ProgressAnswer | None, ended: bool = False) -> str:
-    """When it was reported is told of jobs that may report more."""
+    """When it was reported is shown of jobs that may report more."""
     if made is None:
         return "not reported"
     total = f" of {made['total']:,.0f} ({progress(made)})" if made["total"] else ""

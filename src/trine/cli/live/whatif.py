@@ -194,9 +194,9 @@ def _apply(client: Client, change: str, command: list[str] | None) -> None:
     from trine.planning.changes import words_of
 
     what, *words = words_of(change)
-    told = " ".join((what, *words))
+    made = " ".join((what, *words))
     if what == "submit":
-        told += _submit(client, change, command or [])
+        made += _submit(client, change, command or [])
     elif what == "drain":
         client.drain(words[0], "trine whatif --apply")
     elif what == "priority":
@@ -207,7 +207,7 @@ def _apply(client: Client, change: str, command: list[str] | None) -> None:
         client.set_quotas(dict([parse_quota(words[0])]))
     else:
         {"cancel": client.cancel, "hold": client.hold, "release": client.release}[what](words[0])
-    say(f"trine: done: {told}")
+    say(f"trine: done: {made}")
 
 
 def _submit(client: Client, change: str, command: list[str]) -> str:
