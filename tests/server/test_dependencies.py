@@ -19,7 +19,7 @@ from trine.server.controller import Controller
 from trine.server.interface import Caller, Refused
 from trine.server.live_job import LiveJob
 from trine.server.records import Accepted, Configured, from_body, to_body
-from trine.server.replay import recorded_run, redecide
+from trine.server.replay import RecordedRun, recorded_run, redecide
 from trine.server.scheduler import Scheduler
 from trine.server.snapshot import from_snapshot, to_snapshot
 from trine.server.state import LiveState
@@ -325,6 +325,16 @@ def test_records_of_older_versions_are_read_and_plain_ones_are_as_they_were() ->
     assert from_body("accepted", to_body(element)) == element
 
 
+def _recorded(home: Path) -> RecordedRun:
+    """What the journal has of a run, as a replay simulates it."""
+    store = Store.open(home / "journal.db")
+    _, state = redecide(store.records(), Model())
+    store.close()
+    recorded = recorded_run(state, Model())
+    assert recorded is not None
+    return recorded
+
+
 def test_a_replay_simulates_dependents_after_their_predecessors(tmp_path: Path) -> None:
     async def script(site: Site, daemon: Scheduler) -> None:
         await daemon.submit([spec(1), spec(1, after=["1"])], OWNER)
@@ -335,11 +345,7 @@ def test_a_replay_simulates_dependents_after_their_predecessors(tmp_path: Path) 
         await site.quiet()
 
     run(tmp_path, script)
-    store = Store.open(tmp_path / "journal.db")
-    _, state = redecide(store.records(), Model())
-    store.close()
-    recorded = recorded_run(state, Model())
-    assert recorded is not None
+    recorded = _recorded(tmp_path)
     finish_s = finish_times(recorded.settings, recorded.engine, recorded.jobs)
     assert finish_s["2"] >= finish_s["1"] + 99
 
@@ -356,11 +362,7 @@ def test_a_replay_simulates_so_many_elements_of_an_array_at_once_as_may_be(tmp_p
         assert set(states(daemon).values()) == {"done"}
 
     run(tmp_path, script)
-    store = Store.open(tmp_path / "journal.db")
-    _, state = redecide(store.records(), Model())
-    store.close()
-    recorded = recorded_run(state, Model())
-    assert recorded is not None
+    recorded = _recorded(tmp_path)
     assert [job.array for job in recorded.jobs] == [*["1%2"] * 5, ""]
     finish_s = finish_times(recorded.settings, recorded.engine, recorded.jobs)
     assert [finish_s[job_id] for job_id in "123456"] == pytest.approx([100, 100, 200, 200, 300, 100], abs=2)

@@ -17,6 +17,13 @@ export async function predictions() {
   return known.value;
 }
 
+/** What was predicted of a job, as far as it can still be true: what was asked for is some seconds old. */
+export function predictedOf(found, job) {
+  const predicted = found?.jobs?.[job.id];
+  if (!predicted || ["held", "set aside"].includes(job.state)) return null;
+  return job.run_from_s === null ? predicted : { ...predicted, start_s: null };
+}
+
 /** "14:05 −7m +1h15m": the interval reaches from 13:58 to 15:20. Both sides, since it is seldom as long on one as on the other. */
 export function interval(found, board) {
   if (!found) return "";

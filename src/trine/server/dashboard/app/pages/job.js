@@ -6,9 +6,9 @@ import { Stretches } from "../chart.js";
 import { confirmed, el, facts, fill, setText } from "../elements.js";
 import { duration, moment, number, percent } from "../format.js";
 import { LogTail } from "../log.js";
-import { intervalSentence, predictions } from "../predictions.js";
+import { intervalSentence, predictedOf, predictions } from "../predictions.js";
 import { post } from "../session.js";
-import { elapsed, startOf } from "./queue.js";
+import { elapsed } from "./queue.js";
 
 const ASK_EVERY_MS = 1000;
 const GOES_ON = /^(started|running|stopping|moving|told to|shares|has its GPUs|time limit|set aside)|asked by/; // lines of a story that end no attempt
@@ -80,7 +80,7 @@ export class JobPage {
     try {
       if (this.board.live) predictions().then((found) => { this.predicted = found; }); // the first may take long: nothing waits for it
       const [explained, speed] = await Promise.all([this.board.ask(`${path}/explain${at}`), this.board.ask(`${path}/speed${at}`)]);
-      if (!this.closed) this.show(explained, speed, this.predicted?.jobs?.[this.id]);
+      if (!this.closed) this.show(explained, speed, predictedOf(this.predicted, explained.job));
     } catch (error) {
       if (error.status === 404 || error.status === 422) this.showNothing(error.message); // else the stream says that the connection is lost
     }
@@ -129,7 +129,7 @@ export class JobPage {
       ["slower by", factors(speed)],
       ["checkpoint", speed.checkpoint_step === null ? "" : `step ${number(speed.checkpoint_step)}${speed.checkpoint_s ? `, ${duration(board.time_s - speed.checkpoint_s)} ago` : ""}`],
       ["work lost", speed.lost_s >= 1 ? duration(speed.lost_s) : ""],
-      ["predicted start", predicted && startOf(job, predicted) ? `${intervalSentence(predicted.start_s, board)}. ${predicted.reason ?? ""}` : ""],
+      ["predicted start", predicted?.start_s ? `${intervalSentence(predicted.start_s, board)}. ${predicted.reason ?? ""}` : ""],
       ["predicted end", predicted?.end_s ? intervalSentence(predicted.end_s, board) : job.expected_end_s ? `${moment(job.expected_end_s, board)} at its present pace` : ""],
       ["stopped for others", job.preemptions ? (job.preemptions === 1 ? "once" : `${job.preemptions} times`) : ""],
       ["exit code", job.exit_code],

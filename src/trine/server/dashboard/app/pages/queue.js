@@ -3,7 +3,7 @@
 import { stateColour } from "../colours.js";
 import { choice, el, fill, setText } from "../elements.js";
 import { count, duration, moment, number } from "../format.js";
-import { interval, predictions } from "../predictions.js";
+import { interval, predictedOf, predictions } from "../predictions.js";
 import { LongTable } from "../table.js";
 
 const GROUPS = {
@@ -167,28 +167,19 @@ export class QueuePage {
   }
 
   expected(job) {
-    const found = this.predictedOf(job);
-    return found ? startOf(job, found) ?? found.end_s : null;
-  }
-
-  /** Not what was said of a job before it was held. */
-  predictedOf(job) {
-    return ["held", "set aside"].includes(job.state) ? null : this.predicted?.jobs?.[job.id];
+    const found = predictedOf(this.predicted, job);
+    return found ? found.start_s ?? found.end_s : null;
   }
 
   expectedText(job) {
-    const found = this.predictedOf(job);
+    const found = predictedOf(this.predicted, job);
     if (!found) return job.run_from_s !== null && job.expected_end_s ? `ends ${moment(job.expected_end_s, this.board)}` : "";
-    const start_s = startOf(job, found);
-    if (!start_s && !found.end_s) return "";
-    return start_s ? `starts ${interval(start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
+    if (!found.start_s && !found.end_s) return "";
+    return found.start_s ? `starts ${interval(found.start_s, this.board)}` : `ends ${interval(found.end_s, this.board)}`;
   }
 }
 
 const part = (job) => (job.total && job.step !== null ? Math.min(1, job.step / job.total) : null);
-
-/** The start that was predicted, as long as the job has not started: predictions are some seconds old. */
-const startOf = (job, predicted) => (job.run_from_s === null ? predicted.start_s : null);
 
 /** Seconds since the present start; of a job that has ended from its first start to its end; else since its submission. */
 function elapsed(job, board) {
@@ -208,4 +199,4 @@ function matcher(text, reasons) {
   });
 }
 
-export { part, elapsed, startOf };
+export { part, elapsed };
